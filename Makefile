@@ -1,0 +1,37 @@
+# Two commands set up everything they need: `make run` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint bench docs clean
+
+run: $(VENV)/.run
+	@$(BIN)/python examples/first_hook.py
+
+test: $(VENV)/.dev
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage report
+
+bench: $(VENV)/.dev
+	@$(BIN)/python bench/run.py
+
+docs: $(VENV)/.dev
+	@$(BIN)/python -m hookline.docs
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+
+$(VENV)/.run: pyproject.toml
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -U pip
+	$(BIN)/pip install -q -c constraints.txt -e . --group dev
+	@touch $@ $(VENV)/.run

@@ -1,0 +1,288 @@
+"""What makes values immutable: frozen JSON, an append-only history, and the base of all values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+
+import msgspec
+
+from .names import nearest
+
+T = TypeVar("T")
+
+MAX_DEPTH = 200
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(
+        f"{type(self).__name__} cannot be changed in place; "
+        "make a changed copy (payload.replace(...), or dict(...)/list(...) of this)"
+    )
+
+
+class FrozenDict(dict[str, Any]):
+    """A JSON object that cannot be changed; equal to the plain dict it was made from."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: object) -> dict[str, Any]:
+        return thaw(self)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[dict[str, Any]]]:
+        return freeze, (thaw(self),)
+
+
+class FrozenList(list[Any]):
+    """A JSON array that cannot be changed; equal to the plain list it was made from."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: object) -> list[Any]:
+        return thaw(self)  # type: ignore[no-any-return]
+
+    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[list[Any]]]:
+        return freeze, (thaw(self),)
+
+
+def freeze(value: Any, _depth: int = 0) -> Any:
+    """A frozen copy of a JSON value.
+
+    Raises:
+        TypeError: something in it is not JSON.
+        ValueError: it is nested more than ``MAX_DEPTH`` levels deep.
+    """
+    kind = type(value)
+    if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
+        return value
+    if _depth >= MAX_DEPTH:
+        raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
+    if kind is dict or isinstance(value, Mapping):
+        frozen = FrozenDict(value)
+        for key, item in value.items():
+            if type(item) not in _SCALARS:
+                dict.__setitem__(frozen, key, freeze(item, _depth + 1))
+            if type(key) is not str:
+                raise TypeError(f"JSON keys are strings, not {type(key).__name__} ({key!r})")
+        return frozen
+    if isinstance(value, (list, tuple)):
+        return FrozenList([v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
+    if isinstance(value, (str, int, float)):
+        return value
+    raise TypeError(f"{type(value).__name__} is not JSON (str, number, bool, None, list, dict)")
+
+
+def thaw(value: Any) -> Any:
+    """A plain, mutable deep copy of a frozen JSON value."""
+    if isinstance(value, dict):
+        copy = value.copy()
+        for key, item in value.items():
+            if type(item) not in _SCALARS:
+                copy[key] = thaw(item)
+        return copy
+    if isinstance(value, list):
+        return [item if type(item) in _SCALARS else thaw(item) for item in value]
+    return value
+
+
+class History(Sequence[T], Generic[T]):
+    """An immutable sequence whose ``plus`` does not copy what is already there.
+
+    All histories grown from one another share one buffer and see only their own part of it.
+    """
+
+    __slots__ = ("_head", "_items", "_size")
+
+    def __init__(self, items: Iterable[T] = (), *, head: Iterable[T] = ()) -> None:
+        self._head = tuple(head)
+        self._items = list(items)
+        self._size = len(self._items)
+
+    def plus(self, *items: T) -> History[T]:
+        """This history with ``items`` after it."""
+        buffer, size = self._items, self._size
+        for item in items:
+            if len(buffer) == size:
+                buffer.append(item)
+            # Another branch, or another thread, may have taken the place first: then copy.
+            if buffer[size] is not item:
+                buffer = [*buffer[:size], item]
+            size += 1
+        new: History[T] = History.__new__(History)
+        new._head, new._items, new._size = self._head, buffer, size
+        return new
+
+    def after(self, *head: T) -> History[T]:
+        """This history with ``head`` before it."""
+        new: History[T] = History.__new__(History)
+        new._head, new._items, new._size = (*head, *self._head), self._items, self._size
+        return new
+
+    def __len__(self) -> int:
+        return len(self._head) + self._size
+
+    def __iter__(self) -> Iterator[T]:
+        return chain(self._head, islice(self._items, self._size))
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        size = len(self)
+        if index < 0:
+            index += size
+        if not 0 <= index < size:
+            raise IndexError("history index out of range")
+        head = len(self._head)
+        return self._head[index] if index < head else self._items[index - head]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (History, tuple, list)):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"History({list(self)!r})"
+
+
+class Growing(Generic[T]):
+    """The growing end of a history: ``append`` is cheap, and ``view`` is what there is so far."""
+
+    __slots__ = ("_items", "_size", "_view")
+
+    def __init__(self, items: Iterable[T] = ()) -> None:
+        self._items = list(items)
+        self._size = len(self._items)
+        self._view: History[T] | None = None
+
+    def append(self, item: T) -> None:
+        """Add one item; views made before do not change."""
+        items, size = self._items, self._size
+        if len(items) == size:
+            items.append(item)
+        if items[size] is not item:  # somebody grew a view on their own: keep out of their way
+            self._items = [*items[:size], item]
+        self._size, self._view = size + 1, None
+
+    def view(self) -> History[T]:
+        """All items so far."""
+        if self._view is None:
+            self._view = new = History.__new__(History)
+            new._head, new._items, new._size = (), self._items, self._size
+        return self._view
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, History):
+        return list(value)
+    if isinstance(value, str):  # a Point
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_json = msgspec.json.Encoder(enc_hook=_encode)
+
+
+def plain(value: Any) -> Any:
+    """A value as plain, mutable lists and dicts."""
+    return msgspec.to_builtins(value, enc_hook=_encode)
+
+
+@lru_cache(maxsize=256)
+def _field_types(cls: type[Frozen]) -> dict[str, Any]:
+    return {f.name: f.type for f in msgspec.structs.fields(cls)}
+
+
+class Frozen(msgspec.Struct, frozen=True, gc=False):
+    """The base of every value, payload and event: immutable, comparable, JSON both ways.
+
+    Immutable values form no reference cycles, so the garbage collector need not look at them.
+    """
+
+    free: ClassVar[frozenset[str]] = frozenset()
+    """The fields a hook may change; with none named, all."""
+
+    def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
+        """A changed copy, from keywords or a mapping such as ``dict(payload)``.
+
+        Raises:
+            TypeError: an unknown field, or a value of the wrong type.
+        """
+        types = _field_types(type(self))
+        changed: dict[str, Any] = {}
+        for name, value in {**(changes or {}), **fields}.items():
+            if name not in types:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(name, types)}")
+            try:
+                changed[name] = value if isinstance(value, History) else msgspec.convert(value, types[name])
+            except msgspec.ValidationError as error:
+                raise TypeError(f"{type(self).__name__}.{name}: {error}") from None
+        return msgspec.structs.replace(self, **changed)
+
+    def accept(self, value: object) -> Self:
+        """``value``, given back by a hook, as a checked copy of this with only free fields changed.
+
+        Raises:
+            TypeError: it is no such payload, or changes a field that hooks may not change.
+        """
+        names = self.__struct_fields__
+        if type(value) is type(self):
+            given = {name: getattr(value, name) for name in names}
+        elif isinstance(value, Mapping):
+            given = dict(value)
+        else:
+            raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
+        new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
+        moved = [n for n in names if self.free and n not in self.free and getattr(new, n) != getattr(self, n)]
+        if moved:
+            raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(moved)}")
+        return new
+
+    def refuses(self, verb: str) -> str | None:
+        """Why this very payload does not take a verb that its point allows; ``None`` if it does."""
+        return None
+
+    def keys(self) -> tuple[str, ...]:
+        """The field names, so that ``dict(payload)`` gives a plain, mutable copy."""
+        return self.__struct_fields__
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.__struct_fields__:
+            raise KeyError(f"{name!r}.{nearest(name, self.__struct_fields__)}")
+        return plain(getattr(self, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__struct_fields__)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.__struct_fields__
+
+    def to_json(self) -> bytes:
+        """This value as JSON."""
+        return _json.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        """The value that ``to_json`` wrote."""
+        return msgspec.json.decode(data, type=cls)
+
+    def _seal(self, name: str, how: Callable[[Any], Any]) -> None:
+        msgspec.structs.force_setattr(self, name, how(getattr(self, name)))

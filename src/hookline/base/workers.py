@@ -1,0 +1,59 @@
+"""Daemon threads for sync code, so that a hung one can be abandoned and never holds up the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+_lock = threading.Lock()
+_idle = 0
+
+
+def _work() -> None:
+    global _idle
+    while True:
+        job = _jobs.get()
+        job()
+        with _lock:
+            _idle += 1
+
+
+def _submit(job: Callable[[], None]) -> None:
+    global _idle
+    with _lock:
+        if _idle:
+            _idle -= 1
+        else:
+            threading.Thread(target=_work, name="hookline-worker", daemon=True).start()
+    _jobs.put(job)
+
+
+async def in_thread(fn: Callable[..., Any], /, *args: Any) -> Any:
+    """Run ``fn`` in a worker thread with the caller's context variables; cancelling abandons it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(how: Callable[[Any], None], value: Any) -> None:
+        if not future.done():
+            how(value)
+
+    def job() -> None:
+        try:
+            how, value = future.set_result, context.run(fn, *args)
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
+            if isinstance(error, StopIteration):
+                error = RuntimeError(f"StopIteration: {error}")
+            how, value = future.set_exception, error
+        try:
+            loop.call_soon_threadsafe(settle, how, value)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits any more
+
+    _submit(job)
+    return await future

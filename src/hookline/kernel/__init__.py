@@ -1,0 +1,1 @@
+"""The hook system itself: points, payloads, results, hooks, registry, dispatch."""

@@ -1,0 +1,201 @@
+"""The hot path: one fire of one point (DESIGN 3 to 5). Everything checkable was checked before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from .errors import HookTimeout
+from .hook import Entry, Phase
+from .points import Point
+from .records import PointFired
+from .results import HookAction, Verdict
+from .scope import ACTIVE, Scope
+from .tally import How, Tally
+
+Pair = tuple[Entry, Callable[..., Any]]
+Pairs = tuple[Pair, ...]
+Found = tuple[Entry, Any, BaseException | None]
+
+PLAIN = How()
+
+
+class Chain(msgspec.Struct, frozen=True, eq=False):
+    """The hooks of one point, in firing order; ``simple`` if they are rewriters only."""
+
+    rewriters: Pairs = ()
+    guards: Pairs = ()
+    observers: tuple[Entry, ...] = ()
+    simple: bool = True
+
+
+async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
+    """Fire a point: rewriters, then the validator, then guards, then always the observers.
+
+    Raises:
+        HookError: a hook failed closed.
+        CallRefused: a refused ``ctx.llm`` call left a hook.
+    """
+    walk = iter(chain.rewriters if how.start == "rewrite" else ())
+    found = _glide(walk, payload, scope)
+    if found is None and chain.simple and how.validate is None and not scope.listening:
+        return Verdict(payload)
+    return await _conclude(chain, Tally(point, payload, scope, how), walk, found)
+
+
+def _glide(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
+    """Call hooks until one has something to say: which, what it returned, what it raised."""
+    tracing, around = scope.tracing, scope.entry
+    try:
+        for entry, call in walk:
+            scope.entry = entry
+            result = call(scope, payload)
+            if result is not None or tracing:
+                return entry, result, None
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - on_failure decides
+        return entry, None, error
+    finally:
+        scope.entry = around
+    return None
+
+
+async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Found | None) -> Verdict:
+    """Everything from the first rewriter on that had something to say."""
+    scope, how = tally.scope, tally.how
+    if found is not None:
+        await _go_on(tally, walk, "rewrite", found)
+        tally.report_early_judges([entry.name for entry, _ in chain.rewriters])
+    if how.start != "observe" and tally.open:
+        problem = None
+        if how.validate is not None:
+            tally.payload, problem = how.validate(tally.payload)
+        if problem is not None:
+            tally.settle(HookAction.INVALID, problem)
+        elif chain.guards:
+            walk = iter(chain.guards)
+            await _go_on(tally, walk, "guard", _glide(walk, tally.payload, scope))
+    verdict = tally.verdict()
+    if chain.observers:
+        await _observe(tally, chain.observers, verdict)
+        if tally.failures is not verdict.failures:
+            verdict = msgspec.structs.replace(verdict, failures=tally.failures)
+    if scope.listening:
+        scope.emit(PointFired, point=tally.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
+    if tally.error is not None:
+        raise tally.error
+    return verdict
+
+
+async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found | None) -> None:
+    """Take up a phase at the hook that had something to say, and see it through."""
+    scope, tracing, around, outer = tally.scope, tally.scope.tracing, ACTIVE.get(), tally.scope.entry
+    while found is not None:
+        entry, result, error = found
+        try:
+            if error is not None:
+                raise error
+            if result is not None and hasattr(result, "__await__"):
+                ACTIVE.set(around | entry.alone)
+                result = await _in_time(entry, result, scope)
+            if (result is not None or tracing) and tally.apply(entry, phase, result):
+                return
+            payload, hurry = tally.payload, scope.deadline is not None or tracing
+            for entry, call in walk:
+                if entry.quick and not hurry:
+                    ACTIVE.set(around | entry.alone if around else entry.alone)
+                    result = await call(scope, payload)
+                    if result is not None:
+                        break
+                else:
+                    scope.entry = entry
+                    result = call(scope, payload)
+                    scope.entry = outer
+                    if result is not None or tracing:
+                        break
+            else:
+                return
+            found = entry, result, None
+            continue
+        except asyncio.CancelledError as cancelled:
+            if error is None and is_cancelled():
+                raise
+            error = cancelled
+        except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+            error = failure
+        finally:
+            scope.entry = outer
+            ACTIVE.set(around)
+        found = None if tally.fail(entry, error) else _glide(walk, tally.payload, scope)
+
+
+async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict) -> None:
+    """Call every observer, async ones concurrently; none of them changes the verdict."""
+    scope, payload, around, pending = tally.scope, verdict.payload, tally.scope.entry, []
+    for entry in observers:
+        try:
+            scope.entry = entry
+            result = entry.call(scope, payload, verdict=verdict) if entry.wants_verdict else entry.call(scope, payload)
+            if result is not None and hasattr(result, "__await__"):
+                pending.append(_finish(tally, entry, result))
+            elif result is not None or scope.tracing:
+                tally.apply(entry, "observe", result)
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - on_failure decides
+            tally.fail(entry, failure)
+        finally:
+            scope.entry = around
+    if len(pending) == 1:
+        await pending[0]
+    elif pending:
+        await asyncio.gather(*pending)
+
+
+async def _finish(tally: Tally, entry: Entry, awaitable: Awaitable[Any]) -> None:
+    token = ACTIVE.set(ACTIVE.get() | entry.alone)
+    try:
+        result = await _in_time(entry, awaitable, tally.scope)
+        if result is not None or tally.scope.tracing:
+            tally.apply(entry, "observe", result)
+    except asyncio.CancelledError as cancelled:
+        if is_cancelled():
+            raise
+        tally.fail(entry, cancelled)
+    except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+        tally.fail(entry, failure)
+    finally:
+        ACTIVE.reset(token)
+
+
+async def _in_time(entry: Entry, awaitable: Awaitable[Any], scope: Scope) -> Any:
+    """Await a hook within its timeout and the scope's deadline."""
+    limit = entry.timeout
+    if scope.deadline is not None:
+        left = max(0.0, scope.deadline - time.monotonic())
+        limit = left if limit is None else min(limit, left)
+    if limit is None:
+        return await awaitable
+    task = asyncio.ensure_future(awaitable)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=limit)
+    except BaseException:
+        abandon(task)
+        raise
+    if done:
+        return task.result()
+    abandon(task)
+    raise HookTimeout(f"still running after {limit:g} s")
+
+
+def abandon(task: asyncio.Future[Any]) -> None:
+    """Cancel a task and drop whatever it still does."""
+    task.cancel()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+
+def is_cancelled() -> bool:
+    """Whether the current task is really being cancelled (a hook may raise CancelledError itself)."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

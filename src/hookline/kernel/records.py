@@ -1,0 +1,70 @@
+"""What dispatch reports into the event stream of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.frozen import Frozen, plain
+
+
+def _tag(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
+
+
+class Event(Frozen, frozen=True, tag=_tag, tag_field="type"):
+    """Something that happened in a run. ``seq`` counts from 1 without gaps; ``at`` is Unix time."""
+
+    seq: int = 0
+    at: float = 0.0
+    run_id: str = ""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The event as a plain dict."""
+        return plain(self)  # type: ignore[no-any-return]
+
+
+class PointFired(Event, frozen=True):
+    """One fire of one point, and what it concluded."""
+
+    point: str = ""
+    verb: str = ""
+    hook: str = ""
+    reason: str = ""
+
+
+class HookExecuted(Event, frozen=True):
+    """One hook call that returned something or failed; every call, when a consumer asks for them."""
+
+    point: str = ""
+    hook: str = ""
+    phase: str = ""
+    verb: str = ""
+    reason: str = ""
+    error: str | None = None
+    duration: float | None = None
+
+
+class JudgedBeforeRewrite(Event, frozen=True):
+    """Rewrite-phase hooks let pass a payload that ``by`` changed after them: guard with ``@guard``."""
+
+    point: str = ""
+    hooks: tuple[str, ...] = ()
+    by: str = ""
+
+
+class MergeLost(Event, frozen=True):
+    """A handler gave a field that an earlier one had given already."""
+
+    point: str = ""
+    hook: str = ""
+    field: str = ""
+    kept: str = ""
+
+
+class RetryIgnored(Event, frozen=True):
+    """A ``retry`` that was not honoured, and why."""
+
+    point: str = ""
+    hook: str = ""
+    why: str = ""

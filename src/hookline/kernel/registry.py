@@ -1,0 +1,208 @@
+"""Where hooks are registered, and the immutable stack they compile to (DESIGN 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from itertools import count
+from typing import Any, Protocol
+
+import msgspec
+
+from ..base.frozen import Frozen
+from .dispatch import PLAIN, Chain, fire
+from .errors import RegistrationError
+from .hook import Entry, compile_hook
+from .points import Point, resolve
+from .results import HookAction, Verdict
+from .scope import CURRENT, Scope
+from .tally import How
+
+_NOTHING = Chain()
+_changes = count(1)
+
+
+class Interceptor(Protocol):
+    """What the loop talks to at every point. ``HookStack`` is one; put your own in its place."""
+
+    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
+        """Conclude what happens at ``point`` with ``payload``; ``how`` may ask for validation."""
+
+
+class PassThrough:
+    """The interceptor that lets everything pass; arguments are still validated."""
+
+    async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
+        """The payload, unchanged."""
+        if how.validate is not None:
+            payload, problem = how.validate(payload)
+            if problem is not None:
+                return Verdict(payload, HookAction.INVALID, problem)
+        return Verdict(payload)
+
+
+class HookStack:
+    """Hooks in firing order: phase, layer, priority, registration. Immutable.
+
+    ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks.
+    """
+
+    __slots__ = ("_chains", "layers", "points")
+
+    def __init__(self, *layers: Iterable[Entry]) -> None:
+        self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
+        by_point: dict[Point, list[Entry]] = {}
+        for layer in self.layers:
+            for entry in sorted(layer, key=lambda e: -e.priority):
+                by_point.setdefault(entry.point, []).append(entry)
+        self._chains = {point: _chain(entries) for point, entries in by_point.items()}
+        self.points = frozenset(self._chains)
+
+    def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
+        """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
+        *rest, last = self.layers or ((),)
+        return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
+
+    def entries(self, point: str) -> tuple[Entry, ...]:
+        """The entries at a point, in firing order."""
+        chain = self._chains.get(resolve(point), _NOTHING)
+        return (*(e for e, _ in chain.rewriters), *(e for e, _ in chain.guards), *chain.observers)
+
+    def at(self, point: str) -> list[Any]:
+        """The hooks at a point, in firing order."""
+        return [entry.hook for entry in self.entries(point)]
+
+    def only(self, allowed_plugins: Iterable[str] | None) -> HookStack:
+        """Built-ins plus the hooks of these plugins; ``None`` means no filter."""
+        if allowed_plugins is None:
+            return self
+        allowed = frozenset(allowed_plugins)
+        return self._where(lambda e: e.plugin is None or e.plugin in allowed)
+
+    def without(self, hooks: frozenset[int]) -> HookStack:
+        """This stack without the hooks of these ids."""
+        return self._where(lambda e: id(e.hook) not in hooks) if hooks else self
+
+    def _where(self, keep: Callable[[Entry], bool]) -> HookStack:
+        layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
+        return self if layers == self.layers else HookStack(*layers)
+
+    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
+        """Fire the point: see :class:`Interceptor`."""
+        return fire(self._chains.get(point, _NOTHING), point, payload, ctx, how)
+
+
+EMPTY_STACK = HookStack()
+
+
+def _chain(entries: list[Entry]) -> Chain:
+    guards = tuple((e, e.call) for e in entries if e.phase == "guard")
+    observers = tuple(e for e in entries if e.phase == "observe")
+    rewriters = tuple((e, e.call) for e in entries if e.phase == "rewrite")
+    return Chain(rewriters, guards, observers, not guards and not observers)
+
+
+class HookRegistry:
+    """A mutable set of hooks. Changes count from the next fire on, never within one.
+
+    ``changes`` grows with every change of any registry, so that runs notice without asking each.
+    """
+
+    changes = 0
+
+    def __init__(self, hooks: Iterable[Any] | HookRegistry = ()) -> None:
+        self._entries: tuple[Entry, ...] = ()
+        self._stack: HookStack | None = None
+        if hooks:
+            self.extend(hooks)
+
+    def register(
+        self,
+        hook: Any,
+        points: Iterable[str] | str | None = None,
+        priority: float | None = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[], None]:
+        """Register a hook; what is given here beats its own attributes. The closure unregisters it.
+
+        Raises:
+            RegistrationError: it cannot work, and why.
+        """
+        added = tuple(compile_hook(hook, points=points, priority=priority, name=name, **options))
+        self._set((*self._entries, *added))
+        return lambda: self._set(tuple(e for e in self._entries if not any(e is a for a in added)))
+
+    def on(self, point: str, handler: Callable[..., Any], **options: Any) -> Callable[[], None]:
+        """Register a function at one point."""
+        return self.register(handler, points=resolve(point), **options)
+
+    def extend(self, hooks: Iterable[Any] | HookRegistry) -> None:
+        """Register all of these, or all that another registry holds."""
+        if isinstance(hooks, HookRegistry):
+            self._set((*self._entries, *hooks._entries))
+            return
+        if isinstance(hooks, str) or not isinstance(hooks, Iterable):
+            raise RegistrationError(f"hooks are a list of hooks or a HookRegistry, not {type(hooks).__name__}")
+        self._set((*self._entries, *(entry for hook in hooks for entry in compile_hook(hook))))
+
+    def unregister(self, hook: Any) -> None:
+        """Take a hook out of every point."""
+        self._set(tuple(e for e in self._entries if e.hook is not hook))
+
+    def unregister_plugin(self, plugin: str) -> None:
+        """Take out every hook of a plugin."""
+        self._set(tuple(e for e in self._entries if e.plugin != plugin))
+
+    def copy(self) -> HookRegistry:
+        """Another registry with the same hooks."""
+        return HookRegistry(self)
+
+    def at(self, point: str) -> list[Any]:
+        """The hooks at a point, in firing order."""
+        return self.stack.at(point)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter({id(e.hook): e.hook for e in self._entries}.values())
+
+    def __len__(self) -> int:
+        return len({id(e.hook) for e in self._entries})
+
+    @property
+    def stack(self) -> HookStack:
+        """The compiled hooks. The same object until something changes."""
+        if self._stack is None:
+            self._stack = HookStack(self._entries) if self._entries else EMPTY_STACK
+        return self._stack
+
+    def _set(self, entries: tuple[Entry, ...]) -> None:
+        self._entries, self._stack = entries, None
+        HookRegistry.changes = next(_changes)
+
+    async def fire(
+        self,
+        point: str,
+        payload: Frozen | Mapping[str, Any],
+        *,
+        ctx: Any = None,
+        allowed_plugins: Iterable[str] | None = None,
+    ) -> Verdict:
+        """Fire a point, outside or inside a run.
+
+        Args:
+            point: one of the table, or one of your own.
+            payload: its payload, or a mapping of that payload's fields.
+            ctx: a context; a bare one if left out.
+            allowed_plugins: ``None`` no filter; ``[]`` built-ins only; a list: those plugins too.
+
+        Raises:
+            HookError: a hook failed closed; ``point.closed`` says what that means.
+        """
+        where = resolve(point)
+        if isinstance(payload, Mapping):
+            payload = msgspec.convert(payload, where.payload)
+        scope = Scope() if ctx is None else ctx
+        token = CURRENT.set(scope)
+        try:
+            return await self.stack.only(allowed_plugins).intercept(where, payload, scope)
+        finally:
+            CURRENT.reset(token)

@@ -1,0 +1,56 @@
+"""What dispatch needs of a context: the state, the event stream, and which hook is running."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from .state import AgentState
+
+if TYPE_CHECKING:
+    from .hook import Entry
+    from .records import Event
+
+ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
+"""Ids of the async hooks running around this code."""
+
+CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
+"""The scope whose hooks fire around this code."""
+
+
+class Scope:
+    """The part of a context that the kernel knows. ``AgentContext`` is a scope with services."""
+
+    __slots__ = ("_state", "deadline", "entry", "hook_state", "listening", "scratch", "tracing")
+
+    def __init__(self) -> None:
+        self._state: AgentState | None = None
+        self.entry: Entry | None = None
+        self.deadline: float | None = None
+        self.listening = False
+        self.tracing = False
+        self.hook_state: dict[int, Any] = {}
+        self.scratch: dict[str, Any] = {}
+
+    @property
+    def state(self) -> AgentState:
+        """The state as it is now. Hooks change it by returning ``state=``."""
+        if self._state is None:
+            self._state = AgentState()
+        return self._state
+
+    def accept_state(self, state: AgentState) -> None:
+        """Take over a hook's ``state=``; raises ``TypeError`` where it may not change."""
+        self._state = self.state.accept(state)
+
+    def emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Put an event into the stream. A bare scope has none."""
+
+
+def entered() -> frozenset[int]:
+    """Ids of all hooks that are running around the caller, sync and async, at any depth."""
+    scope = CURRENT.get()
+    active = ACTIVE.get()
+    if scope is not None and scope.entry is not None:
+        return active | {id(scope.entry.hook)}
+    return active

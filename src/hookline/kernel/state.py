@@ -1,0 +1,121 @@
+"""The immutable state of a run, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..base.frozen import Frozen, FrozenDict, History, freeze
+from .values import EMPTY, ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
+
+
+def as_history(items: Sequence[Any]) -> History[Any]:
+    """Items as an immutable history."""
+    return items if type(items) is History else History(items)
+
+
+class AgentState(Frozen, frozen=True):
+    """A run as it stands now.
+
+    Hooks may change ``messages``, ``metadata``, ``system_prompt`` and ``response_format`` by
+    returning a changed copy as ``state=``; the rest belongs to the loop (DESIGN 6.1).
+    """
+
+    messages: Sequence[Message] = ()
+    metadata: Mapping[str, Any] = EMPTY
+    system_prompt: str = ""
+    response_format: Any = None
+    steps: Sequence[Step] = ()
+    usage: Usage = Usage()
+    signals: tuple[StopSignal, ...] = ()
+    errors: tuple[ErrorInfo, ...] = ()
+    ids: Ids = Ids()
+
+    free = frozenset(("messages", "metadata", "system_prompt", "response_format"))
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is not History:
+            self._seal("messages", as_history)
+        if type(self.steps) is not History:
+            self._seal("steps", as_history)
+        if type(self.metadata) is not FrozenDict:
+            self._seal("metadata", freeze)
+        if self.response_format is not None and type(self.response_format) is not FrozenDict:
+            self._seal("response_format", freeze)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are finished."""
+        return len(self.steps)
+
+    @property
+    def current_step(self) -> Step | None:
+        """The last finished step."""
+        return self.steps[-1] if self.steps else None
+
+    def with_messages(self, *messages: Message) -> AgentState:
+        """This state with messages appended."""
+        return self.replace(messages=as_history(self.messages).plus(*messages))
+
+    def with_metadata(self, **data: Any) -> AgentState:
+        """This state with entries of ``metadata`` set."""
+        return self.replace(metadata={**self.metadata, **data})
+
+    def with_system_prompt(self, text: str) -> AgentState:
+        """This state with another system prompt, used from the next model call on."""
+        return self.replace(system_prompt=text)
+
+    def accept(self, value: object) -> AgentState:
+        """A hook's ``state=``, checked (see :meth:`Frozen.accept`); call and result stay together."""
+        new = super().accept(value)
+        if new.messages is not self.messages and _unpaired(new.messages) != _unpaired(self.messages):
+            raise TypeError("AgentState.messages: a tool call and its result may only be removed together")
+        return new
+
+
+def _unpaired(messages: Sequence[Message]) -> dict[str, int]:
+    """Call ids with more calls than results (positive) or the other way round."""
+    balance: dict[str, int] = {}
+    for message in messages:
+        for call in message.tool_calls:
+            balance[call.id] = balance.get(call.id, 0) + 1
+        if message.role == "tool" and message.call_id is not None:
+            balance[message.call_id] = balance.get(message.call_id, 0) - 1
+    return {call_id: count for call_id, count in balance.items() if count}
+
+
+class AgentResult(Frozen, frozen=True):
+    """How a run ended. The payload of ``on_run_end``.
+
+    ``messages`` are the ones this run added; ``cost`` is ``None`` when the price of any call is
+    unknown; ``hook_ended`` is the reason of the hook that ended the run, else that hook's name.
+    """
+
+    reply: str = ""
+    status: Status = "completed"
+    stop: StopSignal | None = None
+    hook_ended: str | None = None
+    task: str = ""
+    steps: Sequence[Step] = ()
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    tool_calls: int = 0
+    tool_names: tuple[str, ...] = ()
+    successful_tool_calls: int = 0
+    messages: Sequence[Message] = ()
+    errors: tuple[ErrorInfo, ...] = ()
+    elapsed: float = 0.0
+    ids: Ids = Ids()
+
+    free = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is list:
+            self._seal("messages", tuple)
+        if type(self.steps) is list:
+            self._seal("steps", tuple)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.ids.run_id

@@ -1,0 +1,178 @@
+"""The bookkeeping of one fire: what its hooks said, how they failed, and what follows from that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import freeze
+from .errors import CallRefused, HookError, InvalidResult
+from .hook import Entry, Phase
+from .payloads import Question
+from .points import Point
+from .records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .results import SETTLING, Answer, HookAction, Verdict, understand
+from .scope import Scope
+from .values import StopSignal
+
+log = logging.getLogger("hookline")
+
+Validator = Callable[[Any], tuple[Any, str | None]]
+
+
+class How(msgspec.Struct, frozen=True):
+    """How to fire a point.
+
+    ``validate`` is called between rewrite and guard and gives the payload and what is wrong with it;
+    ``start`` is the phase to start from; ``no_retry`` says why a ``retry`` would not be honoured.
+    """
+
+    validate: Validator | None = None
+    start: Phase = "rewrite"
+    no_retry: str = ""
+
+
+class Tally(msgspec.Struct):
+    """What has been said so far. ``said`` is false while every hook let the payload pass."""
+
+    point: Point
+    payload: Any
+    scope: Scope
+    how: How
+    said: bool = False
+    action: HookAction = HookAction.CONTINUE
+    value: Any = None
+    hook: str = ""
+    reason: str = ""
+    answer: Answer | None = None
+    asks: tuple[Question, ...] = ()
+    signals: tuple[StopSignal, ...] = ()
+    failures: tuple[HookError, ...] = ()
+    changed: tuple[str, ...] = ()
+    merged: dict[str, tuple[Any, str]] = {}
+    error: HookError | CallRefused | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether deciders may still decide."""
+        return self.error is None and self.action not in SETTLING
+
+    def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
+        """Conclude with this verb."""
+        self.said = True
+        self.action, self.value, self.hook, self.reason = action, value, hook, reason
+
+    def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
+        """Take in one result; whether it settles the point (DESIGN 4.3).
+
+        Raises:
+            InvalidResult: the point cannot use it.
+        """
+        if result is None:
+            self._record(entry, HookAction.CONTINUE)
+            return False
+        self.said = True
+        said = understand(result, self.point, self.payload, entry.name, phase)
+        if said.state is not None:
+            self._take_state(entry, phase, said.state)
+        verb, value, name = said.action, said.value, entry.name
+        self._record(entry, verb, said.reason)
+        if verb is HookAction.MODIFY:
+            self.payload = value
+            self.changed += (name,)
+        elif verb is HookAction.ANSWER:
+            self.answer = self.answer or Answer(value, name, said.reason)
+            return phase == "rewrite"
+        elif verb is HookAction.ASK:
+            self.asks += (Question(value, name, said.reason),)
+        elif verb is HookAction.STOP:
+            self.signals += (StopSignal(said.kind, value, name),)  # type: ignore[arg-type]
+        elif verb is HookAction.KEEP_GOING:
+            if self.action is not HookAction.KEEP_GOING:
+                self.settle(verb, value, name, said.reason)
+        elif verb is HookAction.MERGE:
+            for field in value.keys() & self.merged.keys():
+                self.scope.emit(MergeLost, point=self.point, hook=name, field=field, kept=self.merged[field][1])
+            self.merged = {field: (given, name) for field, given in value.items()} | self.merged
+        elif verb is HookAction.RETRY and self.how.no_retry:
+            self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.how.no_retry)
+            if self.how.no_retry == "retry_limit":
+                self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
+        elif verb is not HookAction.CONTINUE:
+            self.settle(verb, value, name, said.reason)
+            return True
+        return False
+
+    def _take_state(self, entry: Entry, phase: Phase, state: Any) -> None:
+        where = f"hook {entry.name!r} at {self.point}"
+        if self.point.model != "pipeline" or phase == "observe":
+            raise InvalidResult(f"{where}: state= is for hooks that decide at a pipeline point")
+        try:
+            self.scope.accept_state(state)
+        except TypeError as error:
+            raise InvalidResult(f"{where}: {error}") from error
+
+    def fail(self, entry: Entry, failure: BaseException) -> bool:
+        """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
+        self.said = True
+        if isinstance(failure, CallRefused):
+            self.error = self.error or failure
+            return True
+        error = HookError(entry.name, self.point, failure)
+        log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
+        self._record(entry, HookAction.FAILED, error=str(error))
+        if entry.on_failure == "closed":
+            self.error = self.error or error
+            return not self.point.resilient
+        self.failures += (error,)
+        if entry.on_failure == "block":
+            self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
+        return entry.on_failure == "block"
+
+    def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
+        if self.scope.listening:
+            self.scope.emit(
+                HookExecuted,
+                point=self.point,
+                hook=entry.name,
+                phase=entry.phase,
+                verb=verb,
+                reason=reason,
+                error=error,
+            )
+
+    def report_early_judges(self, names: list[str]) -> None:
+        """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
+        if self.changed and self.scope.listening:
+            last = self.changed[-1]
+            early = tuple(name for name in names[: names.index(last)] if name not in self.changed)
+            if early:
+                self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=last)
+
+    def verdict(self) -> Verdict:
+        """What the deciders concluded, strongest first."""
+        if not self.said:
+            return Verdict(self.payload)
+        action, value, hook, reason = self.action, self.value, self.hook, self.reason
+        if self.error is not None:
+            action, value, hook, reason = HookAction.FAILED, None, self.error.hook, str(self.error)
+        elif self.merged:
+            fields = {name: given for name, (given, _) in self.merged.items()}
+            action, hook = HookAction.MERGE, next(iter(self.merged.values()))[1]
+            value = self.point.result().replace(fields) if self.point.result else freeze(fields)
+        elif action is not HookAction.CONTINUE:
+            pass
+        elif self.asks:
+            action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
+        elif self.answer is not None:
+            action, hook, reason = HookAction.ANSWER, self.answer.hook, self.answer.reason
+        elif self.signals:
+            action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
+        elif self.changed:
+            action, hook = HookAction.MODIFY, self.changed[-1]
+        return Verdict(
+            self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, self.error
+        )

@@ -1,0 +1,1 @@
+"""What a model is to the loop, and a scripted one."""

@@ -1,0 +1,96 @@
+"""A model that says what it was told to say: for tests, examples and dry runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any
+
+from ..kernel.errors import ModelError
+from ..kernel.payloads import ModelRequest
+from ..kernel.values import Message, ModelResponse, ToolCall, Usage
+
+Turn = ModelResponse | ToolCall | str | BaseException | Callable[[ModelRequest], Any] | Sequence[Any]
+
+
+def reply(text: str, **fields: Any) -> ModelResponse:
+    """A turn in which the model answers with text; further fields as in :class:`ModelResponse`."""
+    return ModelResponse(content=text, **fields)
+
+
+def call(name: str, /, **arguments: Any) -> ToolCall:
+    """A turn, or part of one, in which the model calls a tool. Its id is made up by the script."""
+    return ToolCall("", name, arguments)
+
+
+class ScriptedModel:
+    """Plays a list of turns, one for each request, and records the requests.
+
+    Args:
+        turns: each a :func:`reply`, a :func:`call`, a list of calls (with text among them, if any),
+            an exception to raise, or a function of the request that gives one of these.
+        delay: seconds to wait before each reply, and between streamed words.
+        name: the model name it reports.
+        loop: start again from the first turn after the last one.
+    """
+
+    provider = "scripted"
+
+    def __init__(
+        self, turns: Iterable[Turn] = (), *, delay: float = 0.0, name: str = "scripted", loop: bool = False
+    ) -> None:
+        self.turns = list(turns)
+        self.delay, self.name, self.loop = delay, name, loop
+        self.requests: list[ModelRequest] = []
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """The next turn."""
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        return self._next(request)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        """The next turn, word by word, then whole."""
+        response = self._next(request)
+        for word in re.findall(r"\s*\S+|\s+$", response.content):
+            if self.delay:
+                await asyncio.sleep(self.delay)
+            yield word
+        yield response
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Words, which is what this model's usage counts too."""
+        if isinstance(content, str):
+            return len(content.split())
+        return sum(len(message.content.split()) for message in content)
+
+    def _next(self, request: ModelRequest) -> ModelResponse:
+        number = len(self.requests)
+        self.requests.append(request)
+        if not self.loop and number >= len(self.turns):
+            raise ModelError(f"the script has {len(self.turns)} turns, and this is request {number + 1}")
+        turn = self.turns[number % len(self.turns)]
+        if callable(turn) and not isinstance(turn, BaseException):
+            turn = turn(request)
+        if isinstance(turn, BaseException):
+            raise turn
+        return self._response(turn, number, request)
+
+    def _response(self, turn: Any, number: int, request: ModelRequest) -> ModelResponse:
+        if isinstance(turn, str):
+            turn = ModelResponse(content=turn)
+        elif not isinstance(turn, ModelResponse):
+            parts = [turn] if isinstance(turn, ToolCall) else list(turn)
+            calls = tuple(
+                part if part.id else part.replace(id=f"call_{number}_{i}")
+                for i, part in enumerate(part for part in parts if isinstance(part, ToolCall))
+            )
+            text = "".join(part for part in parts if isinstance(part, str))
+            turn = ModelResponse(content=text, tool_calls=calls, finish_reason="tool_calls")
+        if turn.usage == Usage():
+            turn = turn.replace(usage=Usage(self.count_tokens(request.messages), self.count_tokens(turn.content)))
+        return turn if turn.cost is not None else turn.replace(cost=0.0)  # type: ignore[no-any-return]
+
+
+ScriptedLLM = ScriptedModel

@@ -1,0 +1,21 @@
+"""The reference that the code itself can give: ``python -m hookline.reference`` prints the point table."""
+
+from __future__ import annotations
+
+from .kernel.points import POINTS
+
+
+def points_table() -> str:
+    """The whole table as text, one point a line."""
+    rows = [("point", "model", "payload", "verbs", "fires", "also known as")]
+    for point in POINTS.values():
+        aliases = ", ".join(f"{name} ({source})" for source, name in point.names.items())
+        rows.append((point, point.model, point.payload.__name__, " ".join(sorted(point.verbs)), point.when, aliases))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
+    )
+
+
+if __name__ == "__main__":
+    print(points_table())  # noqa: T201

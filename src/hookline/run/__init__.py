@@ -1,0 +1,1 @@
+"""A run: context, events, budget, loop and agent."""

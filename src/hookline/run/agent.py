@@ -1,0 +1,216 @@
+"""The agent: a model, instructions, tools and hooks, ready to run (DESIGN 6.6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..base.frozen import freeze
+from ..kernel.errors import RegistrationError
+from ..kernel.hook import compile_hook
+from ..kernel.records import Event
+from ..kernel.registry import HookRegistry, HookStack, Interceptor
+from ..kernel.state import AgentResult
+from ..kernel.values import EMPTY, Ids
+from ..models.protocol import Model
+from ..tools.registry import ToolRegistry
+from .budget import Budget
+from .context import AgentContext
+from .events import EventStream, Sink
+from .handle import Run, background_loop, block_on, must_nest
+from .llm import GatedModel
+from .loop import Loop
+from .plugin import Plugin, load_plugin
+from .session import Session
+
+_NO_HOOKS = HookStack()
+
+
+class Agent:
+    """A model with instructions and tools, under hooks.
+
+    Args:
+        name: how it is called.
+        description: what it is for, for people and for other agents.
+        instructions: its system prompt.
+        llm: the model.
+        tools: functions under ``@tool``, or plain functions.
+        hooks: hooks shared by all its runs, or a :class:`HookRegistry`.
+        plugins: plugins, or names of installed ones.
+        max_steps: the step limit of a run; ``None`` for none.
+        max_parallel_tools: how many calls of a batch run at once.
+        params: settings handed to the model with every request.
+        response_format: a JSON schema for its replies.
+        interceptor: takes the place of all hooks.
+        sinks: callables that get every event of every run.
+
+    Raises:
+        RegistrationError: a hook, tool or plugin that cannot work.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        llm: Model,
+        tools: Iterable[Any] = (),
+        hooks: Iterable[Any] | HookRegistry = (),
+        plugins: Iterable[Plugin | str] = (),
+        max_steps: int | None = 20,
+        max_parallel_tools: int = 8,
+        params: Mapping[str, Any] = EMPTY,
+        response_format: Mapping[str, Any] | None = None,
+        interceptor: Interceptor | None = None,
+        sinks: Sequence[Sink] = (),
+    ) -> None:
+        if not callable(getattr(llm, "complete", None)):
+            raise RegistrationError(f"llm={llm!r} is not a model: it needs complete, stream and count_tokens")
+        if max_parallel_tools < 1:
+            raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
+        Budget(max_steps=max_steps)
+        self.name, self.description, self.instructions = name, description, instructions
+        self.model = llm
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
+        self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
+        self.params: Mapping[str, Any] = freeze(params)
+        self.response_format = freeze(response_format)
+        self.interceptor = interceptor
+        self.sinks = tuple(sinks)
+        self.plugins = tuple(plugin if isinstance(plugin, Plugin) else load_plugin(plugin) for plugin in plugins)
+        self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
+        for plugin in self.plugins:
+            for hook in plugin.hooks:
+                self.hooks.register(hook, plugin=plugin.name)
+            if plugin.configure is not None:
+                plugin.configure(self)
+
+    def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
+        """Register a hook for all runs, from their next fire on; the closure unregisters it."""
+        return self.hooks.register(hook, **options)
+
+    def start(
+        self,
+        task: str,
+        *,
+        ctx: AgentContext | None = None,
+        session: Session | None = None,
+        hooks: Iterable[Any] = (),
+        metadata: Mapping[str, Any] = EMPTY,
+        deps: Any = None,
+        task_id: str | None = None,
+        correlation_id: str | None = None,
+        allowed_plugins: Iterable[str] | None = None,
+        sinks: Sequence[Sink] = (),
+        every_call: bool = False,
+    ) -> Run:
+        """Start a run: in the running loop, else in a background loop thread.
+
+        Args:
+            task: what the user says.
+            ctx: the conversation's context; a fresh one if left out.
+            session: the transcript to go on with; the context's if left out.
+            hooks: hooks for this run only.
+            metadata: the user's data for ``ctx.state.metadata``.
+            deps: whatever hooks and tools need, as ``ctx.deps``.
+            task_id: an id of the task; the run's own if left out.
+            correlation_id: ties the run to what caused it; the task id if left out.
+            allowed_plugins: ``None`` all; ``[]`` none; a list: these.
+            sinks: callables that get every event.
+            every_call: record every hook call as an event, not only those that said something.
+        """
+        return self._prepare(locals(), keep=True).begin(_loop_for_start())
+
+    async def arun(self, task: str, **options: Any) -> AgentResult:
+        """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
+
+        Raises:
+            RunFailed: the run ended ``failed``; it carries the result.
+        """
+        return await self._prepare(_checked(task, options)).here()
+
+    def run(self, task: str, **options: Any) -> AgentResult:
+        """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
+
+        Raises:
+            RunFailed: the run ended ``failed``; it carries the result.
+        """
+        if must_nest():
+            return block_on(lambda: self.arun(task, **options))
+        return self._prepare(_checked(task, options)).begin(background_loop()).wait()
+
+    async def stream(self, task: str, **options: Any) -> AsyncIterator[Event]:
+        """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
+
+        Raises:
+            RunFailed: after the last event, if the run ended ``failed``.
+        """
+        run = self._prepare(_checked(task, options), keep=True).begin(asyncio.get_running_loop())
+        try:
+            async for event in run.events():
+                yield event
+        finally:
+            if not run.done:
+                run.cancel("the reader left")
+                await run.settled()
+        await run.result()
+
+    def _prepare(self, options: dict[str, Any], keep: bool = False) -> Run:
+        task = options["task"]
+        if not isinstance(task, str):
+            raise TypeError(f"the task is text, not {type(task).__name__}")
+        given: AgentContext | None = options.get("ctx")
+        ctx = AgentContext(budget=Budget(max_steps=self.max_steps)) if given is None else given.child()
+        if options.get("session") is not None:
+            ctx.session = options["session"]
+        if not ctx.session.id:
+            ctx.session.id = ctx.new_id("session")
+        run_id = ctx.new_id("run")
+        task_id = options.get("task_id") or run_id
+        ctx.ids = Ids(
+            run_id, task_id, options.get("correlation_id") or task_id, ctx.session.id, self.name,
+            "" if given is None else given.ids.run_id,
+        )  # fmt: skip
+        ctx.agent_name, ctx.tool_registry = self.name, self.tools
+        if options.get("deps") is not None:
+            ctx.deps = options["deps"]
+        allowed = options.get("allowed_plugins")
+        if allowed is not None:
+            ctx.allowed_plugins = tuple(allowed)
+        if given is not None:
+            limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
+            ctx.budget = given.budget.child(max_steps=min(limits, default=None))
+        metadata: Mapping[str, Any] = ctx.session.metadata
+        if options.get("metadata"):
+            metadata = freeze({**metadata, **options["metadata"]})
+        ctx.open(ctx.session.messages, metadata, self.instructions, self.response_format)
+        sinks = (*self.sinks, *(options.get("sinks") or ()))
+        stream = EventStream(run_id, ctx.clock.time, sinks, keep)
+        ctx._events, ctx.listening = stream, stream.listening
+        ctx.tracing = bool(options.get("every_call")) or any(getattr(sink, "every_call", False) for sink in sinks)
+        hooks = options.get("hooks") or ()
+        run_hooks = HookStack([entry for hook in hooks for entry in compile_hook(hook)]) if hooks else _NO_HOOKS
+        loop = Loop(self, ctx, run_hooks, task)
+        ctx.llm = GatedModel(loop, self.model)
+        run = Run(loop, stream)
+        if given is not None:
+            run.follow(given.interrupt)
+        return run
+
+
+_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ())
+
+
+def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:
+    if options and (unknown := options.keys() - _OPTIONS):
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}")
+    return {"task": task, **options}
+
+
+def _loop_for_start() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return background_loop()

@@ -1,0 +1,431 @@
+"""A batch of tool calls: judged, approved, run, settled, recorded (DESIGN 4.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ..kernel.dispatch import abandon, is_cancelled
+from ..kernel.errors import HookError
+from ..kernel.payloads import (
+    ApprovalAnswer,
+    ApprovalDecision,
+    ApprovalRequest,
+    Progress,
+    Question,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolPath,
+)
+from ..kernel.points import (
+    AFTER_TOOL,
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    BEFORE_TOOL,
+    ON_PROGRESS,
+    TOOL_END_WITH_PATH,
+)
+from ..kernel.results import Answer, HookAction, Verdict
+from ..kernel.tally import How
+from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
+from ..tools.tool import jsonable
+from .causes import Ended, Stopped, stronger
+from .context import CallContext
+from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolStarted
+from .model_call import MAX_RETRIES
+
+if TYPE_CHECKING:
+    from .loop import Loop
+
+replace = msgspec.structs.replace
+
+Decision = Literal["approved", "denied", "edited", "cancelled"]
+
+
+class Slot(msgspec.Struct):
+    """One attempt of one call, on its way to a result."""
+
+    call: ToolCall
+    request: ToolCallRequest
+    result: ToolCallResult | None = None
+    answer: Answer | None = None
+    asks: tuple[Question, ...] = ()
+    asking: bool = False
+    started: bool = False
+    ended: bool = False
+    began: float = 0.0
+    pending: list[tuple[float | None, str]] = []
+    pump: asyncio.Task[None] | None = None
+
+
+class Batch:
+    """The tool calls of one model reply."""
+
+    def __init__(self, loop: Loop, calls: Sequence[ToolCall], hop: int) -> None:
+        self.loop, self.hop = loop, hop
+        self.slots = [self._slot(call, 1) for call in calls]
+        self.cause: BaseException | None = None
+        self.outcomes: tuple[Outcome, ...] = ()
+
+    async def run(self) -> None:
+        """Take every call to exactly one result in the transcript, whatever happens.
+
+        Raises:
+            Stopped, Ended, HookError, CancelledError: why the run does not go on as usual.
+        """
+        loop = self.loop
+        await self._attempt(self.slots)
+        for index in range(len(self.slots)):
+            if AFTER_TOOL in loop.heard or TOOL_END_WITH_PATH in loop.heard:
+                await self._settle(index)
+        messages = []
+        for slot in self.slots:
+            result = slot.result
+            assert result is not None  # _attempt gave each slot one
+            self.outcomes += (result.outcome,)
+            loop.count_call(result.name, result.outcome == "ok")
+            messages.append(Message("tool", result.text, (), result.id, result.name, result.error is not None))
+        loop.close_calls(messages)
+        if self.cause is not None:
+            raise self.cause
+
+    async def _attempt(self, slots: list[Slot]) -> None:
+        """(a) to (c): afterwards each slot has a result and its pair of progress reports."""
+        loop, running = self.loop, False
+        try:
+            loop.checkpoint()
+            for slot in slots:
+                if BEFORE_TOOL in loop.heard:
+                    self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(self._validate)))
+                else:
+                    self._admit(slot)
+                if slot.result is not None and slot.result.outcome == "error":
+                    await self._report(slot, slot.result.error or "")
+                loop.raise_if_cancelled()
+            asked = [slot for slot in slots if slot.asks and slot.result is None]
+            if asked:
+                loop.checkpoint()
+                await self._each([self._approve(slot) for slot in asked])
+            loop.checkpoint()
+            running = True
+            ready = self._count(slots)
+            for slot in slots if len(ready) < len(slots) else ():
+                await self._close(slot)
+            if len(ready) == 1:
+                await self._invoke(ready[0])
+            elif ready:
+                await self._execute(ready)
+        except Stopped as stopped:
+            self.cause = stronger(self.cause, stopped)
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self._blame(cause)
+            for slot in slots:
+                if slot.asking:
+                    await self._decided(slot, "cancelled", "", "")
+                if not running:
+                    slot.result = None
+        for slot in slots:
+            if slot.result is None:
+                slot.result = self._result(slot, "cancelled", error="Cancelled: the call did not finish.")
+            if not slot.ended:
+                try:
+                    await self._close(slot)
+                except BaseException as cause:  # noqa: BLE001
+                    await self._blame(cause)
+
+    # (a) Judge.
+
+    def _admit(self, slot: Slot) -> None:
+        """Nobody judges: the arguments must be right all the same."""
+        slot.request, problem = self._validate(slot.request)
+        if problem is not None:
+            slot.result = self._result(slot, "error", error=problem)
+
+    def _validate(self, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
+        tool = self.loop.tools.get(request.name)
+        if tool is None:
+            return request, self.loop.tools.unknown(request.name)
+        if request.raw is not None and not request.arguments:
+            return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
+        arguments, problem = tool.validate(request.arguments)
+        return replace(request, arguments=arguments, raw=None) if problem is None else request, problem
+
+    def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
+        """What ``before_tool`` means for the call: a result, a question, or nothing against it."""
+        slot.request = verdict.payload
+        slot.answer, slot.asks = verdict.answer, () if approved else verdict.asks
+        if verdict.action is HookAction.INVALID:
+            slot.result = self._result(slot, "error", error=verdict.value)
+        elif verdict.action is HookAction.BLOCK:
+            message = verdict.value or f"Tool {slot.request.name!r} was blocked by hook {verdict.hook!r}."
+            self._block(slot, message, verdict.hook)
+        elif slot.answer is not None and not slot.asks:
+            slot.result = self._result(slot, "answered", slot.answer.value)
+
+    def _block(self, slot: Slot, message: str, source: str) -> None:
+        slot.result = self._result(slot, "blocked", error=message)
+        self.loop.note_error(ErrorInfo("tool", "Blocked", message, source, slot.request.id))
+
+    # (b) Approve.
+
+    async def _approve(self, slot: Slot) -> None:
+        loop, request = self.loop, slot.request
+        slot.asking = True
+        if loop.ctx.listening:
+            loop.ctx.emit(
+                ApprovalAsked, call_id=request.id, tool=request.name, arguments=request.arguments,
+                questions=tuple(question.text for question in slot.asks), digest=request.digest,
+            )  # fmt: skip
+        try:
+            asked = ApprovalRequest(request, slot.asks, request.digest)
+            verdict = await loop.fire(APPROVAL_REQUESTED, asked, fatal=False)
+            answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
+            by = answer.by or verdict.hook
+        except HookError as error:
+            answer, by = ApprovalAnswer(deny="The approval failed."), error.hook
+        if answer.edit is not None:
+            slot.request = replace(request, arguments=answer.edit)
+            await self._decided(slot, "edited", by, "")
+            again = await loop.fire(BEFORE_TOOL, slot.request, How(self._validate, "guard"))
+            self._conclude(slot, again, approved=True)
+            if again.action is HookAction.INVALID:
+                await self._report(slot, again.value)
+        elif answer.approve:
+            await self._decided(slot, "approved", by, "")
+            if slot.answer is not None:
+                slot.result = self._result(slot, "answered", slot.answer.value)
+        else:
+            message = answer.deny or "Denied."
+            await self._decided(slot, "denied", by, message)
+            self._block(slot, message, by)
+
+    async def _decided(self, slot: Slot, decision: Decision, by: str, message: str) -> None:
+        slot.asking = False
+        loop, request = self.loop, slot.request
+        loop.ctx.emit(ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest)
+        payload = ApprovalDecision(request.id, decision, by, request.digest, message, loop.ctx.ids)
+        try:
+            await loop.fire(APPROVAL_DECIDED, payload)
+        except HookError:
+            if decision != "cancelled":
+                raise
+
+    # (c) Execute.
+
+    def _count(self, slots: list[Slot]) -> list[Slot]:
+        """The calls left to run, within the limit of tool calls."""
+        loop, ready = self.loop, []
+        for slot in slots:
+            if slot.result is not None:
+                continue
+            if not loop.limited or loop.budget.tool_calls_left():
+                loop.budget.count_tool_call()
+                ready.append(slot)
+                continue
+            slot.result = self._result(slot, "cancelled", error="Cancelled: the tool call limit is reached.")
+            if not loop.ctx._signals:
+                loop.signal(loop.budget.exceeded(steps=False) or StopSignal("tool_calls_limit"))
+        return ready
+
+    async def _execute(self, ready: list[Slot]) -> None:
+        gate = asyncio.Semaphore(self.loop.agent.max_parallel_tools)
+
+        async def through(slot: Slot) -> None:
+            async with gate:
+                await self._invoke(slot)
+
+        await self._each([through(slot) for slot in ready])
+
+    async def _each(self, work: list[Any]) -> None:
+        """Do all of it concurrently; the first failure breaks off the rest."""
+        if len(work) == 1:
+            await work[0]
+        elif work:
+            tasks = [asyncio.ensure_future(item) for item in work]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            except BaseException:
+                await _let_go(tasks)
+                raise
+            await _let_go([task for task in tasks if not task.done()])
+            for task in tasks:
+                if task in done:
+                    task.result()
+        self.loop.raise_if_cancelled()
+
+    async def _invoke(self, slot: Slot) -> None:
+        loop, request = self.loop, slot.request
+        tool = loop.tools.get(request.name)
+        assert tool is not None  # an unknown one has a result already
+        if ON_PROGRESS in loop.heard:
+            await self._start(slot)
+        else:
+            slot.started, slot.began = True, loop.ctx.clock.monotonic()
+        ctx = self._ctx_of(slot) if tool.takes_ctx else None
+        failure: BaseException | None = None
+        try:
+            work = tool.call(request.arguments, ctx)
+            value = jsonable(await work if tool.timeout is None else await asyncio.wait_for(work, tool.timeout))
+        except asyncio.CancelledError as cancelled:
+            if is_cancelled() or loop.cancelling:
+                raise
+            failure = cancelled
+        except TimeoutError as error:
+            failure = error
+            if tool.timeout is not None and not str(error):
+                failure = TimeoutError(f"no result after {tool.timeout:g} s")
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is an error result
+            failure = error
+        loop.listen()
+        if failure is None:
+            slot.result = self._result(slot, "ok", value)
+        else:
+            slot.result = self._result(slot, "error", error=f"{type(failure).__name__}: {failure}")
+        if slot.pump is None and ON_PROGRESS not in loop.heard:
+            slot.ended = True
+        else:
+            await self._close(slot)
+        if failure is not None:
+            await self._report(slot, str(failure), failure)
+
+    async def _report(self, slot: Slot, message: str, error: BaseException | None = None) -> None:
+        await self.loop.report("tool", error or ValueError(message), slot.request.name, call_id=slot.request.id)
+
+    # Progress.
+
+    async def _start(self, slot: Slot) -> None:
+        slot.started, slot.began = True, self.loop.ctx.clock.monotonic()
+        request = slot.request
+        self.loop.ctx.emit(
+            ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments, attempt=request.attempt
+        )
+        await self._progress(slot, "tool_start", f"{request.name} started")
+
+    async def _close(self, slot: Slot) -> None:
+        """Report the outcome, once; a call that never ran gets its start here too."""
+        if slot.ended or slot.result is None:
+            return
+        slot.ended = True
+        try:
+            if not slot.started:
+                await self._start(slot)
+            if slot.pump is not None:
+                await slot.pump
+        finally:
+            result = slot.result
+            self.loop.ctx.emit(
+                ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, text=result.text,
+                duration=result.duration, attempt=result.attempt,
+            )  # fmt: skip
+            await self._progress(slot, "tool_end", f"{result.name}: {result.outcome}", outcome=result.outcome)
+
+    def _ctx_of(self, slot: Slot) -> CallContext:
+        """The context a tool gets; its progress may be reported from any thread."""
+
+        def report(fraction: float | None, message: str) -> None:
+            with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
+                self.loop.aio.call_soon_threadsafe(self._queue, slot, fraction, message)
+
+        return CallContext(self.loop.ctx, report)
+
+    def _queue(self, slot: Slot, fraction: float | None, message: str) -> None:
+        if slot.ended:
+            return
+        slot.pending.append((fraction, message))
+        if slot.pump is None or slot.pump.done():
+            slot.pump = self.loop.aio.create_task(self._pump(slot))
+
+    async def _pump(self, slot: Slot) -> None:
+        request, ctx = slot.request, self.loop.ctx
+        while slot.pending:
+            fraction, message = slot.pending.pop(0)
+            ctx.emit(
+                ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
+                attempt=request.attempt,
+            )  # fmt: skip
+            try:
+                await self._progress(slot, "progress", message, fraction=fraction)
+            except HookError as error:
+                self.loop.abort(error)
+
+    async def _progress(self, slot: Slot, phase: Any, message: str, **fields: Any) -> None:
+        request = slot.request
+        await self.loop.fire(
+            ON_PROGRESS,
+            Progress(phase, request.id, request.name, message, attempt=request.attempt, ids=request.ids, **fields),
+        )
+
+    # (d) Settle.
+
+    async def _settle(self, index: int) -> None:
+        """Fire ``after_tool`` for one call, and take it through (a) to (d) again if it is retried."""
+        slot, loop = self.slots[index], self.loop
+        result = slot.result
+        assert result is not None
+        verdict = Verdict(result)
+        try:
+            verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=self._no_retry(result)))
+            slot.result = verdict.payload
+        except Ended as ended:
+            slot.result = ended.verdict.payload
+            await self._blame(ended)
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            slot.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
+            await self._blame(cause)
+        if TOOL_END_WITH_PATH in loop.heard:
+            await self._tell_paths(result)
+        if self.cause is None and verdict.action is HookAction.RETRY:
+            self.slots[index] = again = self._slot(slot.call, result.attempt + 1)
+            await self._attempt([again])
+            await self._settle(index)
+
+    def _no_retry(self, result: ToolCallResult) -> str:
+        if self.cause is not None and not isinstance(self.cause, Stopped):
+            return "the run is over"
+        if result.outcome not in ("ok", "error"):
+            return f"the call was {result.outcome}"
+        return "retry_limit" if result.attempt > MAX_RETRIES else ""
+
+    async def _tell_paths(self, result: ToolCallResult) -> None:
+        tool = self.loop.tools.get(result.name)
+        if tool is None or result.outcome not in ("ok", "error"):
+            return
+        for path in tool.paths(result.arguments):
+            try:
+                await self.loop.fire(
+                    TOOL_END_WITH_PATH, ToolPath(result.name, path, os.getcwd(), result.id, result.ids)
+                )
+            except BaseException as cause:  # noqa: BLE001
+                await self._blame(cause)
+
+    # Shared.
+
+    def _slot(self, call: ToolCall, attempt: int) -> Slot:
+        ids = self.loop.ctx.ids
+        return Slot(call, ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, ids))
+
+    def _result(self, slot: Slot, outcome: Outcome, value: Any = None, error: str | None = None) -> ToolCallResult:
+        request = slot.request
+        spent = self.loop.ctx.clock.monotonic() - slot.began if slot.started else 0.0
+        return ToolCallResult(
+            request.id, request.name, request.arguments, value, error, outcome, spent, self.hop, request.attempt,
+            request.ids,
+        )  # fmt: skip
+
+    async def _blame(self, cause: BaseException) -> None:
+        if isinstance(cause, asyncio.CancelledError):
+            cause = await self.loop.absorb(cause)
+        self.cause = stronger(self.cause, cause)
+
+
+async def _let_go(tasks: list[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and give well-behaved ones one chance to finish; the others are abandoned."""
+    for task in tasks:
+        abandon(task)
+    if tasks:
+        await asyncio.wait(tasks, timeout=0)

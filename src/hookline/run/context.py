@@ -1,0 +1,262 @@
+"""The context of a run: services, identity and state, for hooks and tools (DESIGN 6.4)."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.frozen import Growing
+from ..kernel.errors import HooklineError
+from ..kernel.records import Event
+from ..kernel.registry import HookRegistry
+from ..kernel.scope import Scope
+from ..kernel.state import AgentState
+from ..kernel.values import EMPTY, ErrorInfo, Ids, Message, Step, StopSignal, Usage
+from .budget import Budget
+from .session import Session
+
+if TYPE_CHECKING:
+    from ..tools.registry import ToolRegistry
+    from .events import EventStream
+    from .llm import GatedModel
+
+_RANDOM = random.Random()
+
+
+_POOL: list[str] = []
+os.register_at_fork(after_in_child=_POOL.clear)
+
+
+def make_id(prefix: str = "id") -> str:
+    """A fresh id that cannot be guessed."""
+    try:
+        return f"{prefix}_{_POOL.pop()}"
+    except IndexError:  # one look at the system's randomness serves many ids
+        _POOL.extend(os.urandom(12).hex() for _ in range(64))
+        return f"{prefix}_{os.urandom(12).hex()}"
+
+
+class Interrupt:
+    """A switch that cancels: the run it belongs to, and all runs started from its context."""
+
+    __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
+
+    def __init__(self, *watchers: Callable[[str], None]) -> None:
+        self.cancelled = False
+        self.reason = ""
+        self._watchers = watchers
+        self._token: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel. Only the first call counts. Safe from any thread."""
+        with self._lock:
+            if self.cancelled:
+                return
+            self.cancelled, self.reason = True, reason
+            watchers = self._watchers
+            if self._token is not None:
+                self._token.set()
+        for watcher in watchers:
+            watcher(reason)
+
+    def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``watcher(reason)`` when cancelled, at once if it has been; the closure unsubscribes."""
+        with self._lock:
+            self._watchers += (watcher,)
+            late = self.cancelled
+        if late:
+            watcher(self.reason)
+        return lambda: self._drop(watcher)
+
+    def _drop(self, watcher: Callable[[str], None]) -> None:
+        with self._lock:
+            self._watchers = tuple(w for w in self._watchers if w is not watcher)
+
+    @property
+    def cancel_token(self) -> threading.Event:
+        """An event that is set when cancelled, for sync code that waits."""
+        with self._lock:
+            if self._token is None:
+                self._token = threading.Event()
+                if self.cancelled:
+                    self._token.set()
+            return self._token
+
+
+class AgentContext(Scope):
+    """Make one for a conversation and hand it to its runs; each run gets a child of it.
+
+    ``scratch`` is yours to write; ``deps`` is whatever your tools and hooks need.
+    """
+
+    __slots__ = (
+        "_errors", "_events", "_held", "_messages", "_metadata", "_open", "_response_format", "_signals",
+        "_steps", "_system_prompt", "agent_name", "allowed_plugins", "artifacts", "blackboard",
+        "budget", "clock", "deps", "hooks", "ids", "interrupt", "llm", "memory", "new_id", "random",
+        "session", "spent", "tool_registry",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        session: Session | None = None,
+        hooks: HookRegistry | Sequence[Any] = (),
+        budget: Budget | None = None,
+        memory: Any = None,
+        artifacts: Any = None,
+        blackboard: Any = None,
+        deps: Any = None,
+        interrupt: Interrupt | None = None,
+        clock: Any = time,
+        random: random.Random = _RANDOM,
+        new_id: Callable[[str], str] = make_id,
+    ) -> None:
+        super().__init__()
+        self.session = session if session is not None else Session(new_id("session"))
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
+        self.budget = budget if budget is not None else Budget(clock=clock)
+        self.memory, self.artifacts, self.blackboard, self.deps = memory, artifacts, blackboard, deps
+        self.interrupt = interrupt if interrupt is not None else Interrupt()
+        self.clock, self.random, self.new_id = clock, random, new_id
+        self.tool_registry: ToolRegistry | None = None
+        self.llm: GatedModel | None = None
+        self.allowed_plugins: tuple[str, ...] | None = None
+        self.agent_name = ""
+        self.ids = Ids()
+        self.spent: Usage | None = None
+        self._events: EventStream | None = None
+        self._open: Message | None = None
+        self._held: tuple[Message, ...] = ()
+        self.open((), EMPTY, "", None)
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run."""
+        return self.ids.run_id
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task this run works on."""
+        return self.ids.task_id
+
+    @property
+    def correlation_id(self) -> str:
+        """The id that ties this run to what caused it."""
+        return self.ids.correlation_id
+
+    def emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Put an event into the run's stream."""
+        if self._events is not None:
+            self._events.emit(kind, fields)
+
+    def progress(self, fraction: float | None = None, message: str = "") -> None:
+        """Report how far a tool is (``fraction`` of 1). Safe from any thread.
+
+        Raises:
+            HooklineError: called outside a tool.
+            ValueError: a fraction outside 0 to 1.
+        """
+        raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
+
+    def child(self) -> AgentContext:
+        """A context for one run, with the same services and no state of its own yet."""
+        new = AgentContext.__new__(AgentContext)
+        Scope.__init__(new)
+        new.scratch = self.scratch
+        for name in _SHARED:
+            setattr(new, name, getattr(self, name))
+        new.tool_registry = new.llm = new._events = new._open = None
+        new._held, new.spent = (), None
+        new.open((), EMPTY, "", None)
+        return new
+
+    @property
+    def state(self) -> AgentState:
+        """The state as it is now. Hooks change it by returning ``state=``."""
+        if self._state is None:
+            self._state = AgentState(
+                self._messages.view(), self._metadata, self._system_prompt, self._response_format,
+                self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
+            )  # fmt: skip
+        return self._state
+
+    def open(
+        self, messages: Sequence[Message], metadata: Mapping[str, Any], system_prompt: str, response_format: Any
+    ) -> None:
+        """Start from this state. For the loop; hooks return ``state=`` instead."""
+        self._messages: Growing[Message] = Growing(messages)
+        self._steps: Growing[Step] = Growing()
+        self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format
+        self._signals: tuple[StopSignal, ...] = ()
+        self._errors: tuple[ErrorInfo, ...] = ()
+        self._state = None
+
+    def accept_state(self, state: AgentState) -> None:
+        """Take over a hook's ``state=``; messages added while calls are open wait for their results."""
+        before = self.state
+        accepted = before.accept(state)
+        if self._open is not None and accepted.messages is not before.messages:
+            messages = list(accepted.messages)
+            cut = next(i for i in reversed(range(len(messages))) if messages[i].tool_calls) + 1
+            self._held += tuple(messages[cut:])
+            accepted = accepted.replace(messages=messages[:cut])
+        self._messages = Growing(accepted.messages)
+        self._metadata, self._system_prompt = accepted.metadata, accepted.system_prompt
+        self._response_format, self._state = accepted.response_format, None
+
+    def append(self, message: Message) -> None:
+        """Add to the transcript. For the loop; hooks return ``state=`` instead."""
+        self._state = None
+        self._messages.append(message)
+
+    def finish_step(self, step: Step) -> None:
+        """Add a finished step. For the loop."""
+        self._steps.append(step)
+        self._state = None
+
+    def set_signals(self, signals: tuple[StopSignal, ...]) -> None:
+        """Record stop signals. For the loop."""
+        self._signals, self._state = signals, None
+
+    def add_error(self, error: ErrorInfo) -> None:
+        """Record an error. For the loop."""
+        self._errors, self._state = (*self._errors, error), None
+
+    def set_system_prompt(self, text: str) -> None:
+        """Put the joined system prompt in place. For the loop."""
+        self._system_prompt, self._state = text, None
+
+    def charge(self, usage: Usage, cost: float | None) -> None:
+        """Count a model call. For the loop."""
+        self.budget.charge(usage, cost)
+        self.spent = usage if self.spent is None else self.spent + usage
+        self._state = None
+
+
+_SHARED = (
+    "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "deps", "hooks", "ids",
+    "interrupt", "memory", "new_id", "random", "session",
+)  # fmt: skip
+
+
+class CallContext:
+    """A run's context, seen from inside one tool call: its ``progress`` knows the call."""
+
+    __slots__ = ("_ctx", "_report")
+
+    def __init__(self, ctx: AgentContext, report: Callable[[float | None, str], None]) -> None:
+        self._ctx, self._report = ctx, report
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    def progress(self, fraction: float | None = None, message: str = "") -> None:
+        """Report how far this call is: see :meth:`AgentContext.progress`."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"fraction goes from 0 to 1, not {fraction!r}")
+        self._report(fraction, message)

@@ -1,0 +1,214 @@
+"""The one stream of typed events of a run (DESIGN 6.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from ..kernel.records import Event
+from ..kernel.state import AgentResult
+from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
+
+log = logging.getLogger("hookline")
+
+Sink = Callable[[Event], None]
+"""A consumer of events. One with a true ``every_call`` attribute gets a record of every hook call."""
+
+
+class RunStarted(Event, frozen=True):
+    """A run began."""
+
+    task: str = ""
+    ids: Ids = Ids()
+
+
+class StepStarted(Event, frozen=True):
+    """A step began."""
+
+    index: int = 0
+
+
+class ModelCalled(Event, frozen=True):
+    """A request went to the model."""
+
+    model: str = ""
+    hop: int = 0
+    attempt: int = 1
+    purpose: str = "step"
+    messages: int = 0
+    tools: tuple[str, ...] = ()
+
+
+class TextDelta(Event, frozen=True):
+    """A piece of text to show, as it left ``on_token``."""
+
+    text: str = ""
+    hop: int = 0
+    purpose: str = "step"
+
+
+class Discarded(Event, frozen=True):
+    """The text shown for this attempt does not count: the reply was rejected."""
+
+    hop: int = 0
+    attempt: int = 1
+    purpose: str = "step"
+
+
+class ModelReplied(Event, frozen=True):
+    """A model call is over; this is what left ``after_llm``."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    hop: int = 0
+    attempt: int = 1
+    purpose: str = "step"
+    usage: Usage = Usage()
+    cost: float | None = None
+    finish_reason: str = ""
+    model: str = ""
+    provider: str = ""
+    organization_id: str = ""
+    duration: float = 0.0
+    source: str = "model"
+
+
+class ToolStarted(Event, frozen=True):
+    """An attempt of a tool call began, after it was judged."""
+
+    call_id: str = ""
+    tool: str = ""
+    arguments: Any = None
+    attempt: int = 1
+
+
+class ToolProgressed(Event, frozen=True):
+    """A tool reported progress."""
+
+    call_id: str = ""
+    tool: str = ""
+    fraction: float | None = None
+    message: str = ""
+    attempt: int = 1
+
+
+class ToolEnded(Event, frozen=True):
+    """An attempt of a tool call has an outcome."""
+
+    call_id: str = ""
+    tool: str = ""
+    outcome: Outcome = "ok"
+    text: str = ""
+    duration: float = 0.0
+    attempt: int = 1
+
+
+class StepFinished(Event, frozen=True):
+    """A step is over."""
+
+    index: int = 0
+    tool_names: tuple[str, ...] = ()
+    usage: Usage = Usage()
+
+
+class Signalled(Event, frozen=True):
+    """A stop signal was recorded."""
+
+    signal: StopSignal = StopSignal()
+
+
+class Failed(Event, frozen=True):
+    """Something failed; ``error.fatal`` says whether the run does."""
+
+    error: ErrorInfo = ErrorInfo("hook", "", "")
+
+
+class ApprovalAsked(Event, frozen=True):
+    """A call waits for approval."""
+
+    call_id: str = ""
+    tool: str = ""
+    arguments: Any = None
+    questions: tuple[str, ...] = ()
+    digest: str = ""
+
+
+class ApprovalDecided(Event, frozen=True):
+    """An approval was decided, or cancelled."""
+
+    call_id: str = ""
+    decision: str = ""
+    by: str = ""
+    digest: str = ""
+
+
+class Steered(Event, frozen=True):
+    """A message was put into the running conversation."""
+
+    text: str = ""
+
+
+class RunFinished(Event, frozen=True):
+    """The last event of a run."""
+
+    result: AgentResult = AgentResult()
+
+
+class EventStream:
+    """Numbers events, hands them to sinks, and keeps them for readers in any loop."""
+
+    def __init__(self, run_id: str, now: Callable[[], float], sinks: Sequence[Sink] = (), keep: bool = False) -> None:
+        self.listening = bool(sinks) or keep
+        self._run_id, self._now, self._sinks = run_id, now, tuple(sinks)
+        self._kept: list[Event] | None = [] if keep else None
+        self._seq = 0
+        self._closed = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def emit(self, kind: type[Event], fields: dict[str, Any]) -> None:
+        """Make the event and hand it on. A broken sink is logged and does not disturb the run."""
+        if not self.listening:
+            return
+        self._seq += 1
+        event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
+        for sink in self._sinks:
+            try:
+                sink(event)
+            except Exception:
+                log.exception("event sink %r failed at seq %d", sink, self._seq)
+        if self._kept is not None:
+            self._kept.append(event)
+            self._wake()
+
+    def close(self) -> None:
+        """No more events follow."""
+        self._closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for loop, flag in waiting:
+            try:
+                loop.call_soon_threadsafe(flag.set)
+            except RuntimeError:
+                pass  # that reader's loop is closed
+
+    async def read(self, after: int = 0) -> AsyncIterator[Event]:
+        """Every event with a ``seq`` above ``after``, live, until the run is over."""
+        kept = self._kept if self._kept is not None else []
+        index = max(0, after)
+        while True:
+            while index < len(kept):
+                yield kept[index]
+                index += 1
+            if self._closed:
+                if index >= len(kept):
+                    return
+                continue
+            flag = asyncio.Event()
+            self._waiting.append((asyncio.get_running_loop(), flag))
+            if index < len(kept) or self._closed:
+                continue
+            await flag.wait()

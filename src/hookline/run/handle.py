@@ -1,0 +1,199 @@
+"""The handle on a run that is going on, and the loop it runs in (DESIGN 6.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..kernel.errors import RunFailed
+from ..kernel.records import Event
+from ..kernel.state import AgentResult
+from ..kernel.values import Message
+from .causes import status_of
+from .context import Interrupt
+
+if TYPE_CHECKING:
+    from .events import EventStream
+    from .loop import Loop
+
+
+class Run:
+    """A run that was started. Everything here may be used from any thread."""
+
+    def __init__(self, loop: Loop, stream: EventStream) -> None:
+        self._loop, self._stream = loop, stream
+        self._aio: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[AgentResult] | None = None
+        self._future: concurrent.futures.Future[AgentResult] | None = None
+        self._outer: Callable[[], None] | None = None
+        loop.ctx.interrupt = Interrupt(self._deliver)
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._loop.ctx.run_id
+
+    async def here(self) -> AgentResult:
+        """Run in the caller's own task; cancelling the caller cancels the run first.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+        """
+        self._aio = asyncio.get_running_loop()
+        result = await self._run()
+        if self._loop.outside:
+            raise asyncio.CancelledError
+        return self._judge(result)
+
+    def begin(self, aio: asyncio.AbstractEventLoop) -> Run:
+        """Start in a task of its own, from that loop's thread or another."""
+        self._aio, self._future = aio, concurrent.futures.Future()
+        context = contextvars.copy_context()
+        if _running() is aio:
+            self._task = aio.create_task(self._run(), context=context)
+        else:
+            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(self._run(), context=context)))
+        return self
+
+    async def _run(self) -> AgentResult:
+        future = self._future
+        try:
+            result = await self._loop.run()
+            if future is not None:
+                future.set_result(result)
+            return result
+        except BaseException as error:
+            if future is not None:
+                future.set_exception(error)
+            raise
+        finally:
+            if self._outer is not None:
+                self._outer()
+            ctx = self._loop.ctx
+            ctx.llm, ctx.interrupt._watchers = None, ()  # no cycle is left for the garbage collector
+            if ctx.listening:
+                self._stream.close()
+
+    def follow(self, outer: Interrupt) -> None:
+        """Be cancelled when ``outer`` is."""
+        self._outer = outer.subscribe(self._loop.ctx.interrupt.cancel)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self._future is not None and self._future.done()
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The run's events, live, from the one after ``after`` to the last."""
+        async for event in self._stream.read(after):
+            yield event
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel the run. Its hooks get up to 5 s to clean up; cancelling again changes nothing."""
+        self._loop.ctx.interrupt.cancel(reason)
+
+    def steer(self, message: str) -> bool:
+        """Put a user message into the run before its next model call; false if the run is over."""
+        if self.done:
+            return False
+        return self._loop.steer(Message("user", message))
+
+    async def result(self) -> AgentResult:
+        """Wait for the end of the run; giving up waiting does not cancel it.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+        """
+        return self._judge(await asyncio.shield(asyncio.wrap_future(self._started())))
+
+    async def settled(self) -> None:
+        """Wait until the run is over, however it ended."""
+        with suppress(Exception):
+            await asyncio.wrap_future(self._started())
+
+    def wait(self, timeout: float | None = None) -> AgentResult:
+        """Block until the run is over; Ctrl-C cancels it.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+            TimeoutError: it is still running after ``timeout`` seconds.
+        """
+        if self._aio is not None and _running() is self._aio:
+            raise RuntimeError("run.wait() would block the loop the run needs: use 'await run.result()'")
+        try:
+            return self._judge(self._started().result(timeout))
+        except KeyboardInterrupt:
+            self.cancel("interrupted")
+            concurrent.futures.wait([self._started()], timeout=10)
+            raise
+
+    def _started(self) -> concurrent.futures.Future[AgentResult]:
+        assert self._future is not None, "begin() made it"
+        return self._future
+
+    def _judge(self, result: AgentResult) -> AgentResult:
+        if result.status == "failed":
+            cause = self._loop.cause
+            raise RunFailed(result, cause if status_of(cause) == "failed" else None)
+        return result
+
+    def _deliver(self, reason: str) -> None:
+        aio = self._aio
+        if aio is None or _running() is aio:
+            self._loop.cancel()
+            return
+        try:
+            aio.call_soon_threadsafe(self._loop.cancel)
+        except RuntimeError:
+            pass  # the loop is closed: so is the run
+
+
+def _running() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+_lock = threading.Lock()
+_shared: asyncio.AbstractEventLoop | None = None
+_NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested", default=False)
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The loop, in a daemon thread, of all runs started outside one."""
+    global _shared
+    with _lock:
+        if _shared is None or _shared.is_closed():
+            _shared = asyncio.new_event_loop()
+            threading.Thread(target=_shared.run_forever, name="hookline-loop", daemon=True).start()
+        return _shared
+
+
+def block_on(make: Callable[[], Coroutine[Any, Any, AgentResult]]) -> AgentResult:
+    """Run to the end in a thread of its own, for callers inside a running loop.
+
+    Not in the shared loop: the caller may be a sync hook that keeps that very loop waiting.
+    """
+    context = contextvars.copy_context()
+    context.run(_NESTED.set, True)
+    future: concurrent.futures.Future[AgentResult] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(context.run(asyncio.run, make()))
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="hookline-run", daemon=True).start()
+    return future.result()
+
+
+def must_nest() -> bool:
+    """Whether a blocking run needs a loop of its own: see :func:`block_on`."""
+    return _running() is not None or _NESTED.get()

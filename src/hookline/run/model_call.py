@@ -1,0 +1,219 @@
+"""One model call, with everything around it: hooks, streaming, retries, failures (DESIGN 4.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..kernel.errors import CallRefused, HookError, ModelError
+from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
+from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
+from ..kernel.results import HookAction
+from ..kernel.tally import How
+from ..kernel.values import Message, ModelResponse, ToolCall, Usage
+from .causes import Ended
+from .events import Discarded, ModelCalled, ModelReplied, TextDelta
+
+if TYPE_CHECKING:
+    from ..models.protocol import Model
+    from .loop import Loop
+
+MAX_RETRIES = 2
+
+replace = msgspec.structs.replace
+
+
+async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelReply:
+    """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``.
+
+    Raises:
+        Ended, Stopped: a hook said so.
+        HookError: a hook failed closed; the reply is not used.
+        ModelError: the model failed and no hook mended it.
+    """
+    attempt = 1
+    extra: tuple[Message, ...] = ()
+    while True:
+        base = request
+        if attempt > 1:
+            loop.checkpoint()
+            base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
+        asked, answer = base, None
+        if BEFORE_LLM in loop.heard:
+            verdict = await loop.fire(BEFORE_LLM, base)
+            loop.checkpoint()
+            asked, answer = verdict.payload, verdict.answer
+        generation = Generation(loop, asked, model)
+        no_retry = "retry_limit" if attempt > MAX_RETRIES else ""
+        if answer is not None:
+            await generation.serve(answer.value, answer.hook)
+        else:
+            try:
+                if ON_TOKEN in loop.heard:
+                    await generation.stream()
+                else:
+                    generation.take(await model.complete(asked))
+            except (Ended, HookError, CallRefused):
+                raise
+            except Exception as error:
+                mended = await _put_to_on_error(loop, error, asked, model, no_retry)
+                if generation.text:
+                    loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
+                if mended.action is HookAction.RETRY:
+                    attempt, extra = attempt + 1, _note(mended.value)
+                    continue
+                if mended.answer is None:
+                    raise _model_error(error) from error
+                await generation.serve(mended.answer.value, mended.answer.hook)
+        loop.listen()
+        received = generation.reply()
+        if AFTER_LLM not in loop.heard:
+            return received
+        verdict = await loop.fire(AFTER_LLM, received, How(no_retry=no_retry))
+        reply: ModelReply = verdict.payload
+        if verdict.action is not HookAction.RETRY:
+            if reply.tool_calls is not received.tool_calls:
+                reply = replace(reply, tool_calls=_distinct(loop, reply.tool_calls))
+            _emit_reply(loop, reply)
+            return reply
+        loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
+        note = verdict.value or "That reply was rejected. Try again."
+        attempt, extra = attempt + 1, (_rejected(reply), Message("user", note))
+
+
+class Generation:
+    """One attempt at getting a reply."""
+
+    __slots__ = ("_began", "loop", "model", "request", "response", "source", "text")
+
+    def __init__(self, loop: Loop, request: ModelRequest, model: Model) -> None:
+        self.loop, self.request, self.model = loop, request, model
+        self.response: Any = None
+        self.source = "model"
+        self.text = ""
+        self._began = loop.ctx.clock.monotonic()
+
+    async def stream(self) -> None:
+        """Get the reply from the model piece by piece, each through ``on_token``."""
+        loop, request = self.loop, self.request
+        if loop.ctx.listening:
+            names = tuple(tool.name for tool in request.tools)
+            loop.ctx.emit(
+                ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt,
+                purpose=request.purpose, messages=len(request.messages), tools=names,
+            )  # fmt: skip
+        pieces = self.model.stream(request)
+        complete: ModelResponse | None = None
+        try:
+            async for piece in pieces:
+                if isinstance(piece, ModelResponse):
+                    complete = piece
+                    break
+                self.text += piece
+                await self._show(piece)
+            streamed = bool(self.text)
+            self.take(complete if complete is not None else self._partial())
+            await self._show("" if streamed else self.response.content, final=True)
+        except (Ended, HookError):
+            if complete is None:
+                self.take(self._partial())
+            await loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
+            raise
+        except BaseException:
+            if self.text and complete is None:
+                loop.ctx.charge(self._partial().usage, None)
+            raise
+        finally:
+            close = getattr(pieces, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def serve(self, response: ModelResponse, hook: str) -> None:
+        """Take a hook's answer for the reply."""
+        self.response, self.source, self.text = response, hook, ""
+        if response.cost is None:
+            self.response = replace(response, cost=0.0)
+        self.response = self._checked(self.response)
+        if ON_TOKEN in self.loop.heard:
+            try:
+                await self._show(response.content, final=True)
+            except (Ended, HookError):
+                await self.loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
+                raise
+
+    def reply(self) -> ModelReply:
+        """The reply as ``after_llm`` sees it."""
+        response, request, model = self.response, self.request, self.model
+        return ModelReply(
+            response.content, response.tool_calls, request.hop, request.attempt, request.purpose, response.usage,
+            response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
+            response.organization_id, self.loop.ctx.clock.monotonic() - self._began, request, self.source, request.ids,
+        )  # fmt: skip
+
+    async def _show(self, delta: str, *, final: bool = False) -> None:
+        request, text = self.request, self.text or (delta if final else "")
+        verdict = await self.loop.fire(
+            ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids)
+        )
+        if verdict.payload.delta:
+            self.loop.ctx.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
+
+    def _partial(self) -> ModelResponse:
+        """What there is of a stream that was broken off, with an estimate of its usage."""
+        usage = Usage(self.model.count_tokens(self.request.messages), self.model.count_tokens(self.text))
+        return ModelResponse(self.text, usage=usage, finish_reason="stop")
+
+    def take(self, response: Any) -> None:
+        """Take in a whole reply of the model and charge it."""
+        self.response = checked = self._checked(response)
+        self.loop.ctx.charge(checked.usage, checked.cost)
+
+    def _checked(self, response: Any) -> ModelResponse:
+        if not isinstance(response, ModelResponse):
+            raise ModelError(f"model {self.model.name!r} returned {type(response).__name__}, not a ModelResponse")
+        calls = _distinct(self.loop, response.tool_calls) if response.tool_calls else ()
+        if calls is response.tool_calls and response.content is not None:
+            return response
+        return replace(response, content=response.content or "", tool_calls=calls)
+
+
+def _note(text: str) -> tuple[Message, ...]:
+    return (Message("user", text),) if text else ()
+
+
+def _rejected(reply: ModelReply) -> Message:
+    """A rejected reply for the next request: its calls as text, never as open calls."""
+    calls = [f"{call.name}({msgspec.json.encode(call.arguments).decode()})" for call in reply.tool_calls]
+    return Message("assistant", "\n".join(part for part in (reply.content, *calls) if part))
+
+
+def _distinct(loop: Loop, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Calls with ids that no other call of this transcript has."""
+    if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in loop.call_ids:
+        return calls
+    distinct: dict[str, ToolCall] = {}
+    for call in calls:
+        fresh = bool(call.id) and call.id not in loop.call_ids and call.id not in distinct
+        kept = call if fresh else replace(call, id=loop.ctx.new_id("call"))
+        distinct[kept.id] = kept
+    return tuple(distinct.values())
+
+
+async def _put_to_on_error(loop: Loop, error: Exception, request: ModelRequest, model: Model, no_retry: str) -> Any:
+    failure = Failure((), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
+    return await loop.report("model", error, model.name, fatal=True, failure=failure, no_retry=no_retry)
+
+
+def _model_error(error: Exception) -> ModelError:
+    return error if isinstance(error, ModelError) else ModelError(f"{type(error).__name__}: {error}")
+
+
+def _emit_reply(loop: Loop, reply: ModelReply) -> None:
+    if loop.ctx.listening:
+        loop.ctx.emit(
+            ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
+            purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,
+            model=reply.model, provider=reply.provider, organization_id=reply.organization_id,
+            duration=reply.duration, source=reply.source,
+        )  # fmt: skip

@@ -1,0 +1,67 @@
+"""Plugins: named bundles of hooks and tools, given by hand or found in installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from ..base.names import nearest
+from ..kernel.errors import RegistrationError
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+GROUP = "hookline.plugins"
+"""The entry-point group in which packages offer plugins."""
+
+
+class Plugin:
+    """Hooks, tools and settings that are switched on and off as one.
+
+    Args:
+        name: what ``allowed_plugins`` and ``unregister_plugin`` call it.
+        hooks: they are registered with ``plugin=name``.
+        tools: they are added to the agent's.
+        configure: called with the agent, for settings.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hooks: Iterable[Any] = (),
+        tools: Iterable[Any] = (),
+        configure: Callable[[Agent], None] | None = None,
+    ) -> None:
+        if not name or not isinstance(name, str):
+            raise RegistrationError("a plugin needs a name")
+        self.name, self.hooks, self.tools, self.configure = name, tuple(hooks), tuple(tools), configure
+
+    def __repr__(self) -> str:
+        return f"Plugin({self.name!r}, {len(self.hooks)} hooks, {len(self.tools)} tools)"
+
+
+def installed_plugins() -> dict[str, Any]:
+    """The entry points of installed packages, by plugin name, not yet loaded."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load_plugin(name: str) -> Plugin:
+    """Load an installed plugin: its entry point is a Plugin, a hook, or a list of hooks.
+
+    Raises:
+        RegistrationError: there is none of that name, or it is none of these.
+    """
+    known = installed_plugins()
+    if name not in known:
+        raise RegistrationError(f"no installed plugin {name!r}.{nearest(name, known)} Installed: {sorted(known)}")
+    found = known[name].load()
+    if isinstance(found, Plugin):
+        return found
+    if hasattr(found, "points"):
+        return Plugin(name, [found])
+    if isinstance(found, (list, tuple)):
+        return Plugin(name, found)
+    raise RegistrationError(
+        f"plugin {name!r} is a {type(found).__name__}; expected a Plugin, a hook or a list of hooks"
+    )

@@ -1,0 +1,161 @@
+"""Tools for testing your own hooks: a scripted model, single fires, and faults on demand.
+
+With Hookline installed, pytest offers the fixtures ``scripted_agent``, ``fire_hook`` and
+``inject_fault``; they are these functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from .base.frozen import Frozen
+from .base.names import nearest
+from .kernel.errors import RegistrationError
+from .kernel.hook import compile_hook
+from .kernel.points import resolve
+from .kernel.records import Event
+from .kernel.registry import HookRegistry
+from .kernel.results import Verdict
+from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .run.agent import Agent
+from .run.context import AgentContext
+
+__all__ = [
+    "EventLog",
+    "Fault",
+    "ScriptedLLM",
+    "ScriptedModel",
+    "afire_hook",
+    "call",
+    "fire_hook",
+    "inject_fault",
+    "reply",
+    "sample",
+    "scripted_agent",
+]
+
+Fault = Literal["raise", "hang", "nonsense"]
+
+_SAMPLES: dict[Any, Any] = {str: "", int: 0, float: 0.0, bool: False}
+
+
+def sample(point: str, **fields: Any) -> Frozen:
+    """A payload for a point; what you do not give is empty.
+
+    Raises:
+        TypeError: a field the payload does not have, or of the wrong type.
+    """
+    kind = resolve(point).payload
+    empty = {
+        field.name: _sample_of(field.type)
+        for field in msgspec.structs.fields(kind)
+        if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT
+    }
+    return kind(**empty).replace(fields)
+
+
+def _sample_of(kind: Any) -> Any:
+    if kind in _SAMPLES:
+        return _SAMPLES[kind]
+    if isinstance(kind, type) and issubclass(kind, Frozen):
+        required = [f for f in msgspec.structs.fields(kind) if f.required]
+        return kind(**{field.name: _sample_of(field.type) for field in required})
+    choices = getattr(kind, "__args__", ())
+    return choices[0] if choices and all(isinstance(choice, str) for choice in choices) else ()
+
+
+async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **fields: Any) -> Verdict:
+    """Fire one point with one hook, as the loop would.
+
+    Args:
+        hook: the hook.
+        point: where to fire.
+        payload: the payload; a :func:`sample` made of ``fields`` if left out.
+        ctx: a context; a fresh one if left out.
+        fields: fields of the payload.
+
+    Raises:
+        HookError: the hook failed closed.
+    """
+    where = resolve(point)
+    registry = HookRegistry()
+    registry.register(hook, points=None if hasattr(hook, "points") else where)
+    given = payload if payload is not None else sample(where, **fields)
+    return await registry.fire(where, given, ctx=ctx if ctx is not None else AgentContext())
+
+
+def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **fields: Any) -> Verdict:
+    """:func:`afire_hook`, for tests that are not async."""
+    return asyncio.run(afire_hook(hook, point, payload, ctx=ctx, **fields))
+
+
+def scripted_agent(turns: Iterable[Any], *, name: str = "test", instructions: str = "", **options: Any) -> Agent:
+    """An agent on a :class:`ScriptedModel` that plays ``turns``; options as for :class:`Agent`."""
+    return Agent(name, "", instructions, llm=ScriptedModel(turns), **options)
+
+
+class EventLog(list[Event]):
+    """A sink that keeps the events: ``Agent(..., sinks=[log := EventLog()])``."""
+
+    def __init__(self, *, every_call: bool = False) -> None:
+        super().__init__()
+        self.every_call = every_call
+
+    def __call__(self, event: Event) -> None:
+        """Keep one event."""
+        self.append(event)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        """The events of one type."""
+        return [event for event in self if isinstance(event, kind)]
+
+
+@contextmanager
+def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, seconds: float = 3600) -> Iterator[list[str]]:
+    """Make the hook called ``name`` fail at every call, until the block is left.
+
+    Args:
+        hooks: the agent or registry that holds it.
+        name: the hook's name.
+        fault: ``raise`` an error, ``hang`` for ``seconds``, or return ``nonsense``.
+        seconds: how long a hanging hook hangs.
+
+    Yields:
+        A list that grows by the name of the point at each call.
+
+    Raises:
+        RegistrationError: there is no hook of that name.
+    """
+    registry = hooks.hooks if isinstance(hooks, Agent) else hooks
+    before, calls = registry._entries, []
+    if not any(entry.name == name for entry in before):
+        raise RegistrationError(f"no hook is called {name!r}.{nearest(name, [entry.name for entry in before])}")
+
+    def failing(entry: Any) -> Any:
+        async def hang(ctx: Any, payload: Any) -> None:
+            calls.append(str(entry.point))
+            await asyncio.sleep(seconds)
+
+        def fail(ctx: Any, payload: Any) -> Any:
+            calls.append(str(entry.point))
+            if fault == "raise":
+                raise RuntimeError(f"injected fault in {name!r}")
+            return object()
+
+        options = {
+            key: getattr(entry, key) for key in ("priority", "phase", "on_failure", "timeout", "plugin", "tools")
+        }
+        made: Callable[..., Any] = hang if fault == "hang" else fail
+        (bad,) = compile_hook(made, points=entry.point, name=name, **options)
+        return msgspec.structs.replace(bad, hook=entry.hook, alone=entry.alone)
+
+    registry._set(tuple(failing(entry) if entry.name == name else entry for entry in before))
+    try:
+        yield calls
+    finally:
+        registry._set(before)

@@ -1,0 +1,59 @@
+"""The tools of a run, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+from ..base.names import nearest
+from ..kernel.errors import RegistrationError
+from ..kernel.values import ToolSpec
+from .tool import Tool
+
+
+class ToolRegistry:
+    """An immutable set of tools.
+
+    Raises:
+        RegistrationError: something that is no tool, or two of one name.
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for item in tools:
+            made = item if isinstance(item, Tool) else _wrap(item)
+            if made.name in self._tools:
+                raise RegistrationError(f"two tools are named {made.name!r}; give one another name")
+            self._tools[made.name] = made
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name."""
+        return self._tools.get(name)
+
+    def unknown(self, name: str) -> str:
+        """What to tell a model that called a tool which does not exist."""
+        known = ", ".join(self._tools) or "none"
+        if not name:
+            return f"The tool name is empty. Available tools: {known}."
+        return f"Unknown tool {name!r:.80}.{nearest(name, self._tools)} Available tools: {known}."
+
+    @cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told of them."""
+        return tuple(tool.spec for tool in self)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+
+def _wrap(item: Any) -> Tool:
+    if not callable(item) or isinstance(item, type):
+        raise RegistrationError(f"{item!r} is not a tool: decorate a function with @tool")
+    return Tool(item)

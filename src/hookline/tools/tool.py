@@ -1,0 +1,240 @@
+"""Tools: a function, the schema a model sees of it, and readable errors for bad arguments."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
+
+from ..base.frozen import FrozenDict, freeze, thaw
+from ..base.workers import in_thread
+from ..kernel.errors import RegistrationError
+from ..kernel.values import ToolSpec
+
+_NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
+_PATHLIKE = re.compile(r"(^|_)(path|paths|file|filename|filepath|dir|directory|folder)$", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+class Tool:
+    """A function that a model may call.
+
+    Args:
+        fn: sync (runs in a worker thread) or async. A parameter named ``ctx`` gets the context.
+        name: the function's name if left out.
+        description: the docstring's if left out.
+        timeout: seconds after which the call is an error.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self.fn = fn
+        self.name: str = name or getattr(fn, "__name__", "")
+        if not _NAME.fullmatch(self.name):
+            raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
+        if timeout is not None and not timeout > 0:
+            raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
+        self.timeout = timeout
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self._params = dict(inspect.signature(fn).parameters)
+        self.takes_ctx = self._params.pop("ctx", None) is not None
+        for param in self._params.values():
+            if param.kind in (param.VAR_POSITIONAL, param.POSITIONAL_ONLY):
+                raise RegistrationError(f"tool {self.name!r}: parameter {param} cannot be given by name")
+        self._description = description
+        self.__doc__ = fn.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, without hooks."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.name}>"
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """Name, description and JSON schema, from signature, type hints and docstring."""
+        schema = self._adapter.json_schema()
+        for name, default in self._defaults.items():
+            if name in schema["properties"]:
+                schema["properties"][name].setdefault("default", default)
+        _drop_titles(schema)
+        return ToolSpec(self.name, self._description or self._docs[0], schema)
+
+    def validate(self, arguments: Mapping[str, Any]) -> tuple[FrozenDict, str | None]:
+        """Arguments as the tool will get them, in JSON, or what is wrong with them in words."""
+        try:
+            checked = self._validate(arguments.copy() if isinstance(arguments, dict) else dict(arguments))
+        except ValueError as error:
+            return freeze(arguments), self._explain(error, arguments)
+        if not self._native:
+            checked = self._adapter.dump_python(checked, mode="json")
+        for name, default in self._defaults.items():
+            checked.setdefault(name, default)
+        return FrozenDict(checked) if self._native else freeze(checked), None
+
+    def call(self, arguments: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
+        """Run with validated arguments; the function gets values of its own."""
+        values = arguments if self._native else self._validate(thaw(arguments))
+        if self.takes_ctx:
+            values = {**values, "ctx": ctx}
+        return self.fn(**values) if self.is_async else self._in_thread(values)
+
+    async def _in_thread(self, values: Mapping[str, Any]) -> Any:
+        result = await in_thread(lambda: self.fn(**values))
+        return await result if inspect.isawaitable(result) else result
+
+    def paths(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The paths that these arguments name, by the parameters' types or names."""
+        found: list[str] = []
+        for name, value in arguments.items():
+            if name in self._path_params or _PATHLIKE.search(name):
+                items = value if isinstance(value, list) else [value]
+                found += [item for item in items if isinstance(item, str) and item]
+        return found
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            hints = get_type_hints(self.fn, include_extras=True)
+        except NameError as error:
+            raise RegistrationError(f"tool {self.name!r}: {error}; its type hints must exist at run time") from error
+        return {name: hints.get(name, Any) for name in self._params}
+
+    @cached_property
+    def _path_params(self) -> frozenset[str]:
+        from pathlib import PurePath
+
+        def is_path(hint: Any) -> bool:
+            if isinstance(hint, type):
+                return issubclass(hint, PurePath)
+            return any(is_path(arg) for arg in get_args(hint))
+
+        return frozenset(name for name, hint in self._hints.items() if is_path(hint))
+
+    @cached_property
+    def _docs(self) -> tuple[str, dict[str, str]]:
+        from docstring_parser import parse
+
+        doc = parse(inspect.getdoc(self.fn) or "")
+        parts = (doc.short_description, doc.long_description)
+        return "\n\n".join(p for p in parts if p), {p.arg_name: p.description or "" for p in doc.params}
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        """Defaults that can be shown as JSON; the function fills in the others itself."""
+        defaults: dict[str, Any] = {}
+        for name, param in self._params.items():
+            value = param.default.value if isinstance(param.default, Enum) else param.default
+            if param.default is not param.empty:
+                try:
+                    defaults[name] = freeze(value)
+                except (TypeError, ValueError):
+                    continue
+        return defaults
+
+    @cached_property
+    def _native(self) -> bool:
+        """Whether all arguments are plain JSON scalars, so that nothing needs converting or copying."""
+        return all(
+            all(type(arg) in _NATIVE for arg in get_args(hint)) if get_origin(hint) is Literal else hint in _NATIVE
+            for hint in self._hints.values()
+        )
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from typing import Annotated, NotRequired, Required
+
+        from pydantic import ConfigDict, Field, TypeAdapter
+        from typing_extensions import TypedDict
+
+        described = self._docs[1]
+        fields: dict[str, Any] = {}
+        extra: Literal["forbid", "allow"] = "forbid"
+        for name, param in self._params.items():
+            if param.kind is param.VAR_KEYWORD:
+                extra = "allow"
+                continue
+            hint = self._hints[name]
+            if described.get(name) and not _has_description(hint):
+                hint = Annotated[hint, Field(description=described[name])]
+            fields[name] = Required[hint] if param.default is param.empty else NotRequired[hint]
+        make: Any = TypedDict
+        arguments = make("arguments", fields)
+        arguments.__pydantic_config__ = ConfigDict(extra=extra)
+        return TypeAdapter(arguments)
+
+    @cached_property
+    def _validate(self) -> Callable[[Any], Any]:
+        return self._adapter.validator.validate_python  # type: ignore[no-any-return]
+
+    def _explain(self, error: Any, arguments: Mapping[str, Any]) -> str:
+        if not hasattr(error, "errors"):
+            return f"Invalid arguments for {self.name}: {error}"
+        problems, unknown = [], []
+        for item in error.errors(include_url=False, include_context=False):
+            where = ".".join(str(part) for part in item["loc"])
+            if item["type"] == "extra_forbidden":
+                unknown.append(where)
+            elif item["type"] == "missing":
+                problems.append(f"{where}: field required")
+            else:
+                problems.append(f"{where}: {item['msg'][:1].lower()}{item['msg'][1:]}, not {item['input']!r:.80}")
+        if any(problem.endswith("field required") for problem in problems):
+            problems.append(f"you sent: {', '.join(arguments) or 'no arguments'}")
+        elif unknown:
+            problems.append(f"unknown: {', '.join(unknown)}; expected: {', '.join(self._params) or 'no arguments'}")
+        return f"Invalid arguments for {self.name}: " + "; ".join(problems)
+
+
+def _has_description(hint: Any) -> bool:
+    return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
+
+
+def _drop_titles(schema: Any) -> None:
+    """Pydantic names everything; a model needs only the parameter names."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("title"), str):
+            del schema["title"]
+        for value in schema.values():
+            _drop_titles(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _drop_titles(value)
+
+
+@overload
+def tool(fn: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a function a tool: ``@tool``, or ``@tool(name=..., description=..., timeout=...)``."""
+    return Tool(fn) if fn is not None else lambda wrapped: Tool(wrapped, **options)
+
+
+def jsonable(value: Any) -> Any:
+    """Whatever a tool returned, as JSON."""
+    if type(value) is str:
+        return value
+    try:
+        return freeze(value)
+    except (TypeError, ValueError):
+        from pydantic_core import to_jsonable_python
+
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode(errors="replace")
+    try:
+        return freeze(to_jsonable_python(value, fallback=str))
+    except (TypeError, ValueError):
+        return str(value)
