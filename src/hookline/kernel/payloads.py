@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -135,8 +134,10 @@ class ToolCallRequest(Frozen, frozen=True):
     @property
     def digest(self) -> str:
         """A SHA-256 over the tool's name and its exact arguments."""
+        from hashlib import sha256
+
         body = msgspec.json.encode([self.name, self.arguments], order="sorted")
-        return hashlib.sha256(body).hexdigest()
+        return sha256(body).hexdigest()
 
 
 class Progress(Frozen, frozen=True):

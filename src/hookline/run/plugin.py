@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from ..base.names import nearest
@@ -43,6 +42,8 @@ class Plugin:
 
 def installed_plugins() -> dict[str, Any]:
     """The entry points of installed packages, by plugin name, not yet loaded."""
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -38,7 +38,7 @@ class Tool:
         timeout: float | None = None,
     ) -> None:
         self.fn = fn
-        self.name: str = name or getattr(fn, "__name__", "")
+        self.name = name or str(getattr(fn, "__name__", ""))
         if not _NAME.fullmatch(self.name):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
         if timeout is not None and not timeout > 0:
