@@ -14,6 +14,7 @@ from .names import nearest
 T = TypeVar("T")
 
 MAX_DEPTH = 200
+_new_dict, _new_list = dict.__new__, list.__new__
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -31,6 +32,13 @@ class FrozenDict(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> FrozenDict:
+        """Frozen all the way down."""
+        return freeze(dict(*args, **kwargs))  # type: ignore[no-any-return]
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Nothing: ``dict``'s own would change it in place."""
+
     def __copy__(self) -> dict[str, Any]:
         return dict(self)
 
@@ -47,6 +55,13 @@ class FrozenList(list[Any]):
     __slots__ = ()
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __new__(cls, *args: Any) -> FrozenList:
+        """Frozen all the way down."""
+        return freeze(list(*args))  # type: ignore[no-any-return]
+
+    def __init__(self, *_: object) -> None:
+        """Nothing: ``list``'s own would change it in place."""
 
     def __copy__(self) -> list[Any]:
         return list(self)
@@ -71,7 +86,8 @@ def freeze(value: Any, _depth: int = 0) -> Any:
     if _depth >= MAX_DEPTH:
         raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
     if kind is dict or isinstance(value, Mapping):
-        frozen = FrozenDict(value)
+        frozen: FrozenDict = _new_dict(FrozenDict)
+        dict.update(frozen, value)
         for key, item in value.items():
             if type(item) not in _SCALARS:
                 dict.__setitem__(frozen, key, freeze(item, _depth + 1))
@@ -79,7 +95,9 @@ def freeze(value: Any, _depth: int = 0) -> Any:
                 raise TypeError(f"JSON keys are strings, not {type(key).__name__} ({key!r})")
         return frozen
     if isinstance(value, (list, tuple)):
-        return FrozenList([v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
+        items: FrozenList = _new_list(FrozenList)
+        list.extend(items, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
+        return items
     if isinstance(value, (str, int, float)):
         return value
     raise TypeError(f"{type(value).__name__} is not JSON (str, number, bool, None, list, dict)")
@@ -96,6 +114,25 @@ def thaw(value: Any) -> Any:
     if isinstance(value, list):
         return [item if type(item) in _SCALARS else thaw(item) for item in value]
     return value
+
+
+def scrub(value: Any) -> Any:
+    """A JSON value in which text that is no valid Unicode (lone surrogates) is mended, so that it can be encoded."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {scrub(key): scrub(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrub(item) for item in value]
+    return value
+
+
+def json_text(value: Any) -> str:
+    """Any JSON value as JSON text."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        return msgspec.json.encode(scrub(value)).decode()
 
 
 class History(Sequence[T], Generic[T]):
@@ -130,6 +167,12 @@ class History(Sequence[T], Generic[T]):
         new: History[T] = History.__new__(History)
         new._head, new._items, new._size = (*head, *self._head), self._items, self._size
         return new
+
+    def tail_after(self, other: Sequence[T]) -> tuple[T, ...] | None:
+        """What comes after ``other``, if this was grown from it; else ``None``."""
+        if not isinstance(other, History) or self._items is not other._items or self._head != other._head:
+            return None
+        return tuple(self._items[other._size : self._size]) if other._size <= self._size else None
 
     def __len__(self) -> int:
         return len(self._head) + self._size
@@ -203,7 +246,13 @@ _json = msgspec.json.Encoder(enc_hook=_encode)
 
 def plain(value: Any) -> Any:
     """A value as plain, mutable lists and dicts."""
-    return msgspec.to_builtins(value, enc_hook=_encode)
+    return _with_lists(msgspec.to_builtins(value, enc_hook=_encode))
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_lists(item) for key, item in value.items()}
+    return [_with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 @lru_cache(maxsize=256)
@@ -232,7 +281,12 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
             if name not in types:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(name, types)}")
             try:
-                changed[name] = value if isinstance(value, History) else msgspec.convert(value, types[name])
+                if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
+                    tail = value.tail_after(getattr(self, name))
+                    msgspec.convert(list(value) if tail is None else list(tail), types[name])
+                    changed[name] = value
+                else:
+                    changed[name] = msgspec.convert(value, types[name])
             except msgspec.ValidationError as error:
                 raise TypeError(f"{type(self).__name__}.{name}: {error}") from None
         return msgspec.structs.replace(self, **changed)
@@ -277,7 +331,10 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> bytes:
         """This value as JSON."""
-        return _json.encode(self)
+        try:
+            return _json.encode(self)
+        except UnicodeEncodeError:
+            return _json.encode(scrub(plain(self)))
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:

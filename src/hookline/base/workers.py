@@ -19,6 +19,7 @@ def _work() -> None:
     while True:
         job = _jobs.get()
         job()
+        del job  # it holds what it worked on
         with _lock:
             _idle += 1
 
@@ -33,8 +34,11 @@ def _submit(job: Callable[[], None]) -> None:
     _jobs.put(job)
 
 
-async def in_thread(fn: Callable[..., Any], /, *args: Any) -> Any:
-    """Run ``fn`` in a worker thread with the caller's context variables; cancelling abandons it."""
+async def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Run ``fn`` in a worker thread with the caller's context variables; cancelling abandons it.
+
+    If it gives back an awaitable, that is awaited here.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -45,7 +49,7 @@ async def in_thread(fn: Callable[..., Any], /, *args: Any) -> Any:
 
     def job() -> None:
         try:
-            how, value = future.set_result, context.run(fn, *args)
+            how, value = future.set_result, context.run(fn, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
             if isinstance(error, StopIteration):
                 error = RuntimeError(f"StopIteration: {error}")
@@ -56,4 +60,5 @@ async def in_thread(fn: Callable[..., Any], /, *args: Any) -> Any:
             pass  # the loop is closed: nobody waits any more
 
     _submit(job)
-    return await future
+    result = await future
+    return await result if hasattr(result, "__await__") else result

@@ -41,7 +41,7 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
         CallRefused: a refused ``ctx.llm`` call left a hook.
     """
     walk = iter(chain.rewriters if how.start == "rewrite" else ())
-    found = _glide(walk, payload, scope)
+    found = (_trace if scope.tracing else _glide)(walk, payload, scope)
     if found is None and chain.simple and how.validate is None and not scope.listening:
         return Verdict(payload)
     return await _conclude(chain, Tally(point, payload, scope, how), walk, found)
@@ -49,17 +49,25 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
 
 def _glide(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
     """Call hooks until one has something to say: which, what it returned, what it raised."""
-    tracing, around = scope.tracing, scope.entry
+    around = scope.entry
     try:
         for entry, call in walk:
             scope.entry = entry
             result = call(scope, payload)
-            if result is not None or tracing:
+            if result is not None:
                 return entry, result, None
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - on_failure decides
         return entry, None, error
     finally:
         scope.entry = around
+    return None
+
+
+def _trace(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
+    """The same, one hook at a time and by the clock, when every call is to be recorded."""
+    for pair in walk:
+        scope.began = time.perf_counter()
+        return _glide(iter((pair,)), payload, scope) or (pair[0], None, None)
     return None
 
 
@@ -77,7 +85,7 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
             tally.settle(HookAction.INVALID, problem)
         elif chain.guards:
             walk = iter(chain.guards)
-            await _go_on(tally, walk, "guard", _glide(walk, tally.payload, scope))
+            await _go_on(tally, walk, "guard", (_trace if scope.tracing else _glide)(walk, tally.payload, scope))
     verdict = tally.verdict()
     if chain.observers:
         await _observe(tally, chain.observers, verdict)
@@ -92,7 +100,8 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
 
 async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found | None) -> None:
     """Take up a phase at the hook that had something to say, and see it through."""
-    scope, tracing, around, outer = tally.scope, tally.scope.tracing, ACTIVE.get(), tally.scope.entry
+    scope, around = tally.scope, ACTIVE.get()
+    glide = _trace if scope.tracing else _glide
     while found is not None:
         entry, result, error = found
         try:
@@ -101,35 +110,47 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
             if result is not None and hasattr(result, "__await__"):
                 ACTIVE.set(around | entry.alone)
                 result = await _in_time(entry, result, scope)
-            if (result is not None or tracing) and tally.apply(entry, phase, result):
+            if (result is not None or scope.tracing) and tally.apply(entry, phase, result):
                 return
-            payload, hurry = tally.payload, scope.deadline is not None or tracing
-            for entry, call in walk:
-                if entry.quick and not hurry:
-                    ACTIVE.set(around | entry.alone if around else entry.alone)
-                    result = await call(scope, payload)
-                    if result is not None:
-                        break
-                else:
-                    scope.entry = entry
-                    result = call(scope, payload)
-                    scope.entry = outer
-                    if result is not None or tracing:
-                        break
+            if glide is _glide and scope.deadline is None:
+                found = await _glide_async(walk, tally.payload, scope, around)
             else:
-                return
-            found = entry, result, None
+                found = glide(walk, tally.payload, scope)
             continue
         except asyncio.CancelledError as cancelled:
-            if error is None and is_cancelled():
+            if error is None and is_cancelled() and not tally.point.resilient:
                 raise
             error = cancelled
         except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
             error = failure
         finally:
-            scope.entry = outer
             ACTIVE.set(around)
-        found = None if tally.fail(entry, error) else _glide(walk, tally.payload, scope)
+        found = None if tally.fail(entry, error) else glide(walk, tally.payload, scope)
+
+
+async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around: frozenset[int]) -> Found | None:
+    """``_glide`` that also awaits hooks which can be awaited as they are, without stopping at each."""
+    outer = scope.entry
+    try:
+        for entry, call in walk:
+            if entry.quick:
+                ACTIVE.set(around | entry.alone if around else entry.alone)
+                result = await call(scope, payload)
+            else:
+                scope.entry = entry
+                result = call(scope, payload)
+                scope.entry = outer
+            if result is not None:
+                return entry, result, None
+    except asyncio.CancelledError as cancelled:
+        if is_cancelled() and not entry.point.resilient:
+            raise
+        return entry, None, cancelled
+    except Exception as error:  # noqa: BLE001 - on_failure decides
+        return entry, None, error
+    finally:
+        scope.entry = outer
+    return None
 
 
 async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict) -> None:
@@ -137,7 +158,7 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
     scope, payload, around, pending = tally.scope, verdict.payload, tally.scope.entry, []
     for entry in observers:
         try:
-            scope.entry = entry
+            scope.entry, scope.began = entry, time.perf_counter() if scope.tracing else 0.0
             result = entry.call(scope, payload, verdict=verdict) if entry.wants_verdict else entry.call(scope, payload)
             if result is not None and hasattr(result, "__await__"):
                 pending.append(_finish(tally, entry, result))

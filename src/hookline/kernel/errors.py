@@ -24,6 +24,19 @@ class HookTimeout(HooklineError, TimeoutError):
     """A hook ran past its ``timeout``."""
 
 
+def words(error: BaseException) -> str:
+    """An error's message, whatever its own ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "an error that cannot be printed"
+
+
+def describe(error: BaseException) -> str:
+    """An error's type and message."""
+    return f"{type(error).__name__}: {words(error)}"
+
+
 class HookError(HooklineError):
     """A hook failed closed: the guarded action did not happen (DESIGN 5.1).
 
@@ -31,7 +44,7 @@ class HookError(HooklineError):
     """
 
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:
-        super().__init__(f"hook {hook!r} failed at {point}: {type(cause).__name__}: {cause}")
+        super().__init__(f"hook {hook!r} failed at {point}: {describe(cause)}")
         self.hook = hook
         self.point = point
         self.cause = cause

@@ -6,10 +6,12 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
+from math import isnan
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
+from ..base.names import nearest
 from ..base.workers import in_thread
 from .errors import RegistrationError
 from .points import Point, resolve
@@ -123,6 +125,9 @@ def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **over
     """
     if not callable(hook) or isinstance(hook, type):
         raise RegistrationError(f"{hook!r} is not a hook: expected an instance with points and __call__")
+    for key in overrides:
+        if key not in OPTIONS:
+            raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
     given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
     name = given["name"] or getattr(hook, "__name__", None) or type(hook).__name__
     wanted = points if points is not None else getattr(hook, "points", None)
@@ -155,6 +160,8 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         raise wrong(f"priority must be a number, not {priority!r}")
     tools = given["tools"] or ()
     tools = (tools,) if isinstance(tools, str) else tuple(tools)
+    if not all(isinstance(glob, str) for glob in tools):
+        raise wrong(f"tools= takes globs of tool names, not {tools!r}")
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")
     fn = getattr(hook, "fn", hook) if isinstance(hook, FunctionHook) else hook
@@ -181,7 +188,7 @@ def _select(call: Callable[..., Any], globs: tuple[str, ...]) -> Callable[..., A
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
 
 
 def _bind(
@@ -195,11 +202,11 @@ def _bind(
     if wants_verdict and phase != "observe":
         raise wrong("only an observer gets a verdict; use @observer")
     slots = [p for p in params if p.name != "verdict" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = sum(p.default is p.empty for p in params if p.name != "verdict" and p.kind < p.VAR_KEYWORD)
-    if any(p.kind is p.VAR_POSITIONAL for p in params):
-        return functools.partial(fn, point), wants_verdict
-    if len(slots) >= 3 >= required:
-        return functools.partial(fn, point), wants_verdict
-    if len(slots) == 2 >= required:
+    required = sum(p.default is p.empty for p in slots)
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params):
+        required = 99  # nobody would give it
+    if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
         return fn, wants_verdict
+    if required <= 3 and (len(slots) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in params)):
+        return functools.partial(fn, point), wants_verdict
     raise wrong(f"it must take (ctx, payload) or (point, ctx, payload), not {inspect.signature(fn)}")

@@ -7,9 +7,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..base.frozen import Frozen, FrozenDict, History, freeze
+from ..base.frozen import Frozen, FrozenDict, History, freeze, json_text, scrub
 from . import values as v
 from .values import EMPTY, Ids, Message, Outcome, Usage, Where
+
+
+def as_sealed(items: Sequence[Any]) -> Sequence[Any]:
+    """Items as a sequence that cannot be changed."""
+    return items if type(items) is History else tuple(items)
 
 
 class SessionStart(Frozen, frozen=True):
@@ -37,6 +42,9 @@ class PromptBuild(Frozen, frozen=True):
     history: Sequence[Message] = ()
     personality_id: str = ""
     ids: Ids = Ids()
+
+    def __post_init__(self) -> None:
+        self._seal("history", as_sealed)
 
 
 class PromptParts(Frozen, frozen=True):
@@ -71,8 +79,8 @@ class ModelRequest(Frozen, frozen=True):
     free = frozenset(("messages", "tools", "model", "response_format", "tool_choice", "params"))
 
     def __post_init__(self) -> None:
-        if type(self.messages) is not History and type(self.messages) is not tuple:
-            self._seal("messages", tuple)
+        if type(self.messages) is not History:
+            self._seal("messages", as_sealed)
         if self.response_format is not None and type(self.response_format) is not FrozenDict:
             self._seal("response_format", freeze)
         if type(self.params) is not FrozenDict:
@@ -136,7 +144,7 @@ class ToolCallRequest(Frozen, frozen=True):
         """A SHA-256 over the tool's name and its exact arguments."""
         from hashlib import sha256
 
-        body = msgspec.json.encode([self.name, self.arguments], order="sorted")
+        body = msgspec.json.encode(scrub([self.name, self.arguments]), order="sorted")
         return sha256(body).hexdigest()
 
 
@@ -180,7 +188,7 @@ class ToolCallResult(Frozen, frozen=True):
         """What the model is given."""
         if self.error is not None:
             return self.error
-        return self.result if isinstance(self.result, str) else msgspec.json.encode(self.result).decode()
+        return self.result if isinstance(self.result, str) else json_text(self.result)
 
     @property
     def blocked(self) -> bool:
@@ -230,6 +238,9 @@ class Compaction(Frozen, frozen=True):
     ids: Ids = Ids()
 
     free = frozenset(("messages", "reason"))
+
+    def __post_init__(self) -> None:
+        self._seal("messages", as_sealed)
 
 
 class Question(Frozen, frozen=True):

@@ -65,9 +65,12 @@ class Point(str):
         known = POINTS.get(name)
         if known is not None and known._shape() != self._shape():
             raise RegistrationError(f"point {name!r} is already declared, with another shape")
+        aliases = {_snake(alias) for alias in (name, *self.names.values())}
+        for alias in aliases:
+            if _NAMES.get(alias, self) != self:
+                raise RegistrationError(f"point {name!r}: the name {alias!r} belongs to point {_NAMES[alias]!s}")
         POINTS[name] = self
-        for alias in (name, *self.names.values()):
-            _NAMES[_snake(alias)] = self
+        _NAMES.update(dict.fromkeys(aliases, self))
 
     def _shape(self) -> tuple[object, ...]:
         return self.payload.__name__, self.model, self.verbs

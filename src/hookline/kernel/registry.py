@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..base.frozen import Frozen
+from ..base.names import nearest
 from .dispatch import PLAIN, Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, compile_hook
@@ -147,7 +148,7 @@ class HookRegistry:
 
     def unregister(self, hook: Any) -> None:
         """Take a hook out of every point."""
-        self._set(tuple(e for e in self._entries if e.hook is not hook))
+        self._set(tuple(e for e in self._entries if e.hook is not hook and e.hook != hook))
 
     def unregister_plugin(self, plugin: str) -> None:
         """Take out every hook of a plugin."""
@@ -196,10 +197,20 @@ class HookRegistry:
 
         Raises:
             HookError: a hook failed closed; ``point.closed`` says what that means.
+            TypeError: not the payload of that point.
         """
         where = resolve(point)
         if isinstance(payload, Mapping):
-            payload = msgspec.convert(payload, where.payload)
+            known = where.payload.__struct_fields__
+            unknown = [name for name in payload if name not in known]
+            if unknown:
+                raise TypeError(f"{where}: its payload has no field {unknown[0]!r}.{nearest(unknown[0], known)}")
+            try:
+                payload = msgspec.convert(payload, where.payload)
+            except msgspec.ValidationError as error:
+                raise TypeError(f"{where}: {error}") from None
+        if not isinstance(payload, where.payload):
+            raise TypeError(f"{where} carries a {where.payload.__name__}, not {type(payload).__name__}")
         scope = Scope() if ctx is None else ctx
         token = CURRENT.set(scope)
         try:

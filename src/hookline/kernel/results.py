@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..base.frozen import Frozen, freeze, thaw
-from .errors import HookError, InvalidResult
+from .errors import InvalidResult
 from .payloads import ApprovalAnswer, Question
 from .state import AgentState
-from .values import STOP_KINDS, ModelResponse, StopSignal
+from .values import STOP_KINDS, ErrorInfo, ModelResponse, StopSignal
 
 if TYPE_CHECKING:
     from .points import Point
@@ -141,7 +141,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """What a point concluded.
 
     ``action`` is the verb that holds; ``payload`` what leaves the point; ``value`` the block
-    message, reply, note, merged fields or claim. ``failures`` are those that did not fail closed.
+    message, reply, note, merged fields or claim. ``error`` is the closed failure, ``failures`` the others.
     """
 
     payload: Any
@@ -152,8 +152,8 @@ class Verdict(msgspec.Struct, frozen=True):
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
-    failures: tuple[HookError, ...] = ()
-    error: BaseException | None = None
+    failures: tuple[ErrorInfo, ...] = ()
+    error: ErrorInfo | None = None
 
     @property
     def handled(self) -> bool:
@@ -173,9 +173,9 @@ def understand(result: object, point: Point, payload: Frozen, hook: str, phase: 
     verb = result.action
     allowed = _allowed(point, phase)
     if verb is not HookAction.CONTINUE and verb not in allowed:
-        raise InvalidResult(f"{where}: {verb!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}")
+        raise InvalidResult(f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}")
     if verb is not HookAction.CONTINUE and (why := payload.refuses(verb)):
-        raise InvalidResult(f"{where}: {verb!r} is {why}")
+        raise InvalidResult(f"{where}: {str(verb)!r} is {why}")
     try:
         if verb is HookAction.MODIFY:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
@@ -202,7 +202,8 @@ def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResu
         if isinstance(result, Mapping) and point == "before_tool" and result and result.keys() <= {"args", "error"}:
             if result.get("error") is not None:
                 return HookResult.block(result["error"])
-            return HookResult.replace({"arguments": result["args"]})
+            given = result.get("args")
+            return HookResult() if given is None else HookResult.replace({"arguments": given})
         if type(result) is type(payload) or isinstance(result, Mapping):
             return HookResult.replace(result)
     elif isinstance(result, Mapping):
@@ -210,7 +211,9 @@ def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResu
         if point.model == "merge":
             return HookResult(HookAction.MERGE, fields)
         if point.model == "claim" and isinstance(fields.get("handled"), bool):
-            return HookResult(HookAction.CLAIM, fields) if fields.pop("handled") else HookResult()
+            why = fields.get("reason")
+            claim = HookResult(HookAction.CLAIM, fields, why if isinstance(why, str) else "")
+            return claim if fields.pop("handled") else HookResult()
     expected = {
         "pipeline": f"a HookResult or a {type(payload).__name__}",
         "merge": "a mapping of result fields",
@@ -222,7 +225,7 @@ def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResu
 def _fields(point: Point, given: Mapping[str, Any]) -> Any:
     """Checked fields: a mapping at merge points, the result value itself at claim points."""
     if point.result is None:
-        return freeze(given)
+        return freeze({name: value for name, value in given.items() if point.model == "claim" or value is not None})
     checked = point.result().replace(given)
     if isinstance(checked, ApprovalAnswer) and (
         checked.approve + (checked.deny is not None) + (checked.edit is not None) != 1

@@ -21,7 +21,7 @@ CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
 class Scope:
     """The part of a context that the kernel knows. ``AgentContext`` is a scope with services."""
 
-    __slots__ = ("_state", "deadline", "entry", "hook_state", "listening", "scratch", "tracing")
+    __slots__ = ("_state", "began", "deadline", "entry", "hook_state", "listening", "scratch", "tracing")
 
     def __init__(self) -> None:
         self._state: AgentState | None = None
@@ -29,6 +29,7 @@ class Scope:
         self.deadline: float | None = None
         self.listening = False
         self.tracing = False
+        self.began = 0.0
         self.hook_state: dict[int, Any] = {}
         self.scratch: dict[str, Any] = {}
 

@@ -66,22 +66,34 @@ class AgentState(Frozen, frozen=True):
         return self.replace(system_prompt=text)
 
     def accept(self, value: object) -> AgentState:
-        """A hook's ``state=``, checked (see :meth:`Frozen.accept`); call and result stay together."""
+        """A hook's ``state=``, checked (see :meth:`Frozen.accept`); calls and their results stay together."""
         new = super().accept(value)
-        if new.messages is not self.messages and _unpaired(new.messages) != _unpaired(self.messages):
-            raise TypeError("AgentState.messages: a tool call and its result may only be removed together")
+        if new.messages is not self.messages:
+            tail = as_history(new.messages).tail_after(self.messages)
+            whole = tail is None
+            open_calls = _open_calls(new.messages if whole else tail or ())
+            if open_calls is None or open_calls != (_open_calls(self.messages) if whole else []):
+                raise TypeError(
+                    "AgentState.messages: a tool call and its result may only be removed together, and stay in order"
+                )
         return new
 
 
-def _unpaired(messages: Sequence[Message]) -> dict[str, int]:
-    """Call ids with more calls than results (positive) or the other way round."""
-    balance: dict[str, int] = {}
+def _open_calls(messages: Sequence[Message]) -> list[str] | None:
+    """Ids of calls without a result; ``None`` if a result is not right behind its call, or an id comes twice."""
+    seen: set[str] = set()
+    left: list[str] = []
+    expected: list[str] = []
     for message in messages:
-        for call in message.tool_calls:
-            balance[call.id] = balance.get(call.id, 0) + 1
-        if message.role == "tool" and message.call_id is not None:
-            balance[message.call_id] = balance.get(message.call_id, 0) - 1
-    return {call_id: count for call_id, count in balance.items() if count}
+        if message.role == "tool":
+            if not expected or expected.pop(0) != message.call_id:
+                return None
+            continue
+        left += expected
+        expected = [call.id for call in message.tool_calls]
+        if len(seen) + len(expected) != len(seen := seen.union(expected)):
+            return None
+    return left + expected
 
 
 class AgentResult(Frozen, frozen=True):
@@ -110,9 +122,9 @@ class AgentResult(Frozen, frozen=True):
     free = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
 
     def __post_init__(self) -> None:
-        if type(self.messages) is list:
+        if type(self.messages) is not History:
             self._seal("messages", tuple)
-        if type(self.steps) is list:
+        if type(self.steps) is not History:
             self._seal("steps", tuple)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from .points import Point
 from .records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .results import SETTLING, Answer, HookAction, Verdict, understand
 from .scope import Scope
-from .values import StopSignal
+from .values import ErrorInfo, StopSignal
 
 log = logging.getLogger("hookline")
 
@@ -50,7 +51,7 @@ class Tally(msgspec.Struct):
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
-    failures: tuple[HookError, ...] = ()
+    failures: tuple[ErrorInfo, ...] = ()
     changed: tuple[str, ...] = ()
     merged: dict[str, tuple[Any, str]] = {}
     error: HookError | CallRefused | None = None
@@ -127,22 +128,18 @@ class Tally(msgspec.Struct):
         if entry.on_failure == "closed":
             self.error = self.error or error
             return not self.point.resilient
-        self.failures += (error,)
+        self.failures += (_info(error, error.cause),)
         if entry.on_failure == "block":
             self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
     def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
         if self.scope.listening:
+            took = time.perf_counter() - self.scope.began if self.scope.tracing else None
             self.scope.emit(
-                HookExecuted,
-                point=self.point,
-                hook=entry.name,
-                phase=entry.phase,
-                verb=verb,
-                reason=reason,
-                error=error,
-            )
+                HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=reason,
+                error=error, duration=took,
+            )  # fmt: skip
 
     def report_early_judges(self, names: list[str]) -> None:
         """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
@@ -157,8 +154,11 @@ class Tally(msgspec.Struct):
         if not self.said:
             return Verdict(self.payload)
         action, value, hook, reason = self.action, self.value, self.hook, self.reason
+        failed: ErrorInfo | None = None
         if self.error is not None:
             action, value, hook, reason = HookAction.FAILED, None, self.error.hook, str(self.error)
+            cause = self.error.cause if isinstance(self.error, HookError) else self.error
+            failed = _info(self.error, cause, fatal=True)
         elif self.merged:
             fields = {name: given for name, (given, _) in self.merged.items()}
             action, hook = HookAction.MERGE, next(iter(self.merged.values()))[1]
@@ -174,5 +174,10 @@ class Tally(msgspec.Struct):
         elif self.changed:
             action, hook = HookAction.MODIFY, self.changed[-1]
         return Verdict(
-            self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, self.error
+            self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )
+
+
+def _info(error: HookError | CallRefused, cause: BaseException, *, fatal: bool = False) -> ErrorInfo:
+    """A failure as data: what observers get, since an exception could be changed in place."""
+    return ErrorInfo("hook", type(cause).__name__, str(error), error.hook, fatal=fatal)

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ..base.frozen import Frozen, FrozenDict, freeze
+from ..base.frozen import Frozen, FrozenDict, freeze, json_text
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
@@ -19,7 +19,7 @@ StopKind = Literal[
 STOP_KINDS: tuple[str, ...] = get_args(StopKind)
 """Stop reasons, strongest first (DESIGN 5.4)."""
 
-EMPTY = FrozenDict()
+EMPTY: FrozenDict = freeze({})
 
 
 class Ids(Frozen, frozen=True):
@@ -84,7 +84,7 @@ def parse_arguments(value: object) -> tuple[FrozenDict, str | None]:
         return EMPTY, value if isinstance(value, str) else f"<{type(value).__name__} that is not usable JSON>"
     if type(frozen) is FrozenDict:
         return frozen, None
-    return EMPTY, value if isinstance(value, str) else msgspec.json.encode(frozen).decode()
+    return EMPTY, value if isinstance(value, str) else json_text(frozen)
 
 
 class ToolSpec(Frozen, frozen=True):
@@ -112,6 +112,10 @@ class Message(Frozen, frozen=True):
     name: str | None = None
     is_error: bool = False
     hook: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.tool_calls) is not tuple:
+            self._seal("tool_calls", tuple)
 
 
 class ModelResponse(Frozen, frozen=True):

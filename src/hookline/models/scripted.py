@@ -68,7 +68,7 @@ class ScriptedModel:
     def _next(self, request: ModelRequest) -> ModelResponse:
         number = len(self.requests)
         self.requests.append(request)
-        if not self.loop and number >= len(self.turns):
+        if number >= len(self.turns) and not (self.loop and self.turns):
             raise ModelError(f"the script has {len(self.turns)} turns, and this is request {number + 1}")
         turn = self.turns[number % len(self.turns)]
         if callable(turn) and not isinstance(turn, BaseException):
@@ -82,12 +82,11 @@ class ScriptedModel:
             turn = ModelResponse(content=turn)
         elif not isinstance(turn, ModelResponse):
             parts = [turn] if isinstance(turn, ToolCall) else list(turn)
-            calls = tuple(
-                part if part.id else part.replace(id=f"call_{number}_{i}")
-                for i, part in enumerate(part for part in parts if isinstance(part, ToolCall))
-            )
+            calls = tuple(part for part in parts if isinstance(part, ToolCall))
             text = "".join(part for part in parts if isinstance(part, str))
-            turn = ModelResponse(content=text, tool_calls=calls, finish_reason="tool_calls")
+            turn = ModelResponse(content=text, tool_calls=calls, finish_reason="tool_calls" if calls else "stop")
+        named = [c if c.id else c.replace(id=f"call_{number}_{i}") for i, c in enumerate(turn.tool_calls)]
+        turn = turn.replace(tool_calls=named)
         if turn.usage == Usage():
             turn = turn.replace(usage=Usage(self.count_tokens(request.messages), self.count_tokens(turn.content)))
         return turn if turn.cost is not None else turn.replace(cost=0.0)  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from ..tools.registry import ToolRegistry
 from .budget import Budget
 from .context import AgentContext
 from .events import EventStream, Sink
-from .handle import Run, background_loop, block_on, must_nest
+from .handle import Run, background_loop, must_nest, own_loop
 from .llm import GatedModel
 from .loop import Loop
 from .plugin import Plugin, load_plugin
@@ -36,8 +36,8 @@ class Agent:
         instructions: its system prompt.
         llm: the model.
         tools: functions under ``@tool``, or plain functions.
-        hooks: hooks shared by all its runs, or a :class:`HookRegistry`.
-        plugins: plugins, or names of installed ones.
+        hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
+        plugins: plugins, or names of installed ones; with any, a given registry is copied, not added to.
         max_steps: the step limit of a run; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
@@ -73,14 +73,16 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
+        self.plugins = tuple(plugin if isinstance(plugin, Plugin) else load_plugin(plugin) for plugin in plugins)
+        shared = isinstance(hooks, HookRegistry) and not self.plugins
+        self.hooks: HookRegistry = hooks if shared else HookRegistry(hooks)  # type: ignore[assignment]
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.interceptor = interceptor
         self.sinks = tuple(sinks)
-        self.plugins = tuple(plugin if isinstance(plugin, Plugin) else load_plugin(plugin) for plugin in plugins)
         self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
+        self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for plugin in self.plugins:
             for hook in plugin.hooks:
                 self.hooks.register(hook, plugin=plugin.name)
@@ -137,9 +139,11 @@ class Agent:
         Raises:
             RunFailed: the run ended ``failed``; it carries the result.
         """
+        run = self._prepare(_checked(task, options))
         if must_nest():
-            return block_on(lambda: self.arun(task, **options))
-        return self._prepare(_checked(task, options)).begin(background_loop()).wait()
+            with own_loop() as aio:
+                return run.begin(aio, nested=True).wait()
+        return run.begin(background_loop()).wait()
 
     async def stream(self, task: str, **options: Any) -> AsyncIterator[Event]:
         """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
@@ -185,14 +189,15 @@ class Agent:
         metadata: Mapping[str, Any] = ctx.session.metadata
         if options.get("metadata"):
             metadata = freeze({**metadata, **options["metadata"]})
-        ctx.open(ctx.session.messages, metadata, self.instructions, self.response_format)
+        base = ctx.session.messages
+        ctx.open(base, metadata, self.instructions, self.response_format)
         sinks = (*self.sinks, *(options.get("sinks") or ()))
         stream = EventStream(run_id, ctx.clock.time, sinks, keep)
         ctx._events, ctx.listening = stream, stream.listening
         ctx.tracing = bool(options.get("every_call")) or any(getattr(sink, "every_call", False) for sink in sinks)
         hooks = options.get("hooks") or ()
         run_hooks = HookStack([entry for hook in hooks for entry in compile_hook(hook)]) if hooks else _NO_HOOKS
-        loop = Loop(self, ctx, run_hooks, task)
+        loop = Loop(self, ctx, run_hooks, task, base)
         ctx.llm = GatedModel(loop, self.model)
         run = Run(loop, stream)
         if given is not None:

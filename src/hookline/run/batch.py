@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ..kernel.dispatch import abandon, is_cancelled
-from ..kernel.errors import HookError
+from ..kernel.errors import HookError, describe, words
 from ..kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
@@ -32,7 +33,7 @@ from ..kernel.points import (
 )
 from ..kernel.results import Answer, HookAction, Verdict
 from ..kernel.tally import How
-from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
+from ..kernel.values import EMPTY, ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools.tool import jsonable
 from .causes import Ended, Stopped, stronger
 from .context import CallContext
@@ -52,6 +53,7 @@ class Slot(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
+    values: Mapping[str, Any] = EMPTY
     result: ToolCallResult | None = None
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
@@ -101,11 +103,11 @@ class Batch:
             loop.checkpoint()
             for slot in slots:
                 if BEFORE_TOOL in loop.heard:
-                    self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(self._validate)))
+                    self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot))))
                 else:
                     self._admit(slot)
                 if slot.result is not None and slot.result.outcome == "error":
-                    await self._report(slot, slot.result.error or "")
+                    await self._report(slot, "InvalidCall", slot.result.error or "")
                 loop.raise_if_cancelled()
             asked = [slot for slot in slots if slot.asks and slot.result is None]
             if asked:
@@ -126,34 +128,35 @@ class Batch:
             await self._blame(cause)
             for slot in slots:
                 if slot.asking:
-                    await self._decided(slot, "cancelled", "", "")
+                    await self._in_any_case(self._decided(slot, "cancelled", "", ""))
                 if not running:
                     slot.result = None
         for slot in slots:
             if slot.result is None:
                 slot.result = self._result(slot, "cancelled", error="Cancelled: the call did not finish.")
             if not slot.ended:
-                try:
-                    await self._close(slot)
-                except BaseException as cause:  # noqa: BLE001
-                    await self._blame(cause)
+                await self._in_any_case(self._close(slot))
 
     # (a) Judge.
 
     def _admit(self, slot: Slot) -> None:
         """Nobody judges: the arguments must be right all the same."""
-        slot.request, problem = self._validate(slot.request)
+        slot.request, problem = self._validate(slot, slot.request)
         if problem is not None:
             slot.result = self._result(slot, "error", error=problem)
 
-    def _validate(self, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
+    def _validate(self, slot: Slot, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
+        """The request with validated arguments; the slot keeps the values the tool will be called with."""
         tool = self.loop.tools.get(request.name)
         if tool is None:
             return request, self.loop.tools.unknown(request.name)
         if request.raw is not None and not request.arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        arguments, problem = tool.validate(request.arguments)
-        return replace(request, arguments=arguments, raw=None) if problem is None else request, problem
+        checked = tool.validate(request.arguments)
+        if isinstance(checked, str):
+            return request, checked
+        slot.values = checked.values
+        return replace(request, arguments=checked.arguments, raw=None), None
 
     def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
         """What ``before_tool`` means for the call: a result, a question, or nothing against it."""
@@ -191,10 +194,10 @@ class Batch:
         if answer.edit is not None:
             slot.request = replace(request, arguments=answer.edit)
             await self._decided(slot, "edited", by, "")
-            again = await loop.fire(BEFORE_TOOL, slot.request, How(self._validate, "guard"))
+            again = await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot), "guard"))
             self._conclude(slot, again, approved=True)
             if again.action is HookAction.INVALID:
-                await self._report(slot, again.value)
+                await self._report(slot, "InvalidCall", again.value)
         elif answer.approve:
             await self._decided(slot, "approved", by, "")
             if slot.answer is not None:
@@ -209,11 +212,7 @@ class Batch:
         loop, request = self.loop, slot.request
         loop.ctx.emit(ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest)
         payload = ApprovalDecision(request.id, decision, by, request.digest, message, loop.ctx.ids)
-        try:
-            await loop.fire(APPROVAL_DECIDED, payload)
-        except HookError:
-            if decision != "cancelled":
-                raise
+        await loop.fire(APPROVAL_DECIDED, payload)
 
     # (c) Execute.
 
@@ -269,7 +268,7 @@ class Batch:
         ctx = self._ctx_of(slot) if tool.takes_ctx else None
         failure: BaseException | None = None
         try:
-            work = tool.call(request.arguments, ctx)
+            work = tool.call(slot.values, ctx)
             value = jsonable(await work if tool.timeout is None else await asyncio.wait_for(work, tool.timeout))
         except asyncio.CancelledError as cancelled:
             if is_cancelled() or loop.cancelling:
@@ -279,22 +278,24 @@ class Batch:
             failure = error
             if tool.timeout is not None and not str(error):
                 failure = TimeoutError(f"no result after {tool.timeout:g} s")
-        except Exception as error:  # noqa: BLE001 - whatever a tool raises is an error result
+        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - whatever a tool raises is an error result
             failure = error
         loop.listen()
+        if slot.ended:
+            return  # it went on after it was cancelled: too late
         if failure is None:
             slot.result = self._result(slot, "ok", value)
         else:
-            slot.result = self._result(slot, "error", error=f"{type(failure).__name__}: {failure}")
+            slot.result = self._result(slot, "error", error=describe(failure))
         if slot.pump is None and ON_PROGRESS not in loop.heard:
             slot.ended = True
         else:
             await self._close(slot)
         if failure is not None:
-            await self._report(slot, str(failure), failure)
+            await self._report(slot, type(failure).__name__, words(failure))
 
-    async def _report(self, slot: Slot, message: str, error: BaseException | None = None) -> None:
-        await self.loop.report("tool", error or ValueError(message), slot.request.name, call_id=slot.request.id)
+    async def _report(self, slot: Slot, kind: str, message: str) -> None:
+        await self.loop.report(ErrorInfo("tool", kind, message, slot.request.name, slot.request.id))
 
     # Progress.
 
@@ -396,12 +397,8 @@ class Batch:
         if tool is None or result.outcome not in ("ok", "error"):
             return
         for path in tool.paths(result.arguments):
-            try:
-                await self.loop.fire(
-                    TOOL_END_WITH_PATH, ToolPath(result.name, path, os.getcwd(), result.id, result.ids)
-                )
-            except BaseException as cause:  # noqa: BLE001
-                await self._blame(cause)
+            told = ToolPath(result.name, path, os.getcwd(), result.id, result.ids)
+            await self._in_any_case(self.loop.fire(TOOL_END_WITH_PATH, told))
 
     # Shared.
 
@@ -416,6 +413,13 @@ class Batch:
             request.id, request.name, request.arguments, value, error, outcome, spent, self.hop, request.attempt,
             request.ids,
         )  # fmt: skip
+
+    async def _in_any_case(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do what must be done although something went wrong; what goes wrong here counts too."""
+        try:
+            await work
+        except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
+            await self._blame(cause)
 
     async def _blame(self, cause: BaseException) -> None:
         if isinstance(cause, asyncio.CancelledError):

@@ -97,7 +97,7 @@ class AgentContext(Scope):
     __slots__ = (
         "_errors", "_events", "_held", "_messages", "_metadata", "_open", "_response_format", "_signals",
         "_steps", "_system_prompt", "agent_name", "allowed_plugins", "artifacts", "blackboard",
-        "budget", "clock", "deps", "hooks", "ids", "interrupt", "llm", "memory", "new_id", "random",
+        "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm", "memory", "new_id", "random",
         "session", "spent", "tool_registry",
     )  # fmt: skip
 
@@ -112,6 +112,7 @@ class AgentContext(Scope):
         blackboard: Any = None,
         deps: Any = None,
         interrupt: Interrupt | None = None,
+        allowed_plugins: Sequence[str] | None = None,
         clock: Any = time,
         random: random.Random = _RANDOM,
         new_id: Callable[[str], str] = make_id,
@@ -125,7 +126,7 @@ class AgentContext(Scope):
         self.clock, self.random, self.new_id = clock, random, new_id
         self.tool_registry: ToolRegistry | None = None
         self.llm: GatedModel | None = None
-        self.allowed_plugins: tuple[str, ...] | None = None
+        self.allowed_plugins = None if allowed_plugins is None else tuple(allowed_plugins)
         self.agent_name = ""
         self.ids = Ids()
         self.spent: Usage | None = None
@@ -192,6 +193,7 @@ class AgentContext(Scope):
         self._messages: Growing[Message] = Growing(messages)
         self._steps: Growing[Step] = Growing()
         self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format
+        self.call_ids = {call.id for message in messages for call in message.tool_calls}
         self._signals: tuple[StopSignal, ...] = ()
         self._errors: tuple[ErrorInfo, ...] = ()
         self._state = None
@@ -200,14 +202,22 @@ class AgentContext(Scope):
         """Take over a hook's ``state=``; messages added while calls are open wait for their results."""
         before = self.state
         accepted = before.accept(state)
-        if self._open is not None and accepted.messages is not before.messages:
-            messages = list(accepted.messages)
-            cut = next(i for i in reversed(range(len(messages))) if messages[i].tool_calls) + 1
-            self._held += tuple(messages[cut:])
-            accepted = accepted.replace(messages=messages[:cut])
-        self._messages = Growing(accepted.messages)
+        if accepted.messages is not before.messages:
+            self._take_messages(accepted.messages, before.messages)
         self._metadata, self._system_prompt = accepted.metadata, accepted.system_prompt
         self._response_format, self._state = accepted.response_format, None
+
+    def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
+        known = {id(message) for message in before}
+        ids = [call.id for message in messages if id(message) not in known for call in message.tool_calls]
+        if any(call_id in self.call_ids for call_id in ids) and len(messages) > len(before):
+            raise TypeError("AgentState.messages: a new call has the id of an old one")
+        self.call_ids.update(ids)
+        if self._open is not None:
+            cut = next(i for i in reversed(range(len(messages))) if messages[i] == self._open) + 1
+            self._held += tuple(messages[cut:])
+            messages = messages[:cut]
+        self._messages = Growing(messages)
 
     def append(self, message: Message) -> None:
         """Add to the transcript. For the loop; hooks return ``state=`` instead."""

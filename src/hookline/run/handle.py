@@ -6,10 +6,11 @@ import asyncio
 import concurrent.futures
 import contextvars
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
+from ..kernel.dispatch import is_cancelled
 from ..kernel.errors import RunFailed
 from ..kernel.records import Event
 from ..kernel.state import AgentResult
@@ -46,14 +47,16 @@ class Run:
         """
         self._aio = asyncio.get_running_loop()
         result = await self._run()
-        if self._loop.outside:
+        if self._loop.outside or is_cancelled():
             raise asyncio.CancelledError
         return self._judge(result)
 
-    def begin(self, aio: asyncio.AbstractEventLoop) -> Run:
+    def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run:
         """Start in a task of its own, from that loop's thread or another."""
         self._aio, self._future = aio, concurrent.futures.Future()
         context = contextvars.copy_context()
+        if nested:
+            context.run(_NESTED.set, True)
         if _running() is aio:
             self._task = aio.create_task(self._run(), context=context)
         else:
@@ -175,25 +178,25 @@ def background_loop() -> asyncio.AbstractEventLoop:
         return _shared
 
 
-def block_on(make: Callable[[], Coroutine[Any, Any, AgentResult]]) -> AgentResult:
-    """Run to the end in a thread of its own, for callers inside a running loop.
+@contextmanager
+def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """A loop in a thread of its own, for one blocking run inside a running loop.
 
-    Not in the shared loop: the caller may be a sync hook that keeps that very loop waiting.
+    Not the shared loop: the caller may be a sync hook that keeps that very loop waiting.
     """
-    context = contextvars.copy_context()
-    context.run(_NESTED.set, True)
-    future: concurrent.futures.Future[AgentResult] = concurrent.futures.Future()
-
-    def work() -> None:
-        try:
-            future.set_result(context.run(asyncio.run, make()))
-        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="hookline-run", daemon=True).start()
-    return future.result()
+    aio = asyncio.new_event_loop()
+    thread = threading.Thread(target=aio.run_forever, name="hookline-run", daemon=True)
+    thread.start()
+    try:
+        yield aio
+    finally:
+        asyncio.run_coroutine_threadsafe(aio.shutdown_asyncgens(), aio).result(timeout=5)
+        aio.call_soon_threadsafe(aio.stop)
+        thread.join(timeout=5)
+        if not aio.is_running():
+            aio.close()
 
 
 def must_nest() -> bool:
-    """Whether a blocking run needs a loop of its own: see :func:`block_on`."""
+    """Whether a blocking run needs a loop of its own: see :func:`own_loop`."""
     return _running() is not None or _NESTED.get()

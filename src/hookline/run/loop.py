@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ from ..kernel.results import HookAction, Verdict
 from ..kernel.scope import ACTIVE, CURRENT, entered
 from ..kernel.state import AgentResult
 from ..kernel.tally import How
-from ..kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage, Where
+from ..kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
 from .batch import Batch
 from .causes import Ended, Stopped, status_of, stronger
 from .context import AgentContext
@@ -54,25 +55,26 @@ GRACE = 5.0
 """Seconds that hooks get, in all, after a cancellation."""
 
 MAX_KEEP_GOING = 3
-_EVERYWHERE = frozenset(POINTS)
+_EVERYWHERE: frozenset[str] = frozenset(POINTS)
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 
 
 class Loop:
     """One run of one agent."""
 
-    def __init__(self, agent: Agent, ctx: AgentContext, run_hooks: HookStack, task: str) -> None:
+    def __init__(
+        self, agent: Agent, ctx: AgentContext, run_hooks: HookStack, task: str, base: Sequence[Message]
+    ) -> None:
         self.agent, self.ctx, self.task = agent, ctx, task
         self.budget, self.tools = ctx.budget, agent.tools
         self.cause: BaseException | None = None
         self.cancelling = self.outside = False
-        self.call_ids: set[str] = set()
         self.hop = 0
         self.limited = ctx.budget.limited
         self._run_hooks = run_hooks
         self._around = entered()
         self._compile()
-        self._base: Sequence[Message] = ()
+        self._base = base
         self._recording = self._finishing = False
         self._lock = threading.Lock()
         self._steered: list[Message] = []
@@ -94,6 +96,7 @@ class Loop:
             await self._begin()
             while self.cause is None and (self._road_is_clear() or await self._may_go_on()):
                 await self._step()
+            self.raise_if_cancelled()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self.blame(cause)
         result = await self._finish()
@@ -106,8 +109,6 @@ class Loop:
     async def _begin(self) -> None:
         """Open the session and the run, take in the task, join the system prompt."""
         ctx, session = self.ctx, self.ctx.session
-        self._base = session.messages
-        self.call_ids.update(call.id for message in self._base for call in message.tool_calls)
         self.budget.begin()
         if ctx.listening:
             ctx.emit(RunStarted, task=self.task, ids=ctx.ids)
@@ -219,7 +220,7 @@ class Loop:
         if reply.tool_calls:
             self.ctx._open = message
             for call in reply.tool_calls:
-                self.call_ids.add(call.id)
+                self.ctx.call_ids.add(call.id)
         elif reply.content:
             self.signal(StopSignal("completed"))
         else:
@@ -261,7 +262,9 @@ class Loop:
             if status_of(self.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", errors=ctx._errors)
         if ctx._messages.view() is not final[0] or ctx._metadata is not final[1]:
-            ctx.session.save(saved, ctx._messages.view(), self._added(), ctx._metadata)
+            now = self._added()
+            ctx.session.save(saved, ctx._messages.view(), now, ctx._metadata)
+            result = msgspec.structs.replace(result, messages=now) if result.messages is added else result
         ctx.emit(RunFinished, result=result)
         return result
 
@@ -292,15 +295,16 @@ class Loop:
             raise
         except Exception as failure:  # noqa: BLE001 - an interceptor of the user's may raise anything
             error = failure if isinstance(failure, HookError) else HookError(type(interceptor).__name__, point, failure)
-            with suppress(HookError):  # of two failures the first one counts; both are recorded
-                await self.report("hook", error, error.hook, fatal=fatal, quiet=point is ON_ERROR)
+            info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
+            with suppress(HookError, CallRefused):  # of two failures the first one counts; both are recorded
+                await self.report(info, quiet=point is ON_ERROR)
             raise error from error.cause
         self.listen()
         if verdict.signals:
             self.signal(*verdict.signals)
         if verdict.failures:
             for soft in verdict.failures:
-                await self.report("hook", soft, soft.hook, fatal=False, quiet=point is ON_ERROR)
+                await self.report(soft, quiet=point is ON_ERROR)
         if verdict.action is HookAction.END_TURN:
             raise Ended(verdict)
         return verdict
@@ -309,9 +313,9 @@ class Loop:
         """The hooks as they are registered now, without those that are running (DESIGN 4.8)."""
         self.listen()
         active = ACTIVE.get()
-        if active is self._around or self._interceptor is not self._stack:
+        if active is self._around or not isinstance(self._interceptor, HookStack):
             return self._interceptor
-        return self._stack.without(active)
+        return self._interceptor.without(active)
 
     def listen(self) -> None:
         """Look for changed registrations: after code that is not ours has run."""
@@ -320,14 +324,17 @@ class Loop:
 
     def _compile(self) -> None:
         self._seen = HookRegistry.changes
-        agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
-        layers = [*agent.layers, *talk.layers, *self._run_hooks.layers]
-        stack = HookStack(*layers) if any(layers[1:]) else agent
-        self._stack = stack.only(self.ctx.allowed_plugins).without(self._around)
-        self._interceptor: Interceptor = self.agent.interceptor or self._stack
-        everywhere = self.ctx.listening or self.agent.interceptor is not None
-        self.heard: frozenset[str] = _EVERYWHERE if everywhere else self._stack.points
+        own = self.agent.interceptor
+        if own is None:
+            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+            extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
+            own = HookStack(*agent.layers, *extra) if extra else agent
+        self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
+        if isinstance(own, HookStack):
+            own = own.only(self.ctx.allowed_plugins).without(self._around)
+            self.heard = _EVERYWHERE if self.ctx.listening else own.points
+        self._interceptor: Interceptor = own
 
     def checkpoint(self) -> None:
         """Where a recorded stop, a limit or a cancellation takes effect.
@@ -362,29 +369,18 @@ class Loop:
         self._tool_names[tool] = None
 
     async def report(
-        self,
-        where: Where,
-        error: BaseException,
-        source: str = "",
-        *,
-        call_id: str = "",
-        fatal: bool = False,
-        quiet: bool = False,
-        failure: Failure | None = None,
-        no_retry: str = "",
+        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
     ) -> Verdict | None:
-        """Record a failure and put it to ``on_error``, unless it came from there.
+        """Record a failure and put it to ``on_error``, unless it came from there (``quiet``).
 
         Raises:
             HookError: a hook at ``on_error`` failed closed itself.
         """
-        cause = error.cause if isinstance(error, HookError) else error
-        info = ErrorInfo(where, type(cause).__name__, str(error) or type(cause).__name__, source, call_id, fatal)
-        self.note_error(info)
+        self.note_error(error)
         if quiet:
             return None
-        payload = failure or Failure((), where, fatal, ids=self.ctx.ids)
-        return await self.fire(ON_ERROR, msgspec.structs.replace(payload, errors=(info,)), How(no_retry=no_retry))
+        payload = failure or Failure((error,), error.where, error.fatal, ids=self.ctx.ids)
+        return await self.fire(ON_ERROR, payload, How(no_retry=no_retry))
 
     def note_error(self, info: ErrorInfo) -> None:
         """Put an error into the state and the events."""
@@ -429,7 +425,7 @@ class Loop:
             return cause
         self.outside = not self.cancelling
         if self.ctx.deadline is None:
-            self.ctx.deadline = self.ctx.clock.monotonic() + GRACE
+            self.ctx.deadline = time.monotonic() + GRACE
         return cancelled
 
     def steer(self, message: Message) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..kernel.errors import CallRefused, HookError, ModelError
+from ..base.frozen import json_text
+from ..kernel.dispatch import is_cancelled
+from ..kernel.errors import CallRefused, HookError, ModelError, describe, words
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
-from ..kernel.results import HookAction
+from ..kernel.results import HookAction, Verdict
 from ..kernel.tally import How
-from ..kernel.values import Message, ModelResponse, ToolCall, Usage
+from ..kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from .causes import Ended
 from .events import Discarded, ModelCalled, ModelReplied, TextDelta
 
@@ -56,7 +59,9 @@ async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelRe
                     generation.take(await model.complete(asked))
             except (Ended, HookError, CallRefused):
                 raise
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and (is_cancelled() or loop.cancelling):
+                    raise
                 mended = await _put_to_on_error(loop, error, asked, model, no_retry)
                 if generation.text:
                     loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
@@ -103,6 +108,10 @@ class Generation:
                 ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt,
                 purpose=request.purpose, messages=len(request.messages), tools=names,
             )  # fmt: skip
+        if not hasattr(self.model, "stream"):
+            self.take(await self.model.complete(request))
+            await self._show(self.response.content, final=True)
+            return
         pieces = self.model.stream(request)
         complete: ModelResponse | None = None
         try:
@@ -184,29 +193,36 @@ def _note(text: str) -> tuple[Message, ...]:
 
 def _rejected(reply: ModelReply) -> Message:
     """A rejected reply for the next request: its calls as text, never as open calls."""
-    calls = [f"{call.name}({msgspec.json.encode(call.arguments).decode()})" for call in reply.tool_calls]
+    calls = [f"{call.name}({json_text(call.arguments)})" for call in reply.tool_calls]
     return Message("assistant", "\n".join(part for part in (reply.content, *calls) if part))
 
 
 def _distinct(loop: Loop, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Calls with ids that no other call of this transcript has."""
-    if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in loop.call_ids:
+    if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in loop.ctx.call_ids:
         return calls
     distinct: dict[str, ToolCall] = {}
     for call in calls:
-        fresh = bool(call.id) and call.id not in loop.call_ids and call.id not in distinct
+        fresh = bool(call.id) and call.id not in loop.ctx.call_ids and call.id not in distinct
         kept = call if fresh else replace(call, id=loop.ctx.new_id("call"))
         distinct[kept.id] = kept
     return tuple(distinct.values())
 
 
-async def _put_to_on_error(loop: Loop, error: Exception, request: ModelRequest, model: Model, no_retry: str) -> Any:
-    failure = Failure((), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
-    return await loop.report("model", error, model.name, fatal=True, failure=failure, no_retry=no_retry)
+async def _put_to_on_error(
+    loop: Loop, error: BaseException, request: ModelRequest, model: Model, no_retry: str
+) -> Verdict:
+    info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True)
+    failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
+    try:
+        verdict = await loop.report(info, failure=failure, no_retry=no_retry)
+    except (HookError, CallRefused):  # it is reported; the model's own failure stands
+        verdict = None
+    return verdict or Verdict(failure)
 
 
-def _model_error(error: Exception) -> ModelError:
-    return error if isinstance(error, ModelError) else ModelError(f"{type(error).__name__}: {error}")
+def _model_error(error: BaseException) -> ModelError:
+    return error if isinstance(error, ModelError) else ModelError(describe(error))
 
 
 def _emit_reply(loop: Loop, reply: ModelReply) -> None:

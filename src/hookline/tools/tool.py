@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from functools import cached_property
-from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
 
-from ..base.frozen import FrozenDict, freeze, thaw
+from ..base.frozen import FrozenDict, freeze, scrub, thaw
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
@@ -17,6 +17,13 @@ from ..kernel.values import ToolSpec
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
 _PATHLIKE = re.compile(r"(^|_)(path|paths|file|filename|filepath|dir|directory|folder)$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+class Checked(NamedTuple):
+    """Validated arguments: the JSON that guards judge, and the very values that come of it."""
+
+    arguments: FrozenDict
+    values: dict[str, Any]
 
 
 class Tool:
@@ -41,7 +48,7 @@ class Tool:
         self.name = name or str(getattr(fn, "__name__", ""))
         if not _NAME.fullmatch(self.name):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
-        if timeout is not None and not timeout > 0:
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
         self.timeout = timeout
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -63,35 +70,33 @@ class Tool:
     @cached_property
     def spec(self) -> ToolSpec:
         """Name, description and JSON schema, from signature, type hints and docstring."""
-        schema = self._adapter.json_schema()
-        for name, default in self._defaults.items():
-            if name in schema["properties"]:
-                schema["properties"][name].setdefault("default", default)
+        try:
+            schema = self._adapter.json_schema()
+        except Exception as error:
+            raise RegistrationError(f"tool {self.name!r}: no JSON schema for its parameters: {error}") from error
         _drop_titles(schema)
+        for name, default in self._defaults.items():
+            schema["properties"][name].setdefault("default", default)
         return ToolSpec(self.name, self._description or self._docs[0], schema)
 
-    def validate(self, arguments: Mapping[str, Any]) -> tuple[FrozenDict, str | None]:
-        """Arguments as the tool will get them, in JSON, or what is wrong with them in words."""
+    def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
+        """The arguments as JSON and as the function will get them, or what is wrong with them in words."""
         try:
-            checked = self._validate(arguments.copy() if isinstance(arguments, dict) else dict(arguments))
+            values = self._validate(thaw(arguments))
         except ValueError as error:
-            return freeze(arguments), self._explain(error, arguments)
-        if not self._native:
-            checked = self._adapter.dump_python(checked, mode="json")
+            return self._explain(error, arguments)
         for name, default in self._defaults.items():
-            checked.setdefault(name, default)
-        return FrozenDict(checked) if self._native else freeze(checked), None
+            if name not in values:
+                values[name] = thaw(default) if self._native else self._params[name].default
+        if self._native:
+            return Checked(freeze(values), values)
+        return Checked(freeze(scrub(self._adapter.dump_python(values, mode="json", warnings=False))), values)
 
-    def call(self, arguments: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Run with validated arguments; the function gets values of its own."""
-        values = arguments if self._native else self._validate(thaw(arguments))
+    def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
+        """Run with the values of a :class:`Checked`."""
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
-        return self.fn(**values) if self.is_async else self._in_thread(values)
-
-    async def _in_thread(self, values: Mapping[str, Any]) -> Any:
-        result = await in_thread(lambda: self.fn(**values))
-        return await result if inspect.isawaitable(result) else result
+        return self.fn(**values) if self.is_async else in_thread(self.fn, **values)
 
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
         """The paths that these arguments name, by the parameters' types or names."""
@@ -104,11 +109,13 @@ class Tool:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
+        fn = self.fn.func if isinstance(self.fn, partial) else self.fn
         try:
-            hints = get_type_hints(self.fn, include_extras=True)
+            hints = get_type_hints(fn if inspect.isroutine(fn) else type(fn).__call__, include_extras=True)
         except NameError as error:
             raise RegistrationError(f"tool {self.name!r}: {error}; its type hints must exist at run time") from error
-        return {name: hints.get(name, Any) for name in self._params}
+        found = {name: hints.get(name, Any) for name in self._params}
+        return {name: hint | None if self._params[name].default is None else hint for name, hint in found.items()}
 
     @cached_property
     def _path_params(self) -> frozenset[str]:
@@ -145,6 +152,8 @@ class Tool:
     @cached_property
     def _native(self) -> bool:
         """Whether all arguments are plain JSON scalars, so that nothing needs converting or copying."""
+        if any(param.kind is param.VAR_KEYWORD for param in self._params.values()):
+            return False
         return all(
             all(type(arg) in _NATIVE for arg in get_args(hint)) if get_origin(hint) is Literal else hint in _NATIVE
             for hint in self._hints.values()
@@ -160,16 +169,17 @@ class Tool:
         described = self._docs[1]
         fields: dict[str, Any] = {}
         extra: Literal["forbid", "allow"] = "forbid"
+        others: Any = None
         for name, param in self._params.items():
-            if param.kind is param.VAR_KEYWORD:
-                extra = "allow"
-                continue
             hint = self._hints[name]
+            if param.kind is param.VAR_KEYWORD:
+                extra, others = "allow", hint
+                continue
             if described.get(name) and not _has_description(hint):
                 hint = Annotated[hint, Field(description=described[name])]
             fields[name] = Required[hint] if param.default is param.empty else NotRequired[hint]
         make: Any = TypedDict
-        arguments = make("arguments", fields)
+        arguments = make("arguments", fields) if others is None else make("arguments", fields, extra_items=others)
         arguments.__pydantic_config__ = ConfigDict(extra=extra)
         return TypeAdapter(arguments)
 
@@ -205,8 +215,9 @@ def _drop_titles(schema: Any) -> None:
     if isinstance(schema, dict):
         if isinstance(schema.get("title"), str):
             del schema["title"]
-        for value in schema.values():
-            _drop_titles(value)
+        for key, value in schema.items():
+            if key not in ("default", "examples", "const", "enum"):
+                _drop_titles(value)
     elif isinstance(schema, list):
         for value in schema:
             _drop_titles(value)
@@ -224,13 +235,19 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Call
 
 
 def jsonable(value: Any) -> Any:
-    """Whatever a tool returned, as JSON."""
-    if type(value) is str:
-        return value
-    try:
-        return freeze(value)
-    except (TypeError, ValueError):
-        from pydantic_core import to_jsonable_python
+    """Whatever a tool returned, as JSON that can be encoded."""
+    if type(value) is not str:
+        try:
+            value = freeze(value)
+        except (TypeError, ValueError):
+            value = _converted(value)
+    if type(value) is str and not value.isascii():
+        return scrub(value)
+    return value
+
+
+def _converted(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
 
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).decode(errors="replace")

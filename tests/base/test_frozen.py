@@ -1,0 +1,354 @@
+"""Frozen JSON, histories, and the base of all values."""
+
+import copy
+import json
+import pickle
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import Frozen, FrozenDict, FrozenList, History, Message, RunStart, ToolCallRequest, freeze, thaw
+from hookline.base.frozen import MAX_DEPTH, Growing, plain
+from hookline.kernel.payloads import ModelRequest, ToolCallResult
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+)
+
+
+def assert_frozen(value):
+    assert type(value) in (str, int, float, bool, type(None), FrozenDict, FrozenList)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        assert_frozen(part)
+
+
+def assert_plain(value):
+    assert type(value) in (str, int, float, bool, type(None), dict, list)
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        assert_plain(part)
+
+
+@given(values)
+def test_freezing_and_thawing_give_back_an_equal_value(value):
+    before = copy.deepcopy(value)
+    frozen = freeze(value)
+    assert frozen == value
+    assert_frozen(frozen)
+    thawed = thaw(frozen)
+    assert thawed == value
+    assert_plain(thawed)
+    assert value == before
+
+
+@given(values)
+def test_frozen_values_survive_json_copying_and_pickling(value):
+    frozen = freeze(value)
+    assert json.loads(json.dumps(frozen)) == value
+    assert_plain(copy.deepcopy(frozen))
+    assert copy.deepcopy(frozen) == value
+    restored = pickle.loads(pickle.dumps(frozen))
+    assert restored == value
+    assert_frozen(restored)
+
+
+def test_freezing_cuts_every_tie_to_the_original():
+    original = {"list": [1, {"deep": [2]}]}
+    frozen = freeze(original)
+    original["list"][1]["deep"].append(3)
+    original["new"] = 1
+    assert frozen == {"list": [1, {"deep": [2]}]}
+
+
+def test_freezing_what_is_frozen_gives_the_same_object():
+    frozen = freeze({"a": [1]})
+    assert freeze(frozen) is frozen
+    assert freeze(frozen["a"]) is frozen["a"]
+
+
+def test_tuples_and_other_mappings_become_json():
+    frozen = freeze(MappingProxyType({"a": (1, 2)}))
+    assert type(frozen) is FrozenDict
+    assert frozen == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize("bad", [object(), {1: "a"}, {"a": {2, 3}}, [b"x"], {"a": {None: 1}}])
+def test_what_is_not_json_raises(bad):
+    with pytest.raises(TypeError, match="JSON"):
+        freeze(bad)
+
+
+def test_too_deep_and_circular_values_raise_instead_of_crashing():
+    deep = []
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep]
+    with pytest.raises(ValueError, match=f"more than {MAX_DEPTH} levels"):
+        freeze(deep)
+    circle = {}
+    circle["self"] = circle
+    with pytest.raises(ValueError, match="levels deep"):
+        freeze(circle)
+
+
+DICT_CHANGES = {
+    "setitem": lambda d: d.__setitem__("a", 2),
+    "delitem": lambda d: d.__delitem__("a"),
+    "ior": lambda d: d.__ior__({"b": 1}),
+    "clear": lambda d: d.clear(),
+    "pop": lambda d: d.pop("a"),
+    "popitem": lambda d: d.popitem(),
+    "setdefault": lambda d: d.setdefault("b", 1),
+    "update": lambda d: d.update(b=1),
+}
+LIST_CHANGES = {
+    "setitem": lambda x: x.__setitem__(0, 2),
+    "delitem": lambda x: x.__delitem__(0),
+    "iadd": lambda x: x.__iadd__([1]),
+    "imul": lambda x: x.__imul__(2),
+    "append": lambda x: x.append(1),
+    "clear": lambda x: x.clear(),
+    "extend": lambda x: x.extend([1]),
+    "insert": lambda x: x.insert(0, 1),
+    "pop": lambda x: x.pop(),
+    "remove": lambda x: x.remove(1),
+    "reverse": lambda x: x.reverse(),
+    "sort": lambda x: x.sort(),
+}
+
+
+@pytest.mark.parametrize("change", DICT_CHANGES.values(), ids=DICT_CHANGES)
+def test_a_frozen_dict_refuses_every_change(change):
+    frozen = freeze({"a": 1})
+    with pytest.raises(TypeError, match="FrozenDict cannot be changed in place"):
+        change(frozen)
+    assert frozen == {"a": 1}
+
+
+@pytest.mark.parametrize("change", LIST_CHANGES.values(), ids=LIST_CHANGES)
+def test_a_frozen_list_refuses_every_change(change):
+    frozen = freeze([1, 0])
+    with pytest.raises(TypeError, match="FrozenList cannot be changed in place"):
+        change(frozen)
+    assert frozen == [1, 0]
+
+
+def test_copies_of_frozen_values_may_be_changed():
+    frozen = freeze({"a": [1]})
+    for changed in (dict(frozen), copy.copy(frozen), frozen.copy(), frozen | {}):
+        changed["b"] = 2
+    items = copy.copy(frozen["a"])
+    items.append(2)
+    assert frozen == {"a": [1]}
+
+
+@pytest.mark.parametrize(("kind", "content"), [(FrozenDict, {"a": [1]}), (FrozenList, [[1]])])
+def test_frozen_values_made_by_hand_hold_nothing_that_can_be_changed(kind, content):
+    try:
+        made = kind(content)
+    except TypeError:
+        return
+    assert_frozen(made)
+
+
+# Histories
+
+
+@given(st.lists(st.integers()), st.lists(st.integers(), max_size=3), st.lists(st.integers()))
+def test_a_history_is_the_list_it_models(items, head, more):
+    history = History(items).plus(*more).after(*head)
+    model = [*head, *items, *more]
+    assert list(history) == model
+    assert history == model
+    assert history == tuple(model)
+    assert len(history) == len(model)
+    assert bool(history) == bool(model)
+    for index in range(-len(model), len(model)):
+        assert history[index] == model[index]
+    for index in (len(model), -len(model) - 1):
+        with pytest.raises(IndexError):
+            history[index]
+    assert history[1:3] == tuple(model[1:3])
+    assert history[::-1] == tuple(reversed(model))
+    assert list(reversed(history)) == model[::-1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 3), max_size=3)), max_size=25))
+def test_branches_of_a_history_never_interfere(steps):
+    """Each step grows one of the histories made so far; all of them must stay what they were."""
+    grown = [(History(), [])]
+    for which, items in steps:
+        history, model = grown[which % len(grown)]
+        grown.append((history.plus(*items), model + items))
+    for history, model in grown:
+        assert list(history) == model
+
+
+def test_appending_does_not_copy_what_is_there():
+    first = History(range(1000))
+    second = first.plus("a").plus("b")
+    assert second._items is first._items
+    branch = first.plus("c")
+    assert branch._items is not first._items
+    assert (second[-1], branch[-1], len(first)) == ("b", "c", 1000)
+
+
+def test_a_head_is_shared_by_what_grows_from_it():
+    history = History([2]).after(1)
+    assert list(history.plus(3).after(0)) == [0, 1, 2, 3]
+    assert list(history) == [1, 2]
+
+
+def test_histories_compare_by_content_and_are_not_hashable():
+    assert History([1, 2]) == History([2], head=[1])
+    assert History([1]) != History([2])
+    assert History([1]) != "1"
+    assert (1, 2) == History([1, 2])
+    with pytest.raises(TypeError):
+        hash(History())
+    assert repr(History([1])) == "History([1])"
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.just("view"), st.just("branch")), max_size=30))
+def test_a_growing_history_and_its_views_never_interfere(steps):
+    growing, model, seen = Growing([7]), [7], []
+    for step in steps:
+        if step == "view":
+            seen.append((growing.view(), list(model)))
+        elif step == "branch":
+            seen.append((growing.view().plus("branch"), [*model, "branch"]))
+        else:
+            growing.append(step)
+            model.append(step)
+    seen.append((growing.view(), list(model)))
+    for view, expected in seen:
+        assert list(view) == expected
+
+
+def test_a_view_is_made_once_until_something_is_added():
+    growing = Growing()
+    assert growing.view() is growing.view()
+    before = growing.view()
+    growing.append(1)
+    assert growing.view() is not before
+
+
+# Values
+
+
+class Sample(Frozen, frozen=True):
+    name: str
+    count: int = 0
+    free = frozenset({"name"})
+
+
+def test_a_value_cannot_be_assigned_to():
+    with pytest.raises(AttributeError):
+        Sample("a").name = "b"
+
+
+def test_replace_makes_a_checked_copy_from_keywords_or_a_mapping():
+    value = Sample("a", 1)
+    assert value.replace(name="b") == Sample("b", 1)
+    assert value.replace({"name": "b", "count": 2}) == Sample("b", 2)
+    assert value.replace({"name": "b"}, name="c") == Sample("c", 1)
+    assert value == Sample("a", 1)
+
+
+def test_replace_names_the_nearest_field_for_an_unknown_one():
+    with pytest.raises(TypeError, match=r"Sample has no field 'nmae'\. Did you mean 'name'\?"):
+        Sample("a").replace(nmae="b")
+
+
+def test_replace_refuses_a_value_of_the_wrong_type_and_names_the_field():
+    with pytest.raises(TypeError, match=r"Sample\.count: Expected `int`, got `str`"):
+        Sample("a").replace(count="3")
+
+
+@pytest.mark.parametrize(
+    ("value", "changes"),
+    [
+        (RunStart("x"), {"task": History(["y"])}),
+        (ModelRequest(), {"messages": History(["not a message"])}),
+        (ModelRequest(), {"messages": ["not a message"]}),
+        (ModelRequest(), {"params": 3}),
+    ],
+    ids=["history for text", "history of junk", "list of junk", "number for a mapping"],
+)
+def test_replace_checks_what_is_inside_too(value, changes):
+    with pytest.raises(TypeError):
+        value.replace(changes)
+
+
+def test_accept_lets_only_free_fields_change():
+    value = Sample("a", 1)
+    assert value.accept(Sample("b", 1)) == Sample("b", 1)
+    assert value.accept({"name": "c"}) == Sample("c", 1)
+    assert value.accept({"name": "c", "count": 1}) == Sample("c", 1)
+    with pytest.raises(TypeError, match="a hook may not change count"):
+        value.accept(Sample("a", 2))
+    with pytest.raises(TypeError, match="int is not a Sample"):
+        value.accept(3)
+    with pytest.raises(TypeError, match="no field 'nam'"):
+        value.accept({"nam": "x"})
+
+
+def test_dict_access_hands_out_plain_mutable_copies():
+    request = ToolCallRequest("1", "t", {"a": [1]})
+    as_dict = dict(request)
+    as_dict["arguments"]["a"].append(2)
+    request["arguments"]["b"] = 1
+    assert request.arguments == {"a": [1]}
+    assert request.replace(as_dict).arguments == {"a": [1, 2]}
+    assert list(request) == list(request.keys())
+    assert "name" in request
+    assert "nme" not in request
+    with pytest.raises(KeyError, match="Did you mean 'name'"):
+        request["nme"]
+
+
+def test_dict_access_to_messages_gives_a_list_of_dicts():
+    request = ModelRequest(History([Message("user", "hi")]))
+    assert request["messages"][0]["content"] == "hi"
+    assert request.replace(messages=[*request["messages"], {"role": "user", "content": "more"}]).messages == (
+        Message("user", "hi"),
+        Message("user", "more"),
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: ToolCallRequest("1", "t", data),
+        lambda data: ToolCallResult("1", "t", data),
+        lambda data: ToolCallResult("1", "t", result=data),
+        lambda data: ModelRequest(response_format=data),
+        lambda data: ModelRequest(params=data),
+    ],
+)
+def test_json_inside_a_payload_is_a_frozen_copy(make):
+    data = {"a": [1]}
+    payload = make(data)
+    data["a"].append(2)
+    assert payload == make({"a": [1]})
+
+
+def test_dict_access_gives_lists_for_every_kind_of_sequence():
+    request = ModelRequest((Message("user", "hi"),), tools=())
+    messages = request["messages"]
+    messages.append({"role": "user", "content": "more"})
+    assert [type(messages), type(request["tools"])] == [list, list]
+    assert len(request.replace(messages=messages).messages) == 2
+
+
+def test_plain_turns_values_and_histories_into_builtins():
+    assert plain([History([1]), Sample("a")]) == [[1], {"name": "a", "count": 0}]
+    with pytest.raises(TypeError, match="object has no JSON form"):
+        plain(object())
+
+
+@given(st.text(), st.integers(-(2**60), 2**60))
+def test_a_value_survives_json(name, count):
+    value = Sample(name, count)
+    assert Sample.from_json(value.to_json()) == value

@@ -1,0 +1,275 @@
+"""DESIGN 7.2: the tool runs exactly the arguments that the last guard saw."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import Counter
+from datetime import date
+from pathlib import PurePosixPath
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, BeforeValidator
+
+from hookline import (
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_TOOL,
+    Agent,
+    HookResult,
+    RunFailed,
+    ScriptedModel,
+    ToolCall,
+    ToolStarted,
+    call,
+    guard,
+    hook,
+    observer,
+    thaw,
+)
+from hookline.testing import EventLog
+
+quick = settings(max_examples=120, deadline=None)
+
+
+class Spot(BaseModel):
+    x: int
+    y: float = 0.5
+
+
+class Bench:
+    """Three tools that note what they were really given, then spoil it in place."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, Any]] = []
+
+    def note(self, name: str, **arguments: Any) -> str:
+        self.given.append((name, copy.deepcopy(arguments)))
+        return "done"
+
+    def tools(self) -> list[Any]:
+        bench = self
+
+        def plain(n: int, s: str = "default", flag: bool = False) -> str:
+            return bench.note("plain", n=n, s=s, flag=flag)
+
+        async def nested(items: list[int], names: dict[str, Any] = {"a": [1]}) -> str:  # noqa: B006
+            bench.note("nested", items=items, names=names)
+            await asyncio.sleep(0)
+            items.append(99)
+            for value in names.values():
+                if isinstance(value, list):
+                    value.append(99)
+            names["spoilt"] = True
+            return "done"
+
+        def typed(spot: Spot, day: date, path: PurePosixPath) -> str:
+            bench.note("typed", spot=spot.model_dump(), day=day.isoformat(), path=str(path))
+            spot.x = 99
+            return "done"
+
+        return [plain, nested, typed]
+
+
+ARGUMENTS = {
+    "plain": st.fixed_dictionaries(
+        {"n": st.integers(-5, 5) | st.integers(-5, 5).map(str)},
+        optional={"s": st.text(max_size=3), "flag": st.sampled_from([True, "yes", 0])},
+    ),
+    "nested": st.fixed_dictionaries(
+        {"items": st.lists(st.integers(0, 9) | st.just("7"), max_size=3)},
+        optional={"names": st.dictionaries(st.text(max_size=2), st.lists(st.integers(), max_size=2), max_size=2)},
+    ),
+    "typed": st.fixed_dictionaries(
+        {
+            "spot": st.fixed_dictionaries({"x": st.integers(0, 9)}, optional={"y": st.sampled_from([1, "2.5"])}),
+            "day": st.dates().map(str),
+            "path": st.sampled_from(["b/c", "./d"]),
+        }
+    ),
+}
+targets = st.sampled_from(list(ARGUMENTS)).flatmap(lambda name: st.tuples(st.just(name), ARGUMENTS[name]))
+batches = st.lists(targets, min_size=1, max_size=3)
+
+
+async def judged_and_executed(batch: Any, hooks: Any = ()) -> tuple[Bench, dict[str, Any], EventLog]:
+    """Run a batch; gives what the tools got, what the last guard last saw of each call, and the events."""
+    bench, judged, log = Bench(), {}, EventLog()
+
+    @guard(BEFORE_TOOL, priority=-1000)
+    def last_guard(ctx: Any, request: Any) -> None:
+        judged[request.id] = request.name, thaw(request.arguments)
+
+    turn = [ToolCall(f"c{i}", name, arguments) for i, (name, arguments) in enumerate(batch)]
+    agent = Agent("a", llm=ScriptedModel([turn, "done"]), tools=bench.tools(), hooks=[*hooks, last_guard])
+    try:
+        await agent.arun("a task", sinks=[log])
+    except RunFailed:
+        pass
+    return bench, judged, log
+
+
+def same(executed: Any, judged: Any) -> bool:
+    return Counter(map(encode, executed)) == Counter(map(encode, judged))
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value, order="sorted")
+
+
+@st.composite
+def rewriters(draw: st.DrawFn) -> Any:
+    """A hook that renames calls, or changes their arguments, in one of the ways a hook may."""
+    name, arguments = draw(targets)
+    only = draw(st.sampled_from([*ARGUMENTS, "*"]))
+    style = draw(st.sampled_from(["payload", "result", "mapping", "args", "in place"]))
+    is_async = draw(st.booleans())
+
+    def rewrite(ctx: Any, request: Any) -> Any:
+        if style == "args":
+            return {"args": {**request.arguments, "n": 4}}
+        if style == "in place":
+            copied = dict(request)
+            copied["arguments"].update(arguments)
+            return copied
+        changed = {"name": name, "arguments": arguments}
+        forms = {"payload": request.replace(changed), "result": HookResult.replace(changed), "mapping": changed}
+        return forms[style]
+
+    async def rewrite_later(ctx: Any, request: Any) -> Any:
+        await asyncio.sleep(0)
+        return rewrite(ctx, request)
+
+    return hook(BEFORE_TOOL, tools=only, priority=draw(st.integers(-3, 3)))(rewrite_later if is_async else rewrite)
+
+
+@quick
+@given(batches, st.lists(rewriters(), max_size=4))
+def test_a_tool_gets_exactly_what_the_last_guard_saw(batch: Any, hooks: list[Any]) -> None:
+    results = {}
+    after = observer(AFTER_TOOL)(lambda ctx, result: results.update({result.id: result}))
+    bench, judged, log = asyncio.run(judged_and_executed(batch, [*hooks, after]))
+    ran = {id: result for id, result in results.items() if result.outcome == "ok"}
+    assert same(bench.given, [judged[id] for id in ran])
+    assert judged.keys() == ran.keys()
+    for result in ran.values():
+        assert (result.name, result.arguments) == judged[result.id]
+    for event in log.of(ToolStarted):
+        if event.call_id in ran:
+            assert (event.tool, event.arguments) == judged[event.call_id]
+
+
+@quick
+@given(batches, st.lists(rewriters(), max_size=2), targets, st.sampled_from(["approve", "edit", "deny"]))
+def test_what_an_approver_edits_is_judged_again(batch: Any, hooks: list[Any], edit: Any, answer: str) -> None:
+    asked: dict[str, Any] = {}
+
+    @guard(BEFORE_TOOL, priority=1)
+    def ask(ctx: Any, request: Any) -> HookResult | None:
+        return HookResult.ask("may it?")
+
+    @hook(APPROVAL_REQUESTED)
+    async def approver(ctx: Any, request: Any) -> HookResult:
+        asked[request.call.id] = request
+        await asyncio.sleep(0)
+        return HookResult.edit(edit[1]) if answer == "edit" else getattr(HookResult, answer)()
+
+    results = {}
+    after = observer(AFTER_TOOL)(lambda ctx, result: results.update({result.id: result}))
+    bench, judged, _ = asyncio.run(judged_and_executed(batch, [*hooks, ask, approver, after]))
+    ran = [id for id, result in results.items() if result.outcome == "ok"]
+    assert same(bench.given, [judged[id] for id in ran])
+    if answer == "deny":
+        assert not ran
+    if answer == "approve":
+        assert [(asked[id].call.name, asked[id].call.arguments) for id in ran] == [judged[id] for id in ran]
+    for request in asked.values():
+        assert request.digest == request.call.digest
+
+
+async def test_a_guard_that_refuses_the_edit_keeps_it_from_running() -> None:
+    @guard(BEFORE_TOOL)
+    def judge(ctx: Any, request: Any) -> HookResult:
+        return HookResult.block("too much") if request.arguments["n"] > 5 else HookResult.ask("?")
+
+    approver = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.edit({"n": 6}))
+    bench, _, _ = await judged_and_executed([("plain", {"n": 1})], [judge, approver])
+    assert not bench.given
+
+
+async def test_what_a_tool_does_to_its_arguments_changes_nothing_for_others() -> None:
+    seen = []
+    watch = observer(BEFORE_TOOL, AFTER_TOOL)(lambda ctx, payload: seen.append(payload))
+    batch = [("nested", {"items": [1], "names": {"a": [2]}})] * 2 + [("nested", {"items": [1]})] * 2
+    bench, judged, log = await judged_and_executed(batch, [watch])
+    wanted = [{"items": [1], "names": {"a": [2]}}] * 2 + [{"items": [1], "names": {"a": [1]}}] * 2
+    assert [arguments for _, arguments in bench.given] == wanted
+    assert [payload.arguments for payload in seen] == wanted * 2
+    assert [event.arguments for event in log.of(ToolStarted)] == wanted
+    assert [arguments for _, arguments in judged.values()] == wanted
+
+
+async def test_a_retried_call_is_judged_and_given_its_arguments_again() -> None:
+    @hook(AFTER_TOOL)
+    def again(ctx: Any, result: Any) -> HookResult | None:
+        return HookResult.retry() if result.attempt == 1 else None
+
+    bench, _, _ = await judged_and_executed([("nested", {"items": [1]})], [again])
+    assert bench.given == [("nested", {"items": [1], "names": {"a": [1]}})] * 2
+
+
+async def test_guards_see_the_coerced_values() -> None:
+    typed = {"spot": {"x": "1"}, "day": "2030-01-02", "path": "./a"}
+    _, judged, _ = await judged_and_executed([("plain", {"n": "3"}), ("typed", typed)])
+    assert judged["c0"] == ("plain", {"n": 3, "s": "default", "flag": False})
+    assert judged["c1"] == ("typed", {"spot": {"x": 1, "y": 0.5}, "day": "2030-01-02", "path": "a"})
+
+
+async def test_guards_see_every_default_that_the_tool_will_use() -> None:
+    given_to_tool, judged = [], []
+
+    def save(
+        day: date = date(2030, 1, 2), path: PurePosixPath = PurePosixPath("a"), spot: Spot = Spot(x=1), n: int = 3
+    ) -> str:
+        given_to_tool.append({"day": str(day), "path": str(path), "spot": spot.model_dump(), "n": n})
+        return "saved"
+
+    judge = guard(BEFORE_TOOL)(lambda ctx, request: judged.append(request.arguments))
+    await Agent("a", llm=ScriptedModel([call("save"), "done"]), tools=[save], hooks=[judge]).arun("a task")
+    assert judged == given_to_tool
+
+
+async def test_a_check_that_changes_its_value_is_made_once() -> None:
+    given_to_tool, judged = [], []
+
+    def pay(amount: Annotated[int, BeforeValidator(lambda value: int(value) + 1)]) -> str:
+        given_to_tool.append(amount)
+        return "paid"
+
+    judge = guard(BEFORE_TOOL)(lambda ctx, request: judged.append(request.arguments["amount"]))
+    agent = Agent("a", llm=ScriptedModel([call("pay", amount=1), "done"]), tools=[pay], hooks=[judge])
+    await agent.arun("a task")
+    assert given_to_tool == judged
+
+
+async def test_a_default_that_its_own_type_would_not_take_is_given_as_judged() -> None:
+    given_to_tool = []
+
+    def find(words: list[str], limit: int = None) -> str:  # type: ignore[assignment]
+        given_to_tool.append({"words": words, "limit": limit})
+        return "found"
+
+    agent = Agent("a", llm=ScriptedModel([call("find", words=["a"]), "done"]), tools=[find])
+    await agent.arun("a task")
+    assert given_to_tool == [{"words": ["a"], "limit": None}]
+
+
+@pytest.mark.parametrize("wrong", ["text", "[1]", {"n": "many"}, {"m": 1}, {}])
+async def test_guards_are_not_asked_about_arguments_that_do_not_fit(wrong: Any) -> None:
+    bench, judged, _ = await judged_and_executed([("plain", wrong), ("plain", {"n": 1})])
+    assert judged.keys() == {"c1"}
+    assert [arguments["n"] for _, arguments in bench.given] == [1]

@@ -1,0 +1,794 @@
+"""One fire of one point: settlement and failure (DESIGN 4.2, 4.3, 5.1)."""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_TOOL,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    INBOUND_CLAIM,
+    ON_PROGRESS,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    POINTS,
+    HookError,
+    HookExecuted,
+    HookRegistry,
+    HookResult,
+    HookTimeout,
+    JudgedBeforeRewrite,
+    MergeLost,
+    Message,
+    Point,
+    PointFired,
+    PromptParts,
+    RetryIgnored,
+    RunStart,
+    StopSignal,
+    ToolCallRequest,
+)
+from hookline.kernel import points as points_module
+from hookline.kernel.scope import Scope
+from hookline.kernel.tally import How
+from hookline.testing import sample
+
+CALL = ToolCallRequest("1", "read", {"path": "a"})
+PASS, REWRITE = None, "rewrite"
+R = HookResult
+
+
+class Listening(Scope):
+    """A scope that keeps the events."""
+
+    __slots__ = ("events",)
+
+    def __init__(self, *, tracing=False):
+        super().__init__()
+        self.listening, self.tracing, self.events = True, tracing, []
+
+    def emit(self, kind, /, **fields):
+        self.events.append(kind(**fields))
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Fire:
+    """Fires one point with hooks made of what they return, and notes who was called.
+
+    A hook is ``(phase, result)``, called a, b, c...; a result may be a function of (ctx, payload),
+    an exception to raise, or ``"rewrite"`` to append its name to the path.
+    """
+
+    def __init__(self, point, *hooks, how=None, scope=None, is_async=False, payload=None, **options):
+        self.point, self.how, self.called, self.seen = point, how, [], {}
+        self.scope = scope or Listening()
+        self.payload = payload if payload is not None else CALL if point == BEFORE_TOOL else sample(point)
+        self.registry = HookRegistry()
+        for name, (phase, result, *own) in zip("abcdefgh", hooks, strict=False):
+            made = self._hook(name, result, phase, is_async)
+            given = {"name": name, "phase": phase, **options, **(own[0] if own else {})}
+            self.registry.register(made, points=point, **given)
+
+    def _hook(self, name, result, phase, is_async):
+        def say(ctx, payload):
+            self.called.append(name)
+            self.seen[name] = payload
+            if isinstance(result, BaseException):
+                raise result
+            if result == REWRITE:
+                return payload.replace(arguments={"path": payload.arguments["path"] + name})
+            return result(ctx, payload) if callable(result) else result
+
+        async def say_later(ctx, payload):
+            await asyncio.sleep(0)
+            return say(ctx, payload)
+
+        return say_later if is_async else say
+
+    async def __call__(self):
+        stack = self.registry.stack
+        self.verdict = await stack.intercept(self.point, self.payload, self.scope, *([self.how] if self.how else []))
+        return self.verdict
+
+
+def rewriter(result, **options):
+    return "rewrite", result, options
+
+
+def guard(result, **options):
+    return "guard", result, options
+
+
+def observer(result=None, **options):
+    return "observe", result, options
+
+
+# Settlement. Each row: the hooks in order, who is called, the verb, its value, the hook.
+
+SETTLEMENT = {
+    "nobody says anything": ([rewriter(PASS), guard(PASS), observer()], "abc", "cont", None, ""),
+    "a rewriter's block skips all deciders": (
+        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()], "ad", "block", "no", "a"),
+    "a rewriter's end skips all deciders": (
+        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()], "ad", "end", "bye", "a"),
+    "a guard's block skips the guards left": (
+        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()], "abd", "block", "no", "b"),
+    "a guard's end skips the guards left": (
+        [guard(R.end("bye")), guard(R.block("no")), observer()], "ac", "end", "bye", "a"),
+    "a rewriter's answer skips rewriters, guards still judge": (
+        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()], "acd", "answer", None, "a"),
+    "a guard's block beats a rewriter's answer": (
+        [rewriter(R.answer(1)), guard(R.block("no")), observer()], "abc", "block", "no", "b"),
+    "a guard's end beats a rewriter's answer": (
+        [rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
+    "a guard's answer skips nobody": (
+        [guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
+    "a later guard's block beats a guard's answer": (
+        [guard(R.answer(1)), guard(R.block("no"))], "ab", "block", "no", "b"),
+    "of several answers the first counts": (
+        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))], "abc", "answer", None, "a"),
+    "a rewriter's ask skips nobody": (
+        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()], "abcd", "ask", None, "a"),
+    "a guard's ask skips nobody": ([guard(R.ask("?")), guard(PASS), observer()], "abc", "ask", None, "a"),
+    "block beats ask": ([rewriter(R.ask("?")), guard(R.block("no"))], "ab", "block", "no", "b"),
+    "end beats ask": ([guard(R.ask("?")), guard(R.end("bye"))], "ab", "end", "bye", "b"),
+    "asked and answered is asked first": ([rewriter(R.ask("?")), guard(R.answer(1))], "ab", "ask", None, "a"),
+    "answered and then asked is asked first": ([rewriter(R.answer(1)), guard(R.ask("?"))], "ab", "ask", None, "b"),
+    "stop never settles": (
+        [rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
+    "a guard's stop never settles": ([guard(R.stop("s")), guard(R.block("no"))], "ab", "block", "no", "b"),
+    "answer beats stop": ([rewriter(R.stop("s")), rewriter(R.answer(1))], "ab", "answer", None, "b"),
+    "replace is the weakest": ([rewriter(REWRITE), rewriter(R.stop("s"))], "ab", "stop", None, "b"),
+    "replace alone": ([rewriter(REWRITE), rewriter(PASS), guard(PASS)], "abc", "replace", None, "a"),
+    "the first block of two rewriters holds": (
+        [rewriter(R.block("one")), rewriter(R.block("two"))], "a", "block", "one", "a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("tracing", [False, True], ids=["", "tracing"])
+@pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
+async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=tracing))
+    verdict = await fire()
+    assert "".join(fire.called) == called
+    assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
+
+
+@pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
+async def test_settlement_is_the_same_when_nobody_listens(hooks, called, verb, value, hook):
+    for is_async in (False, True):
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Scope())
+        verdict = await fire()
+        assert "".join(fire.called) == called
+        assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+async def test_retry_settles_and_skips_the_deciders_left(phase):
+    fire = Fire(AFTER_LLM, (phase, R.retry("again", reason="bad")), (phase, R.end("bye")), observer())
+    verdict = await fire()
+    assert "".join(fire.called) == "ac"
+    assert (verdict.action, verdict.value, verdict.reason) == ("retry", "again", "bad")
+
+
+async def test_every_question_is_kept_with_its_hook_and_reason():
+    verdict = await Fire(BEFORE_TOOL, rewriter(R.ask("one?", reason="r")), guard(R.ask("two?")), guard(R.ask("three?")))()
+    assert [(q.text, q.hook, q.reason) for q in verdict.asks] == [("one?", "a", "r"), ("two?", "b", ""), ("three?", "c", "")]
+
+
+async def test_the_first_answer_is_served_and_named():
+    verdict = await Fire(BEFORE_TOOL, rewriter(R.answer({"n": 1}, reason="cached")), guard(R.answer({"n": 2})))()
+    assert (verdict.answer.value, verdict.answer.hook, verdict.answer.reason) == ({"n": 1}, "a", "cached")
+
+
+async def test_a_call_asked_and_answered_keeps_both():
+    verdict = await Fire(BEFORE_TOOL, rewriter(R.answer(1)), guard(R.ask("?")))()
+    assert verdict.action == "ask"
+    assert verdict.answer.value == 1
+    assert verdict.asks[0].text == "?"
+
+
+@pytest.mark.parametrize("settling", [R.block("no"), R.end("bye"), R.answer(1), R.ask("?")])
+async def test_stop_signals_survive_whatever_else_is_said(settling):
+    verdict = await Fire(BEFORE_TOOL, rewriter(R.stop("one")), rewriter(R.stop("two", "cost_limit")), guard(settling))()
+    assert verdict.signals == (StopSignal("stop_requested", "one", "a"), StopSignal("cost_limit", "two", "b"))
+    assert verdict.action == settling.action
+
+
+async def test_each_rewriter_sees_what_the_one_before_left():
+    fire = Fire(BEFORE_TOOL, rewriter(REWRITE), rewriter(PASS), rewriter(REWRITE), guard(PASS), observer())
+    verdict = await fire()
+    assert [fire.seen[name].arguments["path"] for name in "abcde"] == ["a", "aa", "aa", "aac", "aac"]
+    assert verdict.payload.arguments == {"path": "aac"}
+    assert fire.payload.arguments == {"path": "a"}
+
+
+async def test_only_the_first_keep_going_is_used_and_it_skips_nobody():
+    fire = Fire(ON_STOP, rewriter(R.keep_going("one")), rewriter(R.keep_going("two")), guard(PASS), observer())
+    verdict = await fire()
+    assert "".join(fire.called) == "abcd"
+    assert (verdict.action, verdict.value, verdict.hook) == ("keep_going", "one", "a")
+
+
+# Validation between rewrite and guard
+
+
+def validated(request):
+    if request.arguments.get("path") == "bad":
+        return request, "path: not that one"
+    return request.replace(arguments={**request.arguments, "checked": True}), None
+
+
+async def test_guards_judge_the_validated_arguments_and_rewriters_do_not_see_them():
+    fire = Fire(BEFORE_TOOL, rewriter(REWRITE), guard(PASS), observer(), how=How(validated))
+    verdict = await fire()
+    assert fire.seen["a"].arguments == {"path": "a"}
+    assert fire.seen["b"].arguments == fire.seen["c"].arguments == {"path": "aa", "checked": True}
+    assert verdict.payload.arguments == {"path": "aa", "checked": True}
+
+
+@pytest.mark.parametrize("before", [PASS, R.answer(1), R.ask("?"), R.stop("s")])
+async def test_invalid_arguments_skip_guards_but_not_observers(before):
+    fire = Fire(BEFORE_TOOL, rewriter(before), guard(PASS), observer(), payload=CALL.replace(arguments={"path": "bad"}), how=How(validated))
+    verdict = await fire()
+    assert "".join(fire.called) == "ac"
+    assert (verdict.action, verdict.value) == ("invalid", "path: not that one")
+
+
+@pytest.mark.parametrize("settled", [R.block("no"), R.end("bye")])
+async def test_a_settled_call_is_not_validated(settled):
+    fire = Fire(BEFORE_TOOL, rewriter(settled), payload=CALL.replace(arguments={"path": "bad"}), how=How(validated))
+    assert (await fire()).action == settled.action
+
+
+async def test_a_fire_can_start_at_the_guards():
+    fire = Fire(BEFORE_TOOL, rewriter(R.block("no")), guard(PASS), observer(), how=How(validated, "guard"))
+    verdict = await fire()
+    assert "".join(fire.called) == "bc"
+    assert verdict.payload.arguments == {"path": "a", "checked": True}
+
+
+async def test_a_fire_can_start_at_the_observers():
+    fire = Fire(AFTER_LLM, rewriter(R.end("bye")), guard(R.end("bye")), observer(), how=How(start="observe"))
+    assert (await fire()).action == "cont"
+    assert fire.called == ["c"]
+
+
+# Observers
+
+
+@pytest.mark.parametrize(
+    "decider",
+    [rewriter(R.block("no")), guard(R.end("bye")), rewriter(R.answer(1)), rewriter(REWRITE), guard(R.ask("?"))],
+)
+async def test_observers_get_the_final_payload_and_the_verdict(decider):
+    seen = []
+    fire = Fire(BEFORE_TOOL, decider)
+
+    def watch(ctx, payload, verdict):
+        seen.append((payload, verdict.action, verdict.payload))
+
+    async def watch_async(point, ctx, payload, verdict):
+        seen.append((payload, verdict.action, verdict.payload))
+
+    for made in (watch, watch_async):
+        fire.registry.on(BEFORE_TOOL, made, phase="observe")
+    verdict = await fire()
+    assert seen == [(verdict.payload, verdict.action, verdict.payload)] * 2
+
+
+async def test_observers_are_called_after_a_closed_failure_and_see_it():
+    seen = []
+    fire = Fire(BEFORE_TOOL, guard(ValueError("oh no")), guard(PASS))
+    fire.registry.on(BEFORE_TOOL, lambda ctx, call, verdict: seen.append(verdict), phase="observe")
+    with pytest.raises(HookError):
+        await fire()
+    assert fire.called == ["a"]
+    (verdict,) = seen
+    assert (verdict.action, verdict.hook) == ("failed", "a")
+    assert verdict.error is not None
+    assert "oh no" in verdict.reason
+
+
+async def test_async_observers_run_concurrently():
+    barrier = asyncio.Barrier(3)
+
+    async def meet(ctx, payload):
+        async with asyncio.timeout(1):
+            await barrier.wait()
+
+    registry = HookRegistry()
+    for _ in range(3):
+        registry.on(BEFORE_TOOL, meet, phase="observe", on_failure="closed")
+    await registry.fire(BEFORE_TOOL, CALL)
+
+
+async def test_a_failing_observer_does_not_keep_the_others_from_being_called():
+    for is_async in (False, True):
+        fire = Fire(BEFORE_TOOL, observer(ValueError("x")), observer(), observer(R.block("no")), observer(), is_async=is_async)
+        verdict = await fire()
+        assert "".join(fire.called) == "abcd"
+        assert verdict.action == "cont"
+        assert len(verdict.failures) == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_observer_that_fails_closed_fails_the_point_after_all_were_called(is_async):
+    fire = Fire(BEFORE_TOOL, observer(ValueError("x"), on_failure="closed"), observer(), is_async=is_async)
+    with pytest.raises(HookError, match="hook 'a' failed at before_tool: ValueError: x"):
+        await fire()
+    assert "".join(fire.called) == "ab"
+
+
+async def test_what_an_observer_does_to_its_verdict_changes_nothing():
+    def meddle(ctx, payload, verdict):
+        with pytest.raises((AttributeError, TypeError)):
+            verdict.action = "cont"
+        with pytest.raises(TypeError):
+            verdict.answer.value["a"].append(1)
+        with pytest.raises(TypeError):
+            payload.arguments["path"] = "x"
+
+    fire = Fire(BEFORE_TOOL, rewriter(R.answer({"a": []})))
+    fire.registry.on(BEFORE_TOOL, meddle, phase="observe", on_failure="closed")
+    assert (await fire()).answer.value == {"a": []}
+
+
+# Events
+
+
+async def test_one_record_per_fire_and_one_per_hook_that_said_something():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.block("no", reason="rule 1")), observer())
+    await fire()
+    (fired,) = fire.scope.of(PointFired)
+    assert (fired.point, fired.verb, fired.hook, fired.reason) == ("before_tool", "block", "c", "rule 1")
+    assert [(e.hook, e.phase, e.verb, e.reason) for e in fire.scope.of(HookExecuted)] == [
+        ("b", "rewrite", "replace", ""),
+        ("c", "guard", "block", "rule 1"),
+    ]
+
+
+async def test_a_consumer_can_ask_for_a_record_of_every_call():
+    for is_async in (False, True):
+        hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), observer()]
+        fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(tracing=True), is_async=is_async)
+        await fire()
+        assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
+            ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
+        ]  # fmt: skip
+
+
+async def test_a_failure_is_recorded_with_its_error_and_logged(caplog):
+    fire = Fire(BEFORE_TOOL, rewriter(ValueError("oh no")), on_failure="open")
+    with caplog.at_level(logging.WARNING, "hookline"):
+        verdict = await fire()
+    (executed,) = fire.scope.of(HookExecuted)
+    assert (executed.hook, executed.verb) == ("a", "failed")
+    assert "ValueError: oh no" in executed.error
+    assert "hook 'a' failed at before_tool: ValueError: oh no" in caplog.text
+    assert len(verdict.failures) == 1
+
+
+JUDGED = {
+    "a judge before a rewriter": ("pr", ("a",), "b"),
+    "a judge after it": ("rp", None, None),
+    "two judges and two rewriters": ("prpr", ("a", "c"), "d"),
+    "rewriters only": ("rr", None, None),
+    "judges only": ("pp", None, None),
+    "a judge after the last rewriter": ("prp", ("a",), "b"),
+}
+
+
+@pytest.mark.parametrize(("kinds", "hooks", "by"), JUDGED.values(), ids=JUDGED)
+async def test_a_rewriter_that_let_pass_what_was_changed_after_it_is_reported(kinds, hooks, by):
+    fire = Fire(BEFORE_TOOL, *(rewriter(REWRITE if kind == "r" else PASS) for kind in kinds), guard(PASS))
+    await fire()
+    reported = [(e.hooks, e.by, e.point) for e in fire.scope.of(JudgedBeforeRewrite)]
+    assert reported == ([] if hooks is None else [(hooks, by, "before_tool")])
+
+
+async def test_judges_are_told_apart_even_when_they_share_a_name():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS, name="same"), rewriter(REWRITE, name="same"))
+    await fire()
+    assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("same",), "same")]
+
+
+async def test_a_hook_that_was_not_called_for_this_tool_judged_nothing():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS, tools="write"), rewriter(REWRITE))
+    await fire()
+    assert fire.called == ["b"]
+    assert fire.scope.of(JudgedBeforeRewrite) == []
+
+
+# Merge
+
+
+@pytest.fixture
+def own_merge():
+    before, names = dict(POINTS), dict(points_module._NAMES)
+    yield Point("test_gather", RunStart, model="merge")
+    POINTS.clear()
+    POINTS.update(before)
+    points_module._NAMES.clear()
+    points_module._NAMES.update(names)
+
+
+async def test_at_a_merge_point_the_first_non_null_value_per_field_wins():
+    fire = Fire(
+        BEFORE_PROMPT_BUILD,
+        rewriter({"prepend_system": None, "append_system": "a"}),
+        rewriter({"prepend_system": "b", "append_system": "b"}),
+        rewriter(PASS),
+        rewriter(R.merge(prepend_system="d", override_system="d")),
+        observer(),
+    )
+    verdict = await fire()
+    assert verdict.value == PromptParts(prepend_system="b", append_system="a", override_system="d")
+    assert "".join(fire.called) == "abcde"
+    assert [(e.point, e.hook, e.field, e.kept) for e in fire.scope.of(MergeLost)] == [
+        ("before_prompt_build", "b", "append_system", "a"),
+        ("before_prompt_build", "d", "prepend_system", "b"),
+    ]
+
+
+async def test_at_a_merge_point_highest_priority_wins_and_all_see_the_original():
+    fire = Fire(BEFORE_PROMPT_BUILD, rewriter({"append_system": "low"}), rewriter({"append_system": "high"}, priority=9))
+    verdict = await fire()
+    assert fire.called == ["b", "a"]
+    assert verdict.value.append_system == "high"
+    assert fire.seen["a"] is fire.seen["b"] is fire.payload
+    assert verdict.payload is fire.payload
+
+
+async def test_first_non_null_wins_at_merge_points_of_ones_own_too(own_merge):
+    fire = Fire(own_merge, rewriter({"x": None, "y": [1]}), rewriter({"x": 1, "y": [2]}))
+    verdict = await fire()
+    assert verdict.value == {"x": 1, "y": [1]}
+    assert [(e.hook, e.field) for e in fire.scope.of(MergeLost)] == [("b", "y")]
+    with pytest.raises(TypeError):
+        verdict.value["y"].append(3)
+
+
+async def test_a_merge_of_nothing_is_no_decision():
+    verdict = await Fire(BEFORE_PROMPT_BUILD, rewriter({}), rewriter({"append_system": None}))()
+    assert verdict.action == "cont"
+    assert verdict.value is None
+
+
+# Claim
+
+
+async def test_at_a_claim_point_the_first_claim_wins_and_ends_the_asking():
+    fire = Fire(
+        INBOUND_CLAIM,
+        rewriter(PASS),
+        rewriter({"handled": False}),
+        rewriter({"handled": True, "by": "c"}),
+        rewriter(R.claim(by="d")),
+        observer(),
+    )
+    verdict = await fire()
+    assert "".join(fire.called) == "abce"
+    assert verdict.handled
+    assert (verdict.hook, verdict.value) == ("c", {"by": "c"})
+
+
+async def test_a_point_nobody_claims_is_not_handled():
+    verdict = await Fire(INBOUND_CLAIM, rewriter(PASS), rewriter({"handled": False}))()
+    assert not verdict.handled
+
+
+async def test_a_claim_handler_that_fails_closed_is_not_passed_over():
+    fire = Fire(INBOUND_CLAIM, rewriter(ValueError("x")), rewriter(R.claim()))
+    with pytest.raises(HookError):
+        await fire()
+    assert fire.called == ["a"]
+
+
+# Failure
+
+
+class NoText(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+FAULTS = {
+    "raises": ValueError("oh no"),
+    "returns nonsense": True,
+    "cancels itself": asyncio.CancelledError(),
+    "raises what has no text": NoText(),
+    "uses a wrong verb": R.keep_going(),
+}
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+class TestFailurePolicies:
+    async def test_closed_stops_the_point_and_raises(self, fault, phase, is_async):
+        fire = Fire(BEFORE_TOOL, (phase, fault), (phase, PASS), observer(), is_async=is_async)
+        with pytest.raises(HookError) as caught:
+            await fire()
+        assert "".join(fire.called) == "ac"
+        assert (caught.value.hook, caught.value.point) == ("a", "before_tool")
+
+    async def test_block_blocks_that_call_and_asks_nobody_else(self, fault, phase, is_async):
+        fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "block"}), (phase, PASS), observer(), is_async=is_async)
+        verdict = await fire()
+        assert "".join(fire.called) == "ac"
+        assert (verdict.action, verdict.hook) == ("block", "a")
+        assert "hook 'a' failed at before_tool" in verdict.value
+        assert len(verdict.failures) == 1
+
+    async def test_open_reports_and_goes_on(self, fault, phase, is_async):
+        fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "open"}), (phase, PASS), observer(), is_async=is_async)
+        verdict = await fire()
+        assert "".join(fire.called) == "abc"
+        assert verdict.action == "cont"
+        assert len(verdict.failures) == 1
+        assert [e.verb for e in fire.scope.of(HookExecuted)] == ["failed"]
+
+
+async def test_a_rewriter_that_fails_closed_keeps_guards_from_judging():
+    fire = Fire(BEFORE_TOOL, rewriter(ValueError("x")), guard(PASS), observer())
+    with pytest.raises(HookError):
+        await fire()
+    assert "".join(fire.called) == "ac"
+
+
+async def test_a_later_hooks_verdict_holds_after_an_open_failure():
+    fire = Fire(BEFORE_TOOL, rewriter(ValueError("x"), on_failure="open"), rewriter(REWRITE), guard(R.block("no")))
+    verdict = await fire()
+    assert (verdict.action, verdict.value) == ("block", "no")
+    assert verdict.payload.arguments == {"path": "ab"}
+
+
+async def test_at_on_run_end_a_failure_does_not_skip_later_hooks():
+    for is_async in (False, True):
+        fire = Fire(ON_RUN_END, rewriter(ValueError("x")), rewriter({"reply": "b"}), guard(ValueError("y")), guard(PASS), observer(), is_async=is_async)
+        with pytest.raises(HookError, match="hook 'a' failed at on_run_end"):
+            await fire()
+        assert "".join(fire.called) == "abcde"
+        assert fire.seen["e"].reply == "b"
+
+
+async def test_at_an_observe_point_failures_are_open_by_default():
+    verdict = await Fire(ON_PROGRESS, observer(ValueError("x")), observer())()
+    assert len(verdict.failures) == 1
+    with pytest.raises(HookError):
+        await Fire(ON_PROGRESS, observer(ValueError("x"), on_failure="closed"))()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_an_exit_is_no_hook_failure(error):
+    async def main():
+        await Fire(BEFORE_TOOL, rewriter(error(), on_failure="open"))()
+
+    with pytest.raises(error):
+        main().send(None)
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_cancelling_the_caller_is_no_hook_failure(phase):
+    entered = asyncio.Event()
+
+    async def hang(ctx, payload):
+        entered.set()
+        await asyncio.Event().wait()
+
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, hang, phase=phase, on_failure="open")
+    task = asyncio.create_task(registry.fire(BEFORE_TOOL, CALL))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# Timeouts
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+@pytest.mark.parametrize("kind", ["sync", "async", "stubborn"])
+@pytest.mark.parametrize("on_failure", ["closed", "open"])
+async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_failure):
+    release = threading.Event()
+    later = []
+
+    def sync(ctx, payload):
+        release.wait(5)
+        return R.block("too late")
+
+    async def hang(ctx, payload):
+        await asyncio.sleep(5)
+
+    async def stubborn(ctx, payload):
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        later.append("went on")
+        return R.block("too late")
+
+    registry = HookRegistry()
+    made = {"sync": sync, "async": hang, "stubborn": stubborn}[kind]
+    registry.on(BEFORE_TOOL, made, phase=phase, timeout=0.02, on_failure=on_failure, name="slow")
+    began = time.monotonic()
+    if on_failure == "closed":
+        with pytest.raises(HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s") as caught:
+            await registry.fire(BEFORE_TOOL, CALL)
+        assert isinstance(caught.value.cause, HookTimeout)
+    else:
+        verdict = await registry.fire(BEFORE_TOOL, CALL)
+        assert verdict.action == "cont"
+        assert len(verdict.failures) == 1
+    assert time.monotonic() - began < 1
+    release.set()
+    await asyncio.sleep(0.01)
+    assert later == (["went on"] if kind == "stubborn" else [])
+
+
+async def test_a_timeout_with_on_failure_block_blocks_the_call():
+    async def hang(ctx, payload):
+        await asyncio.sleep(5)
+
+    verdict = await fire_one(hang, timeout=0.01, on_failure="block")
+    assert verdict.action == "block"
+    assert "still running after 0.01 s" in verdict.value
+
+
+async def fire_one(made, **options):
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, made, **options)
+    return await registry.fire(BEFORE_TOOL, CALL)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_hook_within_its_timeout_decides(is_async):
+    verdict = await Fire(BEFORE_TOOL, guard(R.block("no"), timeout=5), is_async=is_async)()
+    assert (verdict.action, verdict.value) == ("block", "no")
+
+
+async def test_a_hooks_own_timeout_error_is_an_error_of_its_own():
+    with pytest.raises(HookError, match="TimeoutError: mine") as caught:
+        await Fire(BEFORE_TOOL, guard(TimeoutError("mine"), timeout=5))()
+    assert not isinstance(caught.value.cause, HookTimeout)
+
+
+async def test_cancelling_the_caller_reaches_a_hook_with_a_timeout():
+    entered, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang(ctx, payload):
+        entered.set()
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    task = asyncio.create_task(fire_one(hang, timeout=5))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(1):
+        await cancelled.wait()
+
+
+async def test_a_scopes_deadline_holds_for_hooks_without_a_timeout():
+    async def hang(ctx, payload):
+        await asyncio.sleep(5)
+
+    scope = Scope()
+    scope.deadline = time.monotonic() + 0.02
+    registry = HookRegistry()
+    registry.on(BEFORE_STEP, lambda ctx, step: R.cont())
+    registry.on(BEFORE_STEP, hang)
+    with pytest.raises(HookError, match="still running after"):
+        await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope)
+
+
+# state=
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_state_applies_before_the_next_hook_runs(is_async):
+    seen = []
+
+    def grow(ctx, payload):
+        seen.append(len(ctx.state.messages))
+        return R.cont(state=ctx.state.with_messages(Message("user", "hi")))
+
+    fire = Fire(BEFORE_TOOL, rewriter(grow), rewriter(grow), guard(grow), is_async=is_async)
+    fire.registry.on(BEFORE_TOOL, lambda ctx, payload: seen.append(len(ctx.state.messages)), phase="observe")
+    await fire()
+    assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("result", [R.block, R.end])
+async def test_a_settling_verb_brings_its_state_along(result):
+    def decide(ctx, payload):
+        return result("x", state=ctx.state.with_metadata(seen=1))
+
+    fire = Fire(BEFORE_TOOL, guard(decide))
+    await fire()
+    assert fire.scope.state.metadata == {"seen": 1}
+
+
+async def test_a_state_cannot_be_changed_in_place():
+    def meddle(ctx, payload):
+        with pytest.raises(TypeError):
+            ctx.state.metadata["a"] = 1
+        with pytest.raises(AttributeError):
+            ctx.state.system_prompt = "x"
+        with pytest.raises(AttributeError):
+            ctx.state.messages.append(Message("user", "x"))
+
+    await Fire(BEFORE_TOOL, guard(meddle))()
+
+
+# Retry over the limit
+
+
+@pytest.mark.parametrize("why", ["retry_limit", "the call did not run"])
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+async def test_a_retry_that_is_not_honoured_does_not_settle(why, phase):
+    fire = Fire(AFTER_TOOL, (phase, R.retry("again")), (phase, R.end("bye")), observer(), how=How(no_retry=why))
+    verdict = await fire()
+    assert "".join(fire.called) == "abc"
+    assert (verdict.action, verdict.value) == ("end", "bye")
+    assert [(e.point, e.hook, e.why) for e in fire.scope.of(RetryIgnored)] == [("after_tool", "a", why)]
+    kinds = [s.kind for s in verdict.signals]
+    assert kinds == (["retry_limit"] if why == "retry_limit" else [])
+
+
+async def test_a_retry_over_the_limit_alone_changes_nothing_but_the_signals():
+    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), how=How(no_retry="retry_limit"))()
+    assert verdict.action in ("cont", "stop")
+    assert [s.kind for s in verdict.signals] == ["retry_limit"]
+    assert verdict.payload == sample(AFTER_LLM)
+
+
+# All orders of sync and async hooks
+
+
+@pytest.mark.parametrize("kinds", list(itertools.product(["sync", "async", "object", "timeout", "tools"], repeat=3)))
+async def test_sync_and_async_hooks_mix_in_any_order(kinds):
+    calls = []
+
+    class Plain:
+        def __init__(self, label):
+            self.label = label
+
+        async def __call__(self, point, ctx, payload):
+            calls.append(self.label)
+            return payload.replace(task=payload.task + self.label)
+
+    def make(label, kind):
+        def sync(ctx, payload):
+            calls.append(label)
+            return payload.replace(task=payload.task + label)
+
+        async def later(ctx, payload):
+            await asyncio.sleep(0)
+            return sync(ctx, payload)
+
+        return {"sync": sync, "async": later, "object": Plain(label), "timeout": sync, "tools": later}[kind]
+
+    registry = HookRegistry()
+    for label, kind in zip("abc", kinds, strict=True):
+        registry.on(ON_RUN_START, make(label, kind), timeout=5 if kind == "timeout" else None)
+        registry.on(ON_RUN_START, lambda ctx, payload: calls.append("-"))
+    verdict = await registry.fire(ON_RUN_START, RunStart(">"))
+    assert verdict.payload.task == ">abc"
+    assert calls == ["a", "-", "b", "-", "c", "-"]

@@ -1,0 +1,414 @@
+"""Hooks: both shapes, the decorators, and every check at registration (DESIGN 2)."""
+
+import asyncio
+import functools
+import threading
+
+import pytest
+
+from hookline import (
+    AFTER_TOOL,
+    BEFORE_LLM,
+    BEFORE_TOOL,
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    ON_PROGRESS,
+    ON_RUN_START,
+    HookRegistry,
+    HookResult,
+    RegistrationError,
+    ToolCallRequest,
+    guard,
+    hook,
+    observer,
+)
+from hookline.kernel.hook import compile_hook
+from hookline.kernel.scope import Scope
+
+CALL = ToolCallRequest("1", "read", {"path": "a"})
+
+
+def entry_of(made, **options):
+    (entry,) = compile_hook(made, **options)
+    return entry
+
+
+async def fire(made, point=BEFORE_TOOL, payload=CALL, **options):
+    registry = HookRegistry()
+    registry.register(made, **options)
+    return await registry.fire(point, payload)
+
+
+# Call shapes
+
+
+def shapes(calls):
+    """The same hook in every shape that is accepted; each notes (point, ctx, payload)."""
+
+    class Sync:
+        points = (BEFORE_TOOL,)
+
+        def __call__(self, point, ctx, payload):
+            calls.append((point, ctx, payload))
+
+    class Async:
+        points = frozenset({BEFORE_TOOL})
+
+        async def __call__(self, point, ctx, payload):
+            await asyncio.sleep(0)
+            calls.append((point, ctx, payload))
+
+    class Methods:
+        def two(self, ctx, payload):
+            calls.append((BEFORE_TOOL, ctx, payload))
+
+        async def three(self, point, ctx, payload):
+            calls.append((point, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    def two(ctx, payload):
+        calls.append((BEFORE_TOOL, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    def three(point, ctx, payload):
+        calls.append((point, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    async def two_async(ctx, payload):
+        calls.append((BEFORE_TOOL, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    async def three_async(point, ctx, payload):
+        calls.append((point, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    def any_number(*args):
+        calls.append(args)
+
+    @hook(BEFORE_TOOL)
+    def defaults(ctx, payload, *, limit=3):
+        calls.append((BEFORE_TOOL, ctx, payload))
+
+    @hook(BEFORE_TOOL)
+    def limit_last(ctx, payload, limit=3):
+        assert limit == 3
+        calls.append((BEFORE_TOOL, ctx, payload))
+
+    def with_limit(limit, ctx, payload):
+        calls.append((BEFORE_TOOL, ctx, payload))
+
+    return {
+        "object": Sync(),
+        "async object": Async(),
+        "bound method": hook(BEFORE_TOOL)(Methods().two),
+        "async bound method": hook(BEFORE_TOOL)(Methods().three),
+        "function of two": two,
+        "function of three": three,
+        "async function of two": two_async,
+        "async function of three": three_async,
+        "any number of arguments": any_number,
+        "keyword with a default": defaults,
+        "last parameter with a default": limit_last,
+        "partial": hook(BEFORE_TOOL)(functools.partial(with_limit, 3)),
+        "lambda": hook(BEFORE_TOOL)(lambda ctx, payload: calls.append((BEFORE_TOOL, ctx, payload))),
+        "function that returns a coroutine": hook(BEFORE_TOOL)(lambda ctx, payload: two_async(ctx, payload)),
+    }
+
+
+@pytest.mark.parametrize("shape", shapes([]))
+@pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
+async def test_every_shape_is_called_with_point_context_and_payload(shape, timeout):
+    calls = []
+    ctx = Scope()
+    registry = HookRegistry()
+    registry.register(shapes(calls)[shape], timeout=timeout)
+    verdict = await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
+    assert calls == [(BEFORE_TOOL, ctx, CALL)]
+    assert verdict.action == "cont"
+
+
+async def test_one_hook_at_several_points_is_told_which_one():
+    seen = []
+
+    @hook(BEFORE_TOOL, "BeforeExecution", "before_tool_use")
+    def both(point, ctx, payload):
+        seen.append(point)
+
+    assert both.points == {BEFORE_TOOL, ON_RUN_START}
+    registry = HookRegistry([both])
+    await registry.fire(BEFORE_TOOL, CALL)
+    await registry.fire(ON_RUN_START, {"task": "hi"})
+    assert seen == ["before_tool", "on_run_start"]
+
+
+def test_a_decorated_function_can_still_be_called_as_itself():
+    @hook(BEFORE_TOOL)
+    def double(ctx, payload):
+        """Doubles."""
+        return payload * 2
+
+    assert double(None, 4) == 8
+    assert double.__doc__ == "Doubles."
+    assert double.__name__ == "double"
+    assert repr(double) == "<hook double at before_tool>"
+
+
+def test_a_function_that_does_not_show_its_parameters_gets_all_three():
+    assert entry_of(max, points=BEFORE_TOOL).call.args == (BEFORE_TOOL,)
+
+
+# Options
+
+
+def test_options_have_documented_defaults():
+    @hook(BEFORE_TOOL)
+    def plain(ctx, payload): ...
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, payload): ...
+
+    @observer(BEFORE_TOOL)
+    def watch(ctx, payload): ...
+
+    @hook(MESSAGE_RECEIVED)
+    def received(ctx, payload): ...
+
+    def options(made):
+        e = entry_of(made)
+        return e.phase, e.priority, e.on_failure, e.timeout, e.plugin, e.tools, e.name
+
+    assert options(plain) == ("rewrite", 0, "closed", None, None, (), "plain")
+    assert options(judge) == ("guard", 0, "closed", None, None, (), "judge")
+    assert options(watch) == ("observe", 0, "open", None, None, (), "watch")
+    assert options(received) == ("observe", 0, "open", None, None, (), "received")
+
+
+GIVEN = {
+    "priority": 7,
+    "phase": "guard",
+    "name": "other",
+    "on_failure": "block",
+    "timeout": 2.5,
+    "plugin": "mine",
+    "tools": "read*",
+}
+
+
+@pytest.mark.parametrize("how", ["decorator", "attributes", "registration"])
+def test_every_option_can_be_given_in_every_way(how):
+    def plain(ctx, payload): ...
+
+    class Plain:
+        points = (BEFORE_TOOL,)
+
+        def __call__(self, point, ctx, payload): ...
+
+    if how == "decorator":
+        entry = entry_of(hook(BEFORE_TOOL, **GIVEN)(plain))
+    elif how == "attributes":
+        made = Plain()
+        vars(made).update(GIVEN)
+        entry = entry_of(made)
+    else:
+        entry = entry_of(plain, points=BEFORE_TOOL, **GIVEN)
+    assert {key: getattr(entry, key) for key in GIVEN} == {**GIVEN, "tools": ("read*",)}
+
+
+def test_what_is_given_at_registration_beats_the_hooks_own_options():
+    made = hook(BEFORE_TOOL, priority=3, name="own", timeout=9)(lambda ctx, payload: None)
+    entry = entry_of(made, priority=0, name="given", points=AFTER_TOOL)
+    assert (entry.priority, entry.name, entry.timeout, entry.point) == (0, "given", 9, AFTER_TOOL)
+
+
+def test_a_hook_object_is_named_after_its_class_if_it_has_no_name():
+    class PathGuard:
+        points = (BEFORE_TOOL,)
+
+        def __call__(self, point, ctx, payload): ...
+
+    assert entry_of(PathGuard()).name == "PathGuard"
+
+
+@pytest.mark.parametrize(
+    ("globs", "tool", "called"),
+    [
+        ("read", "read", True),
+        ("read", "reader", False),
+        ("read*", "reader", True),
+        (["write", "r?ad"], "read", True),
+        (("write", "delete"), "read", False),
+        ("READ", "read", False),
+    ],
+)
+async def test_tools_selects_calls_by_glob(globs, tool, called):
+    made = guard(BEFORE_TOOL, tools=globs)(lambda ctx, call: HookResult.block("no"))
+    verdict = await fire(made, payload=CALL.replace(name=tool))
+    assert (verdict.action == "block") is called
+
+
+async def test_tools_is_judged_on_the_name_as_rewritten():
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, lambda ctx, call: call.replace(name="delete"))
+    registry.on(BEFORE_TOOL, lambda ctx, call: HookResult.block("no"), phase="guard", tools="delete")
+    assert (await registry.fire(BEFORE_TOOL, CALL)).action == "block"
+
+
+@pytest.mark.parametrize(
+    ("point", "payload"),
+    [
+        (AFTER_TOOL, {"id": "1", "name": "read"}),
+        (ON_PROGRESS, {"phase": "tool_start", "call_id": "1", "tool": "read"}),
+        ("tool_end_with_path", {"tool": "read", "file_path": "a", "working_dir": "/"}),
+    ],
+)
+@pytest.mark.parametrize(("glob", "called"), [("read", 1), ("write", 0)])
+async def test_tools_works_at_every_tool_point(point, payload, glob, called):
+    seen = []
+    await fire(observer(point, tools=glob)(lambda ctx, p: seen.append(p)), point, payload)
+    assert len(seen) == called
+
+
+async def test_an_observer_that_names_verdict_gets_it_with_tools_and_timeout_too():
+    seen = []
+
+    def watch(ctx, payload, verdict):
+        seen.append((verdict.action, verdict.value))
+
+    async def watch_async(ctx, payload, verdict):
+        seen.append((verdict.action, verdict.value))
+
+    def watch_keyword(point, ctx, payload, *, verdict):
+        seen.append((verdict.action, verdict.value))
+
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, lambda ctx, call: HookResult.block("no"))
+    for made in (watch, watch_async, watch_keyword):
+        registry.on(BEFORE_TOOL, made, phase="observe")
+        registry.on(BEFORE_TOOL, made, phase="observe", tools="read")
+        registry.on(BEFORE_TOOL, made, phase="observe", timeout=5)
+    await registry.fire(BEFORE_TOOL, CALL)
+    assert seen == [("block", "no")] * 9
+
+
+async def test_a_sync_hook_with_a_timeout_runs_in_a_worker_thread_and_without_one_in_the_loops():
+    threads = []
+
+    def note(ctx, payload):
+        threads.append(threading.get_ident())
+
+    await fire(note, points=BEFORE_TOOL)
+    await fire(note, points=BEFORE_TOOL, timeout=5)
+    assert threads[0] == threading.get_ident()
+    assert threads[1] != threading.get_ident()
+
+
+# Checks at registration
+
+
+def two(ctx, payload): ...
+
+
+def none(): ...
+
+
+def one(payload): ...
+
+
+def four(point, ctx, payload, more): ...
+
+
+def keyword(ctx, payload, *, limit): ...
+
+
+def with_verdict(ctx, payload, verdict): ...
+
+
+class Hooks:
+    points = (BEFORE_TOOL,)
+
+    def __call__(self, point, ctx, payload): ...
+
+
+class WrongObject:
+    points = (BEFORE_TOOL,)
+
+    def __call__(self, payload): ...
+
+
+@pytest.mark.parametrize(
+    ("made", "point", "options", "message"),
+    [
+        (none, BEFORE_TOOL, {}, r"must take \(ctx, payload\) or \(point, ctx, payload\), not \(\)"),
+        (one, BEFORE_TOOL, {}, r"must take .*not \(payload\)"),
+        (four, BEFORE_TOOL, {}, r"must take .*not \(point, ctx, payload, more\)"),
+        (keyword, BEFORE_TOOL, {}, r"must take .*limit"),
+        (WrongObject(), None, {}, r"hook 'WrongObject' at before_tool: it must take .*not \(payload\)"),
+        (with_verdict, BEFORE_TOOL, {}, "only an observer gets a verdict; use @observer"),
+        (with_verdict, BEFORE_TOOL, {"phase": "guard"}, "only an observer gets a verdict"),
+        (two, MESSAGE_SENDING, {"phase": "guard"}, "guards exist only at pipeline points; this is a merge point"),
+        (two, "inbound_claim", {"phase": "guard"}, "guards exist only at pipeline points; this is a claim point"),
+        (two, ON_PROGRESS, {"phase": "guard"}, "guards exist only at pipeline points"),
+        (two, ON_PROGRESS, {"phase": "rewrite"}, "only observers exist at an observe point"),
+        (two, BEFORE_TOOL, {"phase": "late"}, "phase 'late' is none of rewrite, guard, observe"),
+        (two, BEFORE_LLM, {"tools": "read"}, "tools= selects calls at tool points only"),
+        (two, ON_RUN_START, {"tools": ["read"]}, "tools= selects calls at tool points only"),
+        (two, BEFORE_TOOL, {"tools": [3]}, "tools"),
+        (two, AFTER_TOOL, {"on_failure": "block"}, "on_failure='block' is for hooks that decide at before_tool"),
+        (two, BEFORE_TOOL, {"on_failure": "block", "phase": "observe"}, "on_failure='block' is for hooks that decide"),
+        (two, BEFORE_TOOL, {"on_failure": "ignore"}, "on_failure 'ignore' is none of closed, block, open"),
+        (two, BEFORE_TOOL, {"timeout": 0}, "timeout must be a positive number of seconds, not 0"),
+        (two, BEFORE_TOOL, {"timeout": -1}, "timeout must be a positive number"),
+        (two, BEFORE_TOOL, {"timeout": "5"}, "timeout must be a positive number of seconds, not '5'"),
+        (two, BEFORE_TOOL, {"timeout": True}, "timeout must be a positive number"),
+        (two, BEFORE_TOOL, {"timeout": float("nan")}, "timeout must be a positive number"),
+        (two, BEFORE_TOOL, {"priority": "high"}, "priority must be a number, not 'high'"),
+        (two, BEFORE_TOOL, {"priority": True}, "priority must be a number, not True"),
+        (two, BEFORE_TOOL, {"priority": float("nan")}, "priority must be a number"),
+        (two, BEFORE_TOOL, {"prioritty": 5}, "prioritty"),
+        (two, "befor_tool", {}, "unknown point 'befor_tool'. Did you mean 'before_tool'"),
+        (two, 3, {}, "a point is a name"),
+        (two, None, {}, r"hook 'two' names no points: decorate it with @hook\(POINT\) or pass points="),
+        (Hooks, None, {}, "is not a hook: expected an instance with points and __call__"),
+        ("text", BEFORE_TOOL, {}, "'text' is not a hook"),
+        (None, BEFORE_TOOL, {}, "None is not a hook"),
+    ],
+)
+def test_a_hook_that_cannot_work_is_refused_with_the_reason(made, point, options, message):
+    registry = HookRegistry()
+    with pytest.raises(RegistrationError, match=message):
+        registry.register(made, points=None if point is None else [point], **options)
+    assert len(registry) == 0
+
+
+def test_a_mistake_shows_where_the_hook_is_written():
+    with pytest.raises(RegistrationError, match="hook 'one' at before_tool: it must take"):
+        hook(BEFORE_TOOL)(one)
+    with pytest.raises(RegistrationError, match="guards exist only"):
+        guard(MESSAGE_SENDING)(two)
+    with pytest.raises(RegistrationError, match="unknown point"):
+        hook("nowhere")(two)
+
+
+@pytest.mark.parametrize("decorator", [hook, guard, observer])
+def test_a_decorator_needs_a_point(decorator):
+    with pytest.raises(RegistrationError, match=r"name at least one point: @hook\(BEFORE_TOOL\)"):
+        decorator()
+    with pytest.raises(RegistrationError, match="name at least one point"):
+        decorator(two)
+
+
+@pytest.mark.parametrize("decorator", [hook, guard, observer])
+def test_a_decorator_refuses_an_option_it_does_not_know(decorator):
+    with pytest.raises(TypeError, match="prioritty"):
+        decorator(BEFORE_TOOL, prioritty=5)
+
+
+def test_a_class_under_a_decorator_is_refused():
+    with pytest.raises(RegistrationError):
+        hook(BEFORE_TOOL)(Hooks)
+
+
+def test_a_hook_with_an_empty_list_of_points_registers_nothing():
+    registry = HookRegistry()
+    registry.register(two, points=())
+    assert len(registry) == 0

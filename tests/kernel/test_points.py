@@ -1,0 +1,311 @@
+"""The point table (DESIGN 3)."""
+
+import copy
+import pickle
+
+import pytest
+
+import hookline
+from hookline import POINTS, Frozen, HookRegistry, HookResult, Point, RegistrationError, points_table, resolve_point
+from hookline.kernel import points as module
+
+# Name, model, verbs: exactly the table of DESIGN 3, in its order.
+TABLE = [
+    ("session_start", "observe", ""),
+    ("on_run_start", "pipeline", "replace end stop"),
+    ("before_prompt_build", "merge", ""),
+    ("before_step", "pipeline", "stop end"),
+    ("before_llm", "pipeline", "replace answer end stop"),
+    ("on_token", "pipeline", "replace end"),
+    ("after_llm", "pipeline", "replace retry end stop"),
+    ("before_tool", "pipeline", "replace block answer ask end stop"),
+    ("on_progress", "observe", ""),
+    ("after_tool", "pipeline", "replace retry end stop"),
+    ("tool_end_with_path", "observe", ""),
+    ("after_step", "pipeline", "stop"),
+    ("on_stop", "pipeline", "keep_going"),
+    ("on_error", "pipeline", "retry answer end"),
+    ("on_run_end", "pipeline", "replace"),
+    ("before_compaction", "pipeline", "replace block"),
+    ("approval_requested", "claim", ""),
+    ("approval_decided", "observe", ""),
+    ("message_received", "observe", ""),
+    ("inbound_claim", "claim", ""),
+    ("message_sending", "merge", ""),
+    ("before_dispatch", "claim", ""),
+    ("message_sent", "observe", ""),
+    ("subagent_spawning", "merge", ""),
+    ("subagent_spawned", "observe", ""),
+    ("subagent_ended", "observe", ""),
+    ("personality_switched", "merge", ""),
+    ("before_ticket_complete", "claim", ""),
+    ("after_ticket_revision", "observe", ""),
+]
+FIELDS = {
+    "session_start": "session_id session_key platform personality_id",
+    "on_run_start": "task",
+    "before_prompt_build": "history personality_id",
+    "before_step": "index",
+    "before_llm": "messages tools model hop attempt purpose response_format tool_choice params",
+    "on_token": "delta text hop final",
+    "after_llm": "content tool_calls hop attempt purpose usage cost finish_reason model provider organization_id "
+    "duration request source",
+    "before_tool": "id name arguments hop attempt ids",
+    "on_progress": "phase call_id tool message fraction",
+    "after_tool": "id name arguments result error outcome duration",
+    "tool_end_with_path": "tool file_path working_dir",
+    "on_stop": "signals",
+    "on_error": "errors where fatal purpose hop attempt request",
+    "on_run_end": "reply status stop errors",
+    "before_compaction": "messages reason",
+    "approval_requested": "call questions digest",
+    "approval_decided": "decision by digest",
+    "message_received": "message",
+    "inbound_claim": "message",
+    "message_sending": "chat_id message",
+    "before_dispatch": "chat_id platform message",
+    "message_sent": "chat_id message_id",
+    "subagent_spawning": "parent prompt personality_id",
+    "subagent_ended": "parent child reply",
+    "personality_switched": "session_id from_ to",
+    "before_ticket_complete": "ticket_id summary criteria tier",
+    "after_ticket_revision": "ticket_id reason assignee",
+}
+RESULTS = {
+    "before_prompt_build": "prepend_system append_system override_system",
+    "message_sending": "message",
+    "subagent_spawning": "prompt personality error",
+    "personality_switched": "personality",
+    "approval_requested": "approve deny edit",
+}
+# What the four sources call our points.
+ALIASES = {
+    "EdgeVox": {
+        "ON_RUN_START": "on_run_start",
+        "BEFORE_LLM": "before_llm",
+        "AFTER_LLM": "after_llm",
+        "BEFORE_TOOL": "before_tool",
+        "AFTER_TOOL": "after_tool",
+        "ON_RUN_END": "on_run_end",
+    },
+    "Cognesy": {
+        "BeforeExecution": "on_run_start",
+        "BeforeStep": "before_step",
+        "BeforeToolUse": "before_tool",
+        "AfterToolUse": "after_tool",
+        "AfterStep": "after_step",
+        "OnStop": "on_stop",
+        "AfterExecution": "on_run_end",
+        "OnError": "on_error",
+    },
+    "Ethos": {
+        "session_start": "session_start",
+        "before_prompt_build": "before_prompt_build",
+        "before_llm_call": "before_llm",
+        "after_llm_call": "after_llm",
+        "before_tool_call": "before_tool",
+        "after_tool_call": "after_tool",
+        "tool_end_with_path": "tool_end_with_path",
+        "agent_done": "on_run_end",
+        "message_received": "message_received",
+        "inbound_claim": "inbound_claim",
+        "message_sending": "message_sending",
+        "before_dispatch": "before_dispatch",
+        "message_sent": "message_sent",
+        "subagent_spawning": "subagent_spawning",
+        "subagent_spawned": "subagent_spawned",
+        "subagent_ended": "subagent_ended",
+        "personality_switched": "personality_switched",
+        "before_ticket_complete": "before_ticket_complete",
+        "after_ticket_revision": "after_ticket_revision",
+    },
+    "Forge": {
+        "BeforeLLMCall": "before_llm",
+        "AfterLLMCall": "after_llm",
+        "BeforeToolExec": "before_tool",
+        "AfterToolExec": "after_tool",
+        "OnError": "on_error",
+        "OnProgress": "on_progress",
+    },
+}
+
+
+def camel(name, first=str.title):
+    head, *rest = name.split("_")
+    return first(head) + "".join(part.title() for part in rest)
+
+
+@pytest.fixture
+def own():
+    """Points declared by a test, gone after it."""
+    before, names = dict(POINTS), dict(module._NAMES)
+    yield
+    POINTS.clear()
+    POINTS.update(before)
+    module._NAMES.clear()
+    module._NAMES.update(names)
+
+
+class Order(Frozen, frozen=True):
+    item: str
+    count: int = 1
+
+
+def test_the_table_has_the_29_points_of_the_design_in_order():
+    declared = [point for point in POINTS.values() if not point.startswith("test_")]
+    assert [(p, p.model, p.verbs) for p in declared] == [(n, m, frozenset(v.split())) for n, m, v in TABLE]
+    assert len(TABLE) == 29
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in TABLE])
+def test_each_point_has_a_constant_and_says_when_it_fires(name):
+    point = getattr(hookline, name.upper())
+    assert point is POINTS[name] is resolve_point(name)
+    assert point == name
+    assert isinstance(point, str)
+    assert issubclass(point.payload, Frozen)
+    assert point.when
+    assert point.closed
+    assert point.fired_by
+    assert name.upper() in hookline.__all__
+
+
+@pytest.mark.parametrize(("name", "fields"), FIELDS.items())
+def test_each_payload_carries_the_fields_of_the_table(name, fields):
+    assert set(fields.split()) <= set(POINTS[name].payload.__struct_fields__)
+
+
+@pytest.mark.parametrize("name", [name for name, model, _ in TABLE if model in ("merge", "claim")])
+def test_merge_and_claim_points_give_the_result_fields_of_the_table(name):
+    result = POINTS[name].result
+    if name in RESULTS:
+        assert set(RESULTS[name].split()) <= set(result.__struct_fields__)
+    else:
+        assert result is None
+
+
+def test_tool_points_are_those_that_carry_a_tool():
+    assert {p for p in POINTS.values() if p.tool} == {
+        "before_tool",
+        "on_progress",
+        "after_tool",
+        "tool_end_with_path",
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "alias", "name"), [(s, alias, name) for s, names in ALIASES.items() for alias, name in names.items()]
+)
+def test_every_name_of_the_sources_resolves_in_every_spelling(source, alias, name):
+    point = POINTS[name]
+    assert point.names[source] == alias
+    snake = module._snake(alias)
+    for spelling in (alias, snake, snake.upper(), camel(snake), camel(snake, str.lower), name, name.upper()):
+        assert resolve_point(spelling) is point
+
+
+def test_no_source_names_a_point_that_is_not_listed_here():
+    for point in POINTS.values():
+        for source, alias in point.names.items():
+            assert ALIASES[source][alias] == point
+
+
+@pytest.mark.parametrize(
+    ("typo", "suggestion"),
+    [
+        ("befor_tool", "before_tool"),
+        ("BeforeToolUses", "before_tool_use"),
+        ("on_run_ends", "on_run_end"),
+        ("OnTokens", "on_token"),
+    ],
+)
+def test_an_unknown_point_raises_and_suggests_the_nearest(typo, suggestion):
+    with pytest.raises(RegistrationError, match=rf"unknown point '{typo}'\. Did you mean '{suggestion}'\?"):
+        resolve_point(typo)
+
+
+def test_an_unknown_point_with_nothing_near_suggests_nothing():
+    with pytest.raises(RegistrationError) as caught:
+        resolve_point("zzz")
+    assert "Did you mean" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [None, 3, ["before_tool"]])
+def test_a_point_that_is_no_name_raises(bad):
+    with pytest.raises(RegistrationError, match="a point is a name, not"):
+        resolve_point(bad)
+
+
+def test_a_point_survives_copying_and_pickling():
+    point = hookline.BEFORE_TOOL
+    for same in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
+        assert same == point
+        assert same.model == "pipeline"
+        assert same.payload is point.payload
+
+
+# Points of one's own
+
+
+@pytest.mark.usefixtures("own")
+async def test_a_program_may_declare_and_fire_its_own_point():
+    placed = Point("test_order_placed", Order, verbs=("replace", "block"), when="an order came in")
+    registry = HookRegistry()
+    registry.on("TestOrderPlaced", lambda ctx, order: order.replace(count=order.count + 1))
+    registry.on(placed, lambda ctx, order: HookResult.block("too many") if order.count > 2 else None, phase="guard")
+    assert (await registry.fire(placed, Order("tea"))).payload == Order("tea", 2)
+    verdict = await registry.fire("test_order_placed", {"item": "tea", "count": 2})
+    assert (verdict.action, verdict.value) == ("block", "too many")
+
+
+@pytest.mark.usefixtures("own")
+def test_declaring_a_point_again_with_the_same_shape_is_allowed():
+    first = Point("test_order_placed", Order, verbs=("replace",))
+    second = Point("test_order_placed", Order, verbs=("replace",))
+    assert first == second == resolve_point("test_order_placed")
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("other", [{"model": "observe"}, {"verbs": ("block",)}])
+def test_declaring_a_point_again_with_another_shape_raises(other):
+    Point("test_order_placed", Order, verbs=("replace",))
+    with pytest.raises(RegistrationError, match="'test_order_placed' is already declared, with another shape"):
+        Point("test_order_placed", Order, **other)
+    with pytest.raises(RegistrationError, match="already declared"):
+        Point("before_tool", Order)
+
+
+@pytest.mark.usefixtures("own")
+def test_only_pipeline_points_have_verbs():
+    with pytest.raises(RegistrationError, match="only pipeline points have verbs"):
+        Point("test_order_placed", Order, model="merge", verbs=("replace",))
+    with pytest.raises(RegistrationError, match="unknown point"):
+        resolve_point("test_order_placed")
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("claim", [{"name": "BeforeTool"}, {"names": {"mine": "before_tool"}}])
+def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
+    taken = hookline.BEFORE_TOOL
+    try:
+        Point(claim.get("name", "test_taker"), Order, names=claim.get("names"))
+    except RegistrationError:
+        pass
+    assert resolve_point("before_tool") is taken
+
+
+@pytest.mark.usefixtures("own")
+def test_aliases_of_ones_own_points_resolve():
+    point = Point("test_order_placed", Order, names={"Shop": "OrderCame"})
+    assert resolve_point("order_came") is point
+
+
+def test_the_points_table_shows_every_point_with_model_verbs_moment_and_aliases():
+    lines = points_table().splitlines()
+    assert lines[0].split()[:4] == ["point", "model", "payload", "verbs"]
+    assert [line.split()[:2] for line in lines[1:30]] == [[name, model] for name, model, _ in TABLE]
+    (row,) = (line for line in lines if line.startswith("before_tool "))
+    assert "ToolCallRequest" in row
+    assert "answer ask block end replace stop" in row
+    assert "before any of them runs" in row
+    assert "BeforeToolExec (Forge)" in row

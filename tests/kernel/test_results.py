@@ -1,0 +1,472 @@
+"""What hooks may return, and what they are told when it cannot be used (DESIGN 3)."""
+
+from types import MappingProxyType
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_STEP,
+    AFTER_TOOL,
+    BEFORE_COMPACTION,
+    BEFORE_LLM,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    ON_TOKEN,
+    POINTS,
+    AgentState,
+    FrozenDict,
+    HookAction,
+    HookError,
+    HookRegistry,
+    HookResult,
+    InvalidResult,
+    Message,
+    ModelResponse,
+    OutboundMessage,
+    PromptParts,
+    RunStart,
+    ToolCall,
+    ToolCallRequest,
+    Usage,
+)
+from hookline.kernel.scope import Scope
+from hookline.kernel.values import STOP_KINDS
+from hookline.testing import sample
+
+VERBS = {
+    "cont": lambda **k: HookResult.cont(**k),
+    "replace": lambda **k: HookResult.replace({}, **k),
+    "block": lambda **k: HookResult.block("no", **k),
+    "answer": lambda **k: HookResult.answer("served", **k),
+    "ask": lambda **k: HookResult.ask("may I?", **k),
+    "retry": lambda **k: HookResult.retry("again", **k),
+    "stop": lambda **k: HookResult.stop("enough", **k),
+    "keep_going": lambda **k: HookResult.keep_going("more", **k),
+    "end": lambda **k: HookResult.end("bye", **k),
+}
+PIPELINES = [p for p in POINTS.values() if p.model == "pipeline"]
+OTHERS = [p for p in POINTS.values() if p.model != "pipeline"]
+MODEL_FAILURE = {"where": "model"}
+
+
+def payload_for(point):
+    return sample(point, **(MODEL_FAILURE if point == ON_ERROR else {}))
+
+
+async def fire(point, result, *, ctx=None, payload=None, **options):
+    """One hook called 'judge' returns ``result``."""
+    registry = HookRegistry()
+    registry.on(point, lambda ctx, payload: result, name="judge", **options)
+    return await registry.fire(point, payload if payload is not None else payload_for(POINTS[point]), ctx=ctx)
+
+
+async def refused(point, result, **options):
+    """The InvalidResult that a hook called 'judge' causes."""
+    with pytest.raises(HookError) as caught:
+        await fire(point, result, **options)
+    assert caught.value.hook == "judge"
+    assert caught.value.point == point
+    assert isinstance(caught.value.cause, InvalidResult), caught.value.cause
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("point", PIPELINES)
+async def test_each_point_takes_exactly_its_verbs(point, verb):
+    result = VERBS[verb]()
+    if verb == "cont" or verb in point.verbs:
+        assert (await fire(point, result)).action == verb
+    else:
+        message = await refused(point, result)
+        assert f"hook 'judge' at {point}" in message
+        assert f"allowed: {', '.join(sorted(point.verbs))}" in message
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("point", PIPELINES)
+async def test_a_guard_may_use_every_verb_but_replace(point, verb):
+    result = VERBS[verb]()
+    if verb == "cont" or verb in point.verbs - {"replace"}:
+        assert (await fire(point, result, phase="guard")).action == verb
+    else:
+        assert f"allowed: {', '.join(sorted(point.verbs - {'replace'})) or 'nothing'}" in await refused(
+            point, result, phase="guard"
+        )
+
+
+@pytest.mark.parametrize("verb", [v for v in VERBS if v != "cont"])
+@pytest.mark.parametrize("point", OTHERS)
+async def test_verbs_of_a_pipeline_are_refused_elsewhere(point, verb):
+    message = await refused(point, VERBS[verb](), on_failure="closed")
+    assert f"hook 'judge' at {point}" in message
+    assert f"allowed: {point.model if point.model != 'observe' else 'nothing'}" in message
+
+
+@pytest.mark.parametrize("point", PIPELINES)
+async def test_an_observer_may_not_decide(point):
+    for result in (HookResult.stop("x"), {}, payload_for(point), True):
+        await refused(point, result, phase="observe", on_failure="closed")
+    assert (await fire(point, HookResult.cont(), phase="observe", on_failure="closed")).action == "cont"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("point", PIPELINES)
+async def test_every_verb_takes_reason_and_state(point, verb):
+    if verb not in point.verbs and verb != "cont":
+        return
+    ctx = Scope()
+    result = VERBS[verb](reason="because", state=ctx.state.with_metadata(seen=True))
+    assert result.reason == "because"
+    verdict = await fire(point, result, ctx=ctx)
+    assert verdict.action == verb
+    assert ctx.state.metadata == {"seen": True}
+    if verb in ("block", "end", "retry", "keep_going", "ask", "answer"):
+        assert verdict.reason == "because"
+        assert verdict.hook == "judge"
+
+
+@pytest.mark.parametrize("point", PIPELINES)
+@pytest.mark.parametrize("nonsense", [True, False, 3, "text", object(), [1], ("a",)])
+async def test_a_bare_value_that_means_nothing_is_refused_and_says_what_is_expected(point, nonsense):
+    message = await refused(point, nonsense)
+    assert f"hook 'judge' at {point} returned {type(nonsense).__name__}" in message
+    assert f"expected None or a HookResult or a {point.payload.__name__}" in message
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        (BEFORE_PROMPT_BUILD, "a mapping of result fields"),
+        ("inbound_claim", 'a mapping with "handled"'),
+        ("on_progress", "nothing else"),
+    ],
+)
+async def test_a_bare_true_is_refused_at_every_model(point, expected):
+    message = await refused(point, True, on_failure="closed")
+    assert f"hook 'judge' at {point} returned bool (True); expected None or {expected}" in message
+
+
+# Each verb
+
+
+@pytest.mark.parametrize(
+    ("point", "verb", "result", "value"),
+    [
+        (BEFORE_TOOL, "block", HookResult.block("no"), "no"),
+        (BEFORE_TOOL, "end", HookResult.end("bye"), "bye"),
+        (AFTER_LLM, "retry", HookResult.retry("shorter"), "shorter"),
+        (ON_STOP, "keep_going", HookResult.keep_going("go on"), "go on"),
+        (ON_RUN_START, "end", HookResult.end(), ""),
+        (BEFORE_COMPACTION, "block", HookResult.block(), ""),
+    ],
+)
+async def test_the_verdict_holds_the_verb_its_value_and_its_hook(point, verb, result, value):
+    verdict = await fire(point, result)
+    assert (verdict.action, verdict.value, verdict.hook) == (verb, value, "judge")
+
+
+async def test_none_and_cont_let_the_payload_pass():
+    for result in (None, HookResult.cont(), HookResult()):
+        verdict = await fire(ON_RUN_START, result, payload=RunStart("hi"))
+        assert verdict.payload == RunStart("hi")
+        assert verdict.action is HookAction.CONTINUE
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        RunStart("new"),
+        {"task": "new"},
+        MappingProxyType({"task": "new"}),
+        dict(RunStart("new")),
+        HookResult.replace(RunStart("new")),
+        HookResult.replace({"task": "new"}),
+    ],
+)
+async def test_replace_takes_a_payload_or_a_mapping_of_fields(result):
+    verdict = await fire(ON_RUN_START, result, payload=RunStart("old"))
+    assert verdict.payload == RunStart("new")
+    assert (verdict.action, verdict.hook) == ("replace", "judge")
+
+
+@pytest.mark.parametrize(
+    ("point", "result", "message"),
+    [
+        (ON_RUN_START, HookResult.replace("text"), "str is not a RunStart"),
+        (ON_RUN_START, HookResult.replace(ToolCallRequest("1", "t")), "ToolCallRequest is not a RunStart"),
+        (ON_RUN_START, {"tsak": "new"}, "RunStart has no field 'tsak'. Did you mean 'task'?"),
+        (ON_RUN_START, {"task": 3}, "RunStart.task: Expected `str`, got `int`"),
+        (BEFORE_TOOL, {"id": "other"}, "a hook may not change id"),
+        (BEFORE_TOOL, {"arguments": [1]}, "ToolCallRequest.arguments"),
+        (BEFORE_TOOL, {"arguments": {"a": object()}}, "object is not JSON"),
+        (BEFORE_LLM, {"hop": 7}, "a hook may not change hop"),
+        (AFTER_TOOL, {"outcome": "blocked"}, "a hook may not change outcome"),
+        (ON_TOKEN, {"final": True}, "a hook may not change final"),
+        (ON_RUN_END, {"status": "failed"}, "a hook may not change status"),
+        (ON_RUN_END, {"ids": {"run_id": "x"}}, "a hook may not change ids"),
+        (BEFORE_COMPACTION, {"messages": ["x"]}, "Compaction.messages"),
+    ],
+)
+async def test_a_replacement_that_does_not_fit_is_refused(point, result, message):
+    assert message in await refused(point, result)
+
+
+@pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end", "deny"])
+@pytest.mark.parametrize("bad", [None, 3, b"x", ["no"]])
+def test_verbs_with_text_refuse_anything_else_at_once(verb, bad):
+    with pytest.raises(InvalidResult, match=f"HookResult.{verb}: expected text, got {type(bad).__name__}"):
+        getattr(HookResult, verb)(bad)
+
+
+@pytest.mark.parametrize("kind", STOP_KINDS)
+async def test_stop_records_a_signal_of_its_kind(kind):
+    verdict = await fire(BEFORE_STEP, HookResult.stop("enough", kind=kind))
+    (signal,) = verdict.signals
+    assert (signal.kind, signal.message, signal.hook) == (kind, "enough", "judge")
+
+
+def test_stop_takes_only_the_kinds_of_the_design():
+    assert HookResult.stop().kind == "stop_requested"
+    with pytest.raises(InvalidResult, match="stop kind 'tired': expected one of error, stop_requested"):
+        HookResult.stop("x", kind="tired")
+    assert STOP_KINDS == (
+        "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
+        "tool_calls_limit", "retry_limit", "finish_reason", "completed", "unknown",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["text", 3, None, {"a": [1]}, [1, 2]])
+async def test_a_tool_is_answered_with_any_json(value):
+    verdict = await fire(BEFORE_TOOL, HookResult.answer(value, reason="cached"))
+    assert (verdict.answer.value, verdict.answer.hook, verdict.answer.reason) == (value, "judge", "cached")
+
+
+async def test_an_answer_is_a_frozen_copy():
+    value = {"a": [1]}
+    verdict = await fire(BEFORE_TOOL, HookResult.answer(value))
+    value["a"].append(2)
+    assert verdict.answer.value == {"a": [1]}
+    with pytest.raises(TypeError):
+        verdict.answer.value["a"].append(2)
+
+
+async def test_a_tool_cannot_be_answered_with_what_is_not_json():
+    assert "object is not JSON" in await refused(BEFORE_TOOL, HookResult.answer(object()))
+
+
+@pytest.mark.parametrize("point", [BEFORE_LLM, ON_ERROR])
+@pytest.mark.parametrize(
+    ("value", "response"),
+    [
+        ("hello", ModelResponse("hello")),
+        (ModelResponse("hello", usage=Usage(1, 2)), ModelResponse("hello", usage=Usage(1, 2))),
+        ({"content": "hello"}, ModelResponse("hello")),
+        (
+            {"tool_calls": [{"id": "1", "name": "t", "arguments": {"a": 1}}]},
+            ModelResponse(tool_calls=(ToolCall("1", "t", {"a": 1}),)),
+        ),
+    ],
+)
+async def test_a_model_is_answered_with_text_a_response_or_its_fields(point, value, response):
+    assert (await fire(point, HookResult.answer(value))).answer.value == response
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (3, "an answer here is text or a ModelResponse, not int"),
+        (None, "an answer here is text or a ModelResponse, not NoneType"),
+        ({"contents": "x"}, "ModelResponse has no field 'contents'"),
+        ({"content": 3}, "ModelResponse.content"),
+    ],
+)
+async def test_a_model_cannot_be_answered_with_anything_else(value, message):
+    assert message in await refused(BEFORE_LLM, HookResult.answer(value))
+
+
+@pytest.mark.parametrize("verb", ["retry", "answer", "end"])
+@pytest.mark.parametrize("where", ["tool", "hook"])
+async def test_only_model_failures_take_a_verb_at_on_error(verb, where):
+    message = await refused(ON_ERROR, VERBS[verb](), payload=sample(ON_ERROR, where=where))
+    assert f"only for model failures (this one: where='{where}')" in message
+    assert (await fire(ON_ERROR, HookResult.cont(), payload=sample(ON_ERROR, where=where))).action == "cont"
+
+
+# Ethos
+
+
+@pytest.mark.parametrize(
+    ("result", "action", "outcome"),
+    [
+        ({"args": {"path": "b"}}, "replace", {"path": "b"}),
+        ({"args": {"path": "b"}, "error": None}, "replace", {"path": "b"}),
+        ({"error": "forbidden"}, "block", "forbidden"),
+        ({"error": "forbidden", "args": {"path": "b"}}, "block", "forbidden"),
+        ({"error": None}, "cont", None),
+        ({"args": None, "error": None}, "cont", None),
+    ],
+)
+async def test_ethos_results_mean_replace_and_block(result, action, outcome):
+    verdict = await fire(BEFORE_TOOL, result, payload=ToolCallRequest("1", "read", {"path": "a"}))
+    assert verdict.action == action
+    if action == "block":
+        assert verdict.value == outcome
+    else:
+        assert verdict.payload.arguments == (outcome or {"path": "a"})
+
+
+@pytest.mark.parametrize("result", [{"args": "text"}, {"args": [1]}, {"error": 5}])
+async def test_ethos_results_of_the_wrong_type_are_refused(result):
+    await refused(BEFORE_TOOL, result)
+
+
+async def test_ethos_results_mean_nothing_at_other_points():
+    assert "no field 'args'" in await refused(AFTER_TOOL, {"args": {}})
+
+
+# Merge and claim
+
+
+@pytest.mark.parametrize(
+    "result", [{"prepend_system": "x"}, HookResult.merge(prepend_system="x"), MappingProxyType({"prepend_system": "x"})]
+)
+async def test_a_merge_handler_gives_a_mapping_or_merge(result):
+    verdict = await fire(BEFORE_PROMPT_BUILD, result)
+    assert (verdict.action, verdict.hook) == ("merge", "judge")
+    assert verdict.value == PromptParts(prepend_system="x")
+
+
+async def test_merged_fields_become_typed_values():
+    verdict = await fire("message_sending", {"message": {"text": "hi"}})
+    assert verdict.value.message == OutboundMessage("hi")
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"prepend_sytem": "x"}, "PromptParts has no field 'prepend_sytem'. Did you mean 'prepend_system'?"),
+        ({"prepend_system": 3}, "PromptParts.prepend_system"),
+        (HookResult.merge(nothing="x"), "PromptParts has no field 'nothing'"),
+        (HookResult.claim(), "'claim' is not allowed here; allowed: merge"),
+        ("text", "expected None or a mapping of result fields"),
+    ],
+)
+async def test_a_merge_that_does_not_fit_is_refused(result, message):
+    assert message in await refused(BEFORE_PROMPT_BUILD, result)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"handled": True, "by": "desk"}, HookResult.claim(by="desk"), MappingProxyType({"handled": True, "by": "desk"})],
+)
+async def test_a_claim_handler_gives_a_mapping_with_handled_or_claim(result):
+    verdict = await fire("inbound_claim", result)
+    assert verdict.handled
+    assert (verdict.action, verdict.hook, verdict.value) == ("claim", "judge", {"by": "desk"})
+    assert type(verdict.value) is FrozenDict
+
+
+async def test_handled_false_is_no_claim():
+    verdict = await fire("inbound_claim", {"handled": False, "by": "desk"})
+    assert not verdict.handled
+    assert verdict.action == "cont"
+
+
+@pytest.mark.parametrize("result", [{}, {"by": "desk"}, {"handled": "yes"}, {"handled": 1}, HookResult.merge(a=1)])
+async def test_a_claim_must_say_whether_it_is_handled(result):
+    message = await refused("inbound_claim", result)
+    assert 'a mapping with "handled"' in message or "allowed: claim" in message
+
+
+@pytest.mark.parametrize(
+    ("result", "fields"),
+    [
+        (HookResult.approve(by="ann"), {"approve": True, "by": "ann"}),
+        (HookResult.deny("too risky"), {"deny": "too risky"}),
+        (HookResult.deny(), {"deny": "Denied."}),
+        (HookResult.edit({"path": ["b"]}), {"edit": {"path": ["b"]}}),
+        ({"handled": True, "approve": True}, {"approve": True}),
+        ({"handled": True, "deny": "no"}, {"deny": "no"}),
+        ({"handled": True, "edit": {"a": 1}}, {"edit": {"a": 1}}),
+    ],
+)
+async def test_an_approver_approves_denies_or_edits(result, fields):
+    verdict = await fire("approval_requested", result)
+    assert verdict.handled
+    assert {name: getattr(verdict.value, name) for name in fields} == fields
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        HookResult.claim(),
+        HookResult.claim(approve=False),
+        HookResult.claim(approve=True, deny="no"),
+        HookResult.claim(deny="no", edit={}),
+        {"handled": True},
+    ],
+)
+async def test_an_approval_is_exactly_one_of_three(result):
+    assert "exactly one of approve=True, deny=message, edit=arguments" in await refused("approval_requested", result)
+
+
+async def test_an_approval_with_an_unknown_field_is_refused():
+    assert "no field 'aprove'" in await refused("approval_requested", {"handled": True, "aprove": True})
+
+
+@pytest.mark.parametrize("reason", ["because", ""])
+def test_approvals_take_a_reason(reason):
+    for result in (
+        HookResult.approve(reason=reason),
+        HookResult.deny(reason=reason),
+        HookResult.edit({}, reason=reason),
+    ):
+        assert result.reason == reason
+
+
+# state=
+
+
+async def test_a_state_that_may_not_change_is_refused_with_hook_and_point():
+    changed = AgentState(usage=Usage(1))
+    message = await refused(ON_RUN_START, HookResult.cont(state=changed))
+    assert "hook 'judge' at on_run_start: AgentState: a hook may not change usage" in message
+
+
+@pytest.mark.parametrize("bad", ["text", 3, {"mesages": []}, {"metadata": 3}])
+async def test_a_state_of_the_wrong_type_is_refused(bad):
+    await refused(ON_RUN_START, HookResult.cont(state=bad))
+
+
+@pytest.mark.parametrize("junk", ["hi", {"content": "no role"}, None])
+async def test_a_state_with_messages_that_are_none_is_refused(junk):
+    ctx, registry = Scope(), HookRegistry()
+    registry.on(ON_RUN_START, lambda ctx, start: HookResult.cont(state=ctx.state.with_messages(junk)), name="judge")
+    with pytest.raises(HookError, match=r"hook 'judge' failed at on_run_start: .*AgentState.messages"):
+        await registry.fire(ON_RUN_START, {"task": "hi"}, ctx=ctx)
+    assert len(ctx.state.messages) == 0
+
+
+@pytest.mark.parametrize("point", OTHERS)
+async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
+    message = await refused(point, HookResult.cont(state=AgentState()), on_failure="closed")
+    assert "state= is for hooks that decide at a pipeline point" in message
+
+
+async def test_state_from_an_observer_is_refused_and_not_applied():
+    ctx = Scope()
+    result = HookResult.cont(state=ctx.state.with_messages(Message("user", "hi")))
+    await refused(ON_RUN_START, result, ctx=ctx, phase="observe", on_failure="closed")
+    assert len(ctx.state.messages) == 0
+
+
+async def test_a_refused_verb_leaves_the_state_alone():
+    ctx = Scope()
+    await refused(AFTER_STEP, HookResult.block("no", state=ctx.state.with_metadata(a=1)), ctx=ctx)
+    assert ctx.state.metadata == {}

@@ -1,0 +1,345 @@
+"""Values, payloads and events as JSON; the rules of state= (DESIGN 6.1)."""
+
+from functools import reduce
+from operator import or_
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import (
+    POINTS,
+    AgentResult,
+    AgentState,
+    ErrorInfo,
+    Event,
+    Frozen,
+    FrozenDict,
+    History,
+    Ids,
+    Message,
+    ModelReply,
+    ModelRequest,
+    ModelResponse,
+    Step,
+    StopSignal,
+    ToolCall,
+    ToolCallRequest,
+    ToolCallResult,
+    ToolSpec,
+    Usage,
+)
+from hookline.kernel import payloads, values
+from hookline.kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
+from hookline.testing import _sample_of, sample
+
+IDS = Ids("run", "task", "corr", "session", "agent", "parent")
+CALL = ToolCall("c1", "read", {"path": "a", "deep": [{"x": None}]})
+ASKED = Message("assistant", "let me see", (CALL,))
+RESULT = Message("tool", "text", call_id="c1", name="read")
+HI = Message("user", "hi")
+STEP = Step(1, "text", ("read",), ("ok",), Usage(1, 2, 3), "stop", 0.5)
+STATE = AgentState(
+    [HI, ASKED, RESULT], {"a": [1]}, "be kind", {"type": "object"}, [STEP], Usage(1, 2, 3),
+    (StopSignal("completed", "done", "h"),), (ErrorInfo("tool", "ValueError", "no", "read", "c1", True),), IDS,
+)  # fmt: skip
+REQUEST = ModelRequest(
+    (HI,), (ToolSpec("read", "Reads.", {"type": "object"}),), "m", 1, 2, "judge", {"a": 1}, "auto", {"t": 0.5}, IDS
+)
+
+FULL = [
+    STATE,
+    ASKED,
+    RESULT,
+    CALL,
+    ToolCall("c2", "read", "not json"),
+    ToolCallRequest("c1", "read", {"a": [1, {"b": None}]}, 2, 3, "raw", IDS),
+    ToolCallResult("c1", "read", {"a": 1}, {"rows": [1, 2]}, "no", "error", 0.25, 1, 2, IDS),
+    ToolCallResult("c1", "read", result=[1, "a", None]),
+    Usage(1, 2, 3),
+    STEP,
+    StopSignal("cost_limit", "too dear", "h"),
+    AgentResult("hi", "stopped", StopSignal(), "h", "task", [STEP], Usage(1), None, 2, ("a", "b"), 1, [HI], (), 1.5, IDS),
+    REQUEST,
+    ModelReply("text", (CALL,), 1, 2, "step", Usage(1), 0.5, "stop", "m", "p", "o", 0.5, REQUEST, "judge", IDS),
+    ModelResponse("text", (CALL,), Usage(1, 2), "length", None, "m", "p", "o"),
+    PromptBuild((HI, ASKED), "p", IDS),
+    Compaction((HI, ASKED), "full", IDS),
+    ApprovalAnswer(edit={"a": [1]}, by="ann"),
+]  # fmt: skip
+
+
+def classes(module, base):
+    return [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, base) and c.__module__ == module.__name__
+    ]
+
+
+def subclasses(base):
+    for cls in base.__subclasses__():
+        yield cls
+        yield from subclasses(cls)
+
+
+def example(cls):
+    """An instance with something in every field that has a simple type."""
+    simple = {str: "x", int: 3, float: 0.5, bool: True}
+    given = {f.name: simple[f.type] for f in msgspec.structs.fields(cls) if f.type in simple}
+    return _sample_of(cls).replace(given)
+
+
+EVENTS = sorted((c for c in subclasses(Event) if c.__module__.startswith("hookline.")), key=lambda c: c.__name__)
+
+
+@pytest.mark.parametrize("value", FULL, ids=lambda v: type(v).__name__)
+def test_a_value_survives_json(value):
+    again = type(value).from_json(value.to_json())
+    assert again == value
+    assert again.to_json() == value.to_json()
+
+
+@pytest.mark.parametrize("cls", [*classes(payloads, Frozen), *classes(values, Frozen)])
+def test_every_payload_and_value_class_survives_json(cls):
+    value = example(cls)
+    assert cls.from_json(value.to_json()) == value
+
+
+@pytest.mark.parametrize("point", POINTS.values())
+def test_the_payload_of_every_point_survives_json(point):
+    payload = sample(point)
+    assert type(payload).from_json(payload.to_json()) == payload
+
+
+@pytest.mark.parametrize("cls", EVENTS)
+def test_every_event_class_survives_json_and_names_its_type(cls):
+    event = example(cls)
+    assert cls.from_json(event.to_json()) == event
+    assert event.payload["type"] == msgspec.inspect.type_info(cls).tag
+    assert event.payload["seq"] == 3
+
+
+def test_events_of_different_types_can_be_told_apart_in_json():
+    union = msgspec.json.Decoder(type=reduce(or_, EVENTS))
+    for cls in EVENTS:
+        assert type(union.decode(example(cls).to_json())) is cls
+    assert len({msgspec.inspect.type_info(cls).tag for cls in EVENTS}) == len(EVENTS)
+
+
+def test_event_tags_are_the_class_names_in_snake_case():
+    tags = {cls.__name__: msgspec.inspect.type_info(cls).tag for cls in EVENTS}
+    assert tags["ToolStarted"] == "tool_started"
+    assert tags["JudgedBeforeRewrite"] == "judged_before_rewrite"
+    assert tags["Discarded"] == "discarded"
+
+
+def reachable(value):
+    yield value
+    if isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from reachable(getattr(value, name))
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from reachable(part)
+    elif isinstance(value, (list, tuple, History)):
+        for part in value:
+            yield from reachable(part)
+
+
+MUTABLE_INPUT = {
+    "AgentState": lambda: AgentState([HI], {"a": [1]}, response_format={"a": []}, steps=[STEP]),
+    "AgentResult": lambda: AgentResult(messages=[HI], steps=[STEP]),
+    "ModelRequest": lambda: ModelRequest([HI], response_format={"a": []}, params={"a": []}),
+    "PromptBuild": lambda: PromptBuild([HI]),
+    "Compaction": lambda: Compaction([HI]),
+    "ToolCall": lambda: ToolCall("1", "t", {"a": [1]}),
+    "ToolCallRequest": lambda: ToolCallRequest("1", "t", {"a": [1]}),
+    "ToolCallResult": lambda: ToolCallResult("1", "t", {"a": [1]}, [{"a": []}]),
+    "ToolSpec": lambda: ToolSpec("t", "", {"a": [1]}),
+    "ApprovalAnswer": lambda: ApprovalAnswer(edit={"a": [1]}),
+}
+
+
+@pytest.mark.parametrize("make", MUTABLE_INPUT.values(), ids=MUTABLE_INPUT)
+def test_nothing_reachable_from_a_value_can_be_changed_in_place(make):
+    value = make()
+    for version in (value, type(value).from_json(value.to_json()), value.replace(dict(value))):
+        for part in reachable(version):
+            assert type(part) not in (list, dict, set), f"{type(value).__name__} holds a {type(part).__name__}"
+
+
+# Values
+
+
+def test_usage_adds_up_and_counts_input_and_output():
+    assert Usage(1, 2, 3) + Usage(10, 20, 30) == Usage(11, 22, 33)
+    assert Usage(1, 2, 3).total_tokens == 3
+
+
+@pytest.mark.parametrize(
+    ("given_", "arguments", "raw"),
+    [
+        ({"a": 1}, {"a": 1}, None),
+        ('{"a": [1]}', {"a": [1]}, None),
+        ("", {}, None),
+        ("  ", {}, None),
+        (None, {}, None),
+        ("null", {}, None),
+        ("[1]", {}, "[1]"),
+        ([1], {}, "[1]"),
+        ("nope", {}, "nope"),
+        ('{"a":', {}, '{"a":'),
+        ("3", {}, "3"),
+        ("[" * 5000, {}, "[" * 5000),
+        ({"a": {1, 2}}, {}, "<dict that is not usable JSON>"),
+    ],
+)
+def test_arguments_are_a_frozen_object_or_what_came_instead(given_, arguments, raw):
+    call = ToolCall("1", "t", given_)
+    assert (call.arguments, call.raw) == (arguments, raw)
+    assert type(call.arguments) is FrozenDict
+
+
+def test_a_digest_depends_on_name_and_arguments_only():
+    one = ToolCallRequest("1", "t", {"a": 1, "b": [2]})
+    assert one.digest == ToolCallRequest("2", "t", {"b": [2], "a": 1}, hop=3).digest
+    assert len({one.digest, one.replace(name="u").digest, one.replace(arguments={"a": 1}).digest}) == 3
+    assert len(one.digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"result": "plain"}, "plain"),
+        ({"result": {"a": [1, None]}}, '{"a":[1,null]}'),
+        ({"result": None}, "null"),
+        ({"result": 10**30}, str(10**30)),
+        ({"result": "ignored", "error": "no"}, "no"),
+        ({"error": ""}, ""),
+    ],
+)
+def test_the_model_reads_the_error_or_the_result_as_text(fields, text):
+    assert ToolCallResult("1", "t", **fields).text == text
+
+
+def test_a_result_knows_whether_it_was_blocked():
+    assert ToolCallResult("1", "t", outcome="blocked").blocked
+    assert not ToolCallResult("1", "t").blocked
+
+
+def test_stop_signals_rank_as_in_the_design():
+    assert StopSignal("error").rank < StopSignal("stop_requested").rank < StopSignal("completed").rank
+    assert StopSignal("error").rank == 0
+
+
+def test_a_result_tells_its_run():
+    assert AgentResult(ids=IDS).run_id == "run"
+
+
+# AgentState
+
+
+def test_the_state_makes_changed_copies():
+    state = AgentState()
+    grown = state.with_messages(HI).with_metadata(a=1).with_metadata(b=[2]).with_system_prompt("be kind")
+    assert (list(grown.messages), grown.metadata, grown.system_prompt) == ([HI], {"a": 1, "b": [2]}, "be kind")
+    assert state == AgentState()
+    assert (state.step_count, state.current_step) == (0, None)
+    assert (STATE.step_count, STATE.current_step) == (1, STEP)
+
+
+@given(st.lists(st.text(), max_size=20))
+def test_appending_messages_does_not_copy_the_history(texts):
+    state = AgentState().with_messages(HI)
+    buffer = state.messages._items
+    for text in texts:
+        state = state.with_messages(Message("user", text))
+    assert state.messages._items is buffer
+    assert [m.content for m in state.messages] == ["hi", *texts]
+
+
+def test_two_branches_of_a_state_do_not_interfere():
+    base = AgentState().with_messages(HI)
+    one, two = base.with_messages(Message("user", "one")), base.with_messages(Message("user", "two"))
+    assert [m.content for m in one.messages] == ["hi", "one"]
+    assert [m.content for m in two.messages] == ["hi", "two"]
+    assert len(base.messages) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"messages": [HI]},
+        {"metadata": {"b": 1}},
+        {"system_prompt": "other"},
+        {"response_format": None},
+        {"messages": [HI, ASKED, RESULT, HI], "metadata": {}},
+    ],
+)
+def test_a_hook_may_change_these_fields(changes):
+    changed = STATE.replace(changes)
+    accepted = STATE.accept(changed)
+    assert accepted == changed
+    assert STATE.accept(dict(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("steps", []),
+        ("usage", Usage()),
+        ("signals", ()),
+        ("errors", ()),
+        ("ids", Ids()),
+    ],
+)
+def test_a_hook_may_not_change_what_belongs_to_the_loop(field, value):
+    with pytest.raises(TypeError, match=f"a hook may not change {field}"):
+        STATE.accept(STATE.replace({field: value}))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HI, ASKED],
+        [HI, RESULT],
+        [HI, Message("assistant", "let me see"), RESULT],
+        [HI, ASKED, RESULT, RESULT],
+        [HI, ASKED, ASKED, RESULT],
+        [HI, Message("assistant", "", (CALL.replace(id="c2"),)), RESULT],
+        [HI, ASKED, RESULT.replace(call_id="c2")],
+    ],
+    ids=["result gone", "call gone", "call removed from message", "result twice", "call twice", "call id", "result id"],
+)
+def test_one_half_of_a_call_and_its_result_cannot_be_removed_or_added(messages):
+    with pytest.raises(TypeError, match="together"):
+        STATE.accept(STATE.replace(messages=messages))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HI],
+        [],
+        [HI, ASKED.replace(content="other"), RESULT.replace(content="shorter")],
+        [HI, ASKED, RESULT, Message("user", "more")],
+        [Message("user", "before"), ASKED, RESULT],
+    ],
+    ids=["pair gone", "all gone", "pair rewritten", "appended", "first replaced"],
+)
+def test_whole_pairs_may_be_removed_and_texts_changed(messages):
+    assert list(STATE.accept(STATE.replace(messages=messages)).messages) == messages
+
+
+def test_a_result_cannot_be_moved_before_its_call():
+    with pytest.raises(TypeError):
+        STATE.accept(STATE.replace(messages=[HI, RESULT, ASKED]))
+
+
+def test_an_open_call_may_stay_open():
+    state = AgentState([HI, ASKED])
+    assert len(state.accept(state.with_messages(HI)).messages) == 3
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[HI]))

@@ -1,0 +1,456 @@
+"""The four ways to run, from any loop or thread (DESIGN 6.6)."""
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_STEP,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_RUN_START,
+    Agent,
+    AgentContext,
+    HookExecuted,
+    HookRegistry,
+    LLMAgent,
+    Plugin,
+    PointFired,
+    RegistrationError,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    ScriptedModel,
+    Steered,
+    TextDelta,
+    ToolCallRequest,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
+from hookline.testing import EventLog, scripted_agent
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+# Ways to run
+
+
+def test_run_blocks_and_returns_the_result():
+    assert scripted_agent([reply("hi")]).run("x").reply == "hi"
+
+
+async def test_run_works_inside_a_running_loop():
+    assert scripted_agent([call("add", a=1, b=1), reply("hi")], tools=[add]).run("x").reply == "hi"
+
+
+async def test_arun_awaits():
+    assert (await scripted_agent([reply("hi")]).arun("x")).reply == "hi"
+
+
+async def test_stream_gives_typed_events_from_first_to_last_without_gaps():
+    agent = scripted_agent([call("add", a=1, b=1), reply("two words")], tools=[add])
+    events = [event async for event in agent.stream("x")]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result.reply == "two words"
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "two words"
+    assert len({event.run_id for event in events}) == 1
+
+
+async def test_stream_raises_after_the_last_event_when_the_run_failed():
+    events = []
+    with pytest.raises(RunFailed):
+        async for event in scripted_agent([OSError("down")]).stream("x"):
+            events.append(event)
+    assert events[-1].result.status == "failed"
+
+
+async def test_leaving_a_stream_cancels_the_run():
+    done = []
+
+    @observer("on_run_end")
+    def end(ctx, result):
+        done.append(result.status)
+
+    agent = Agent("a", llm=ScriptedModel([reply("one two three")], delay=0.01), hooks=[end])
+    stream = agent.stream("x")
+    async for event in stream:
+        if isinstance(event, TextDelta):
+            break
+    await stream.aclose()
+    assert done == ["cancelled"]
+
+
+async def test_a_handle_can_be_read_by_many_and_again_from_any_seq():
+    run = scripted_agent([reply("a b c")]).start("x")
+
+    async def read(after=0):
+        return [event.seq async for event in run.events(after)]
+
+    first, second = await asyncio.gather(read(), read())
+    again, late = await read(), await read(after=3)
+    assert first == second == again == list(range(1, len(again) + 1))
+    assert late == again[3:]
+    assert (await run.result()).reply == "a b c"
+    assert run.done
+
+
+def test_start_without_a_loop_runs_in_the_background_and_wait_blocks():
+    run = scripted_agent([reply("hi")]).start("x")
+    assert run.wait(timeout=5).reply == "hi"
+    assert threading.current_thread() is threading.main_thread()
+
+
+def test_events_of_a_background_run_can_be_read_from_another_loop():
+    run = Agent("a", llm=ScriptedModel([reply("a b c")], delay=0.005)).start("x")
+
+    async def read():
+        return [event async for event in run.events()], await run.result()
+
+    events, result = asyncio.run(read())
+    assert events[-1].seq == len(events)
+    assert result.reply == "a b c"
+
+
+def test_wait_gives_up_after_its_timeout_and_the_run_goes_on():
+    run = Agent("a", llm=ScriptedModel([reply("hi")], delay=0.1)).start("x")
+    with pytest.raises(TimeoutError):
+        run.wait(timeout=0.01)
+    assert run.wait().reply == "hi"
+
+
+async def test_wait_inside_the_runs_own_loop_says_what_to_do():
+    run = scripted_agent([reply("hi")]).start("x")
+    with pytest.raises(RuntimeError, match="await run.result"):
+        run.wait()
+    await run.result()
+
+
+async def test_a_failed_run_raises_from_every_way_to_wait():
+    run = scripted_agent([OSError("down")]).start("x")
+    with pytest.raises(RunFailed):
+        await run.result()
+    run = scripted_agent([OSError("down")]).start("x")
+    with pytest.raises(RunFailed):
+        await asyncio.to_thread(run.wait)
+
+
+async def test_giving_up_on_result_does_not_cancel_the_run():
+    run = Agent("a", llm=ScriptedModel([reply("hi")], delay=0.05)).start("x")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await run.result()
+    assert (await run.result()).reply == "hi"
+
+
+# Runs inside runs
+
+
+def nested_agent(seen):
+    inner = scripted_agent([reply("inner")] * 9, name="inner")
+
+    @hook(BEFORE_STEP)
+    def ask_another(ctx, payload):
+        seen.append(inner.run("sub").reply)
+
+    return scripted_agent([reply("outer")] * 9, hooks=[ask_another])
+
+
+def test_a_sync_hook_may_run_another_agent():
+    seen = []
+    assert nested_agent(seen).run("x").reply == "outer"
+    assert seen == ["inner"]
+
+
+async def test_a_sync_hook_may_run_another_agent_inside_a_loop():
+    seen = []
+    assert (await nested_agent(seen).arun("x")).reply == "outer"
+    assert seen == ["inner"]
+
+
+def test_runs_nested_three_deep_through_hooks_and_sync_tools_do_not_deadlock():
+    innermost = scripted_agent([reply("deep")] * 3)
+
+    @tool
+    def dive() -> str:
+        """Run another agent from a worker thread."""
+        return innermost.run("x").reply
+
+    middle = scripted_agent([call("dive"), reply("middle")] * 3, tools=[dive])
+    seen = []
+
+    @hook(BEFORE_STEP)
+    def through(ctx, payload):
+        seen.append(middle.run("y").messages[2].content)
+
+    assert scripted_agent([reply("top")], hooks=[through]).run("z").reply == "top"
+    assert seen == ["deep"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_is_not_entered_again_by_a_run_it_started(is_async):
+    entered = []
+    agent = scripted_agent([reply("x")] * 5)
+
+    def again_sync(ctx, payload):
+        entered.append(payload.task)
+        agent.run("nested")
+
+    async def again_async(ctx, payload):
+        entered.append(payload.task)
+        await agent.arun("nested")
+
+    agent.register_hook(hook(ON_RUN_START)(again_async if is_async else again_sync))
+    agent.run("first")
+    agent.run("second")
+    assert entered == ["first", "second"]
+
+
+async def test_a_hook_is_entered_again_by_runs_that_did_not_start_in_it():
+    entered = []
+
+    @hook(BEFORE_LLM)
+    async def note(ctx, payload):
+        entered.append(ctx.run_id)
+        await asyncio.sleep(0.01)
+
+    agent = Agent("a", llm=ScriptedModel([reply("x")], loop=True), hooks=[note])
+    await asyncio.gather(*(agent.arun(str(i)) for i in range(4)))
+    assert len(set(entered)) == 4
+
+
+# Steering
+
+
+async def test_steering_reaches_the_next_model_call_after_the_results():
+    agent = scripted_agent([call("pause"), reply("done")], tools=[])
+    gate = asyncio.Event()
+
+    @tool
+    async def pause() -> str:
+        """Wait."""
+        await gate.wait()
+        return "ok"
+
+    log = EventLog()
+    agent = scripted_agent([call("pause"), reply("done")], tools=[pause], sinks=[log])
+    run = agent.start("x")
+    await asyncio.sleep(0.01)
+    assert run.steer("And be quick.")
+    gate.set()
+    result = await run.result()
+    assert [m.content for m in result.messages] == ["x", "", "ok", "And be quick.", "done"]
+    assert [e.text for e in log.of(Steered)] == ["And be quick."]
+
+
+async def test_steering_at_the_last_moment_makes_the_run_go_on():
+    @hook(AFTER_STEP)
+    async def late(ctx, step):
+        if step.index == 0:
+            assert run.steer("wait, one more thing")
+
+    run = scripted_agent([reply("bye"), reply("sure")], hooks=[late]).start("x")
+    result = await run.result()
+    assert result.reply == "sure"
+    assert not run.steer("too late")
+
+
+# Identity and options
+
+
+def test_ids_reach_every_payload_and_the_result():
+    seen = []
+
+    @observer(ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL)
+    def watch(ctx, payload):
+        seen.append(payload.ids)
+        assert (ctx.run_id, ctx.task_id, ctx.correlation_id) == (
+            payload.ids.run_id, payload.ids.task_id, payload.ids.correlation_id,
+        )  # fmt: skip
+
+    agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[watch])
+    result = agent.run("x", task_id="task-1", correlation_id="corr-1")
+    assert set(map(id, seen)) == {id(seen[0])}
+    assert (result.ids.task_id, result.ids.correlation_id) == ("task-1", "corr-1")
+
+
+def test_deps_and_metadata_reach_hooks_and_tools():
+    @tool
+    def who(ctx) -> str:
+        """Tell."""
+        return f"{ctx.deps['db']} {ctx.state.metadata['user']}"
+
+    result = scripted_agent([call("who"), reply("x")], tools=[who]).run("x", deps={"db": 1}, metadata={"user": "u"})
+    assert result.messages[2].content == "1 u"
+
+
+def test_metadata_that_is_no_json_is_refused():
+    with pytest.raises(TypeError, match="not JSON"):
+        scripted_agent([reply("x")]).run("x", metadata={"x": object()})
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError, match="unknown option metdata"):
+        scripted_agent([reply("x")]).run("x", metdata={})
+
+
+@pytest.mark.parametrize("task", [None, 3, b"x"])
+def test_a_task_that_is_no_text_is_refused(task):
+    with pytest.raises(TypeError, match="the task is text"):
+        scripted_agent([reply("x")]).run(task)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"llm": "gpt"}, "not a model"),
+        ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),
+        ({"llm": ScriptedModel(), "tools": [add, add]}, "two tools"),
+        ({"llm": ScriptedModel(), "hooks": [3]}, "not a hook"),
+        ({"llm": ScriptedModel(), "hooks": guard(BEFORE_TOOL)(lambda ctx, p: None)}, "list of hooks"),
+        ({"llm": ScriptedModel(), "max_parallel_tools": 0}, "at least 1"),
+        ({"llm": ScriptedModel(), "plugins": ["no-such-plugin"]}, "no installed plugin"),
+    ],
+)
+def test_an_agent_that_cannot_work_is_refused_with_the_reason(options, message):
+    with pytest.raises(RegistrationError, match=message):
+        Agent("a", **options)
+
+
+def test_a_registry_may_be_shared_and_the_old_name_works():
+    registry = HookRegistry()
+    agents = [LLMAgent(name, "", "", llm=ScriptedModel([reply("x")]), hooks=registry) for name in "ab"]
+    seen = []
+    registry.on(BEFORE_STEP, lambda ctx, payload: seen.append(ctx.agent_name))
+    for agent in agents:
+        agent.run("x")
+    assert seen == ["a", "b"]
+
+
+def test_plugins_bring_hooks_tools_and_settings_and_go_as_one():
+    seen = []
+
+    @hook(BEFORE_STEP)
+    def count(ctx, payload):
+        seen.append(1)
+
+    plugin = Plugin("math", hooks=[count], tools=[add], configure=lambda agent: setattr(agent, "max_steps", 3))
+    agent = scripted_agent([call("add", a=1, b=1), reply("x"), reply("y")], plugins=[plugin])
+    assert agent.run("x").steps[0].outcomes == ("ok",)
+    assert agent.max_steps == 3
+    agent.hooks.unregister_plugin("math")
+    agent.run("y")
+    assert len(seen) == 2
+
+
+def test_register_hook_counts_for_later_runs_and_can_be_undone():
+    seen = []
+    agent = scripted_agent([reply("x")] * 3)
+    undo = agent.register_hook(observer(BEFORE_STEP)(lambda ctx, p: seen.append(1)), priority=5)
+    agent.run("x")
+    undo()
+    agent.run("x")
+    assert seen == [1]
+
+
+# Events
+
+
+def test_one_record_per_fire_and_hook_calls_only_when_they_said_something():
+    @hook(BEFORE_STEP)
+    def quiet(ctx, payload):
+        return None
+
+    @hook(ON_RUN_START)
+    def loud(ctx, payload):
+        return payload.replace(task="y")
+
+    log, every = EventLog(), EventLog(every_call=True)
+    scripted_agent([reply("x")], hooks=[quiet, loud], sinks=[log]).run("x")
+    scripted_agent([reply("x")], hooks=[quiet, loud], sinks=[every]).run("x")
+    assert [(e.hook, e.verb) for e in log.of(HookExecuted)] == [("loud", "replace")]
+    assert [(e.hook, e.verb) for e in every.of(HookExecuted)] == [("loud", "replace"), ("quiet", "cont")]
+    assert [e.point for e in log.of(PointFired)].count("before_step") == 1
+
+
+def test_every_call_can_be_asked_for_by_the_caller():
+    seen = EventLog()
+    agent = scripted_agent([reply("x")], hooks=[observer(BEFORE_STEP)(lambda ctx, p: None)])
+    agent.run("x", sinks=[seen], every_call=True)
+    (executed,) = seen.of(HookExecuted)
+    assert executed.duration is not None
+    assert executed.duration >= 0
+
+
+def test_a_sink_that_raises_does_not_disturb_the_run(caplog):
+    def broken(event):
+        raise OSError("disk full")
+
+    log = EventLog()
+    assert scripted_agent([reply("x")], sinks=[broken, log]).run("x").status == "completed"
+    assert isinstance(log[-1], RunFinished)
+    assert "disk full" in caplog.text
+
+
+def test_events_are_json_both_ways():
+    log = EventLog()
+    scripted_agent([[call("add", a=1, b=1), call("nope")], reply("x")], tools=[add], sinks=[log]).run("x")
+    for event in log:
+        assert type(event).from_json(event.to_json()) == event
+
+
+# Nothing is left behind
+
+
+def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
+    refs = []
+
+    @hook(ON_RUN_START)
+    def remember(ctx, payload):
+        refs.append(weakref.ref(ctx.budget))
+
+    agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[remember])
+
+    async def once():
+        await agent.arun("x")
+
+    gc.disable()
+    try:
+        asyncio.run(once())
+        assert refs[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_tool_call_request_digest_depends_on_name_and_arguments_alone():
+    one = ToolCallRequest("a", "t", {"x": 1, "y": [1, 2]})
+    same = ToolCallRequest("b", "t", {"y": [1, 2], "x": 1}, hop=3, attempt=2)
+    assert one.digest == same.digest
+    assert one.digest != ToolCallRequest("a", "t", {"x": 1, "y": [2, 1]}).digest
+    assert one.digest != ToolCallRequest("a", "u", {"x": 1, "y": [1, 2]}).digest
+
+
+def test_a_conversation_context_can_be_used_from_several_threads():
+    ctx = AgentContext()
+    agent = Agent("a", llm=ScriptedModel([reply("r")], loop=True))
+    threads = [threading.Thread(target=lambda: [agent.run("x", ctx=ctx) for _ in range(10)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ctx.session.messages) == 80
+    assert ctx.budget.usage.output_tokens == 40

@@ -1,0 +1,662 @@
+"""A batch of tool calls: DESIGN 4.2, 4.5, 4.6 and 5.2."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from hookline import (
+    AFTER_TOOL,
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_PROGRESS,
+    TOOL_END_WITH_PATH,
+    HookResult,
+    RetryIgnored,
+    RunFailed,
+    ToolEnded,
+    ToolStarted,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
+from hookline.testing import EventLog, scripted_agent
+
+
+@tool
+def add(a: int, b: int = 10) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+ADD = call("add", a=1, b=2)
+
+
+def results(result):
+    return [(m.content, m.is_error) for m in result.messages if m.role == "tool"]
+
+
+# Order
+
+
+def test_all_calls_are_judged_before_any_of_them_runs_and_settled_in_call_order():
+    seen = []
+
+    @tool
+    async def slow(n: int, wait: float) -> int:
+        """Wait."""
+        await asyncio.sleep(wait)
+        seen.append(("ran", n))
+        return n
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        seen.append(("judged", request.arguments["n"]))
+
+    @observer(AFTER_TOOL)
+    def settle(ctx, result):
+        seen.append(("settled", result.result))
+
+    batch = [call("slow", n=1, wait=0.03), call("slow", n=2, wait=0.0)]
+    result = scripted_agent([batch, reply("x")], tools=[slow], hooks=[judge, settle]).run("x")
+    assert seen == [("judged", 1), ("judged", 2), ("ran", 2), ("ran", 1), ("settled", 1), ("settled", 2)]
+    assert [content for content, _ in results(result)] == ["1", "2"]
+
+
+def test_calls_run_concurrently_up_to_the_cap():
+    running, peak = 0, 0
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return "ok"
+
+    batch = [call("work") for _ in range(6)]
+    scripted_agent([batch, reply("x")], tools=[work], max_parallel_tools=3).run("x")
+    assert peak == 3
+
+
+def test_sync_tools_run_in_threads_side_by_side():
+    barrier = threading.Barrier(2, timeout=5)
+
+    @tool
+    def meet() -> str:
+        """Wait for the other one."""
+        barrier.wait()
+        return str(threading.get_ident())
+
+    result = scripted_agent([[call("meet"), call("meet")], reply("x")], tools=[meet]).run("x")
+    threads = {content for content, error in results(result)}
+    assert len(threads) == 2
+    assert str(threading.get_ident()) not in threads
+
+
+# Judging
+
+
+def test_guards_judge_the_validated_arguments_and_the_tool_gets_exactly_those():
+    seen, got = [], []
+
+    @tool
+    def take(n: int, tags: list[str] | None = None, note: str = "none") -> str:
+        """Take."""
+        got.append((n, tags, note))
+        if tags:
+            tags.append("mine")
+        return "ok"
+
+    @hook(BEFORE_TOOL)
+    def rewrite(ctx, request):
+        return request.replace(arguments={**request.arguments, "tags": ["a"]})
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        seen.append(dict(request.arguments))
+
+    agent = scripted_agent([call("take", n="7"), reply("x")], tools=[take], hooks=[judge, rewrite])
+    agent.run("x")
+    assert seen == [{"n": 7, "tags": ["a"], "note": "none"}]
+    assert got == [(7, ["a", "mine"], "none")]  # the tool changed a copy of its own
+    assert agent.model.requests[1].messages[1].tool_calls[0].arguments == {"n": "7"}
+
+
+def test_invalid_arguments_skip_the_guards_and_still_reach_observers_and_after_tool():
+    seen = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        seen.append("guard")
+
+    @observer(BEFORE_TOOL)
+    def watch(ctx, request, verdict):
+        seen.append(str(verdict.action))
+
+    @hook(AFTER_TOOL)
+    def after(ctx, result):
+        seen.append(result.outcome)
+
+    agent = scripted_agent([call("add", ctiy=1), reply("x")], tools=[add], hooks=[judge, watch, after])
+    result = agent.run("x")
+    assert seen == ["invalid", "error"]
+    assert results(result) == [("Invalid arguments for add: a: field required; you sent: ctiy", True)]
+
+
+@pytest.mark.parametrize("verb", [HookResult.answer("served"), HookResult.ask("sure?")])
+@pytest.mark.parametrize("bad", [call("nope"), call("add", a="x")])
+def test_unknown_tools_and_invalid_arguments_are_errors_even_when_answered_or_asked(verb, bad):
+    @hook(BEFORE_TOOL)
+    def say(ctx, request):
+        return verb
+
+    result = scripted_agent([bad, reply("x")], tools=[add], hooks=[say]).run("x")
+    assert result.steps[0].outcomes == ("error",)
+
+
+def test_a_blocked_call_is_recorded_in_errors_without_firing_on_error():
+    seen = []
+
+    @hook(ON_ERROR)
+    def watch(ctx, failure):
+        seen.append(failure)
+
+    @guard(BEFORE_TOOL)
+    def block(ctx, request):
+        return HookResult.block("Files stay.")
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[watch, block]).run("x")
+    assert results(result) == [("Files stay.", True)]
+    assert [(e.type, e.message, e.source) for e in result.errors] == [("Blocked", "Files stay.", "block")]
+    assert seen == []
+
+
+def test_a_block_without_a_message_names_tool_and_hook():
+    @guard(BEFORE_TOOL)
+    def no(ctx, request):
+        return HookResult.block()
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[no]).run("x")
+    assert results(result) == [("Tool 'add' was blocked by hook 'no'.", True)]
+
+
+def test_an_answer_is_served_in_place_of_the_tool_and_judged_by_guards_first():
+    @hook(BEFORE_TOOL)
+    def cache(ctx, request):
+        return HookResult.answer({"cached": True})
+
+    @guard(BEFORE_TOOL)
+    def block_two(ctx, request):
+        return HookResult.block("no") if request.arguments["a"] == 2 else None
+
+    batch = [ADD, call("add", a=2)]
+    result = scripted_agent([batch, reply("x")], tools=[add], hooks=[cache, block_two]).run("x")
+    assert result.steps[0].outcomes == ("answered", "blocked")
+    assert results(result) == [('{"cached":true}', False), ("no", True)]
+
+
+def test_a_rewrite_can_send_the_call_to_another_tool_which_guards_then_judge():
+    @tool
+    def safe_add(a: int, b: int) -> str:
+        """Add safely."""
+        return "safe"
+
+    @hook(BEFORE_TOOL, tools="add")
+    def redirect(ctx, request):
+        return request.replace(name="safe_add")
+
+    seen = []
+
+    @guard(BEFORE_TOOL, tools="safe_*")
+    def judge(ctx, request):
+        seen.append(request.name)
+
+    result = scripted_agent([ADD, reply("x")], tools=[add, safe_add], hooks=[redirect, judge]).run("x")
+    assert results(result) == [("safe", False)]
+    assert seen == ["safe_add"]
+
+
+def test_a_closed_failure_while_judging_runs_no_call_of_the_batch():
+    ran, settled = [], []
+
+    @tool
+    def touch(n: int) -> str:
+        """Touch."""
+        ran.append(n)
+        return "ok"
+
+    @guard(BEFORE_TOOL)
+    def broken(ctx, request):
+        if request.arguments["n"] == 2:
+            raise RuntimeError("guard down")
+
+    @observer(AFTER_TOOL)
+    def after(ctx, result):
+        settled.append((result.arguments["n"], result.outcome))
+
+    batch = [call("touch", n=n) for n in (1, 2, 3)]
+    with pytest.raises(RunFailed, match="guard down") as caught:
+        scripted_agent([batch], tools=[touch], hooks=[broken, after]).run("x")
+    assert ran == []
+    assert settled == [(1, "cancelled"), (2, "cancelled"), (3, "cancelled")]
+    assert len(results(caught.value.result)) == 3
+
+
+def test_on_failure_block_blocks_that_call_and_the_run_goes_on():
+    @guard(BEFORE_TOOL, on_failure="block")
+    def shaky(ctx, request):
+        if request.arguments["a"] == 1:
+            raise RuntimeError("hm")
+
+    batch = [ADD, call("add", a=2)]
+    result = scripted_agent([batch, reply("x")], tools=[add], hooks=[shaky]).run("x")
+    assert result.status == "completed"
+    assert result.steps[0].outcomes == ("blocked", "ok")
+    assert any(error.where == "hook" and not error.fatal for error in result.errors)
+
+
+# Approvals
+
+
+def approver(answer):
+    @hook(APPROVAL_REQUESTED, name="boss")
+    def decide(ctx, request):
+        return answer(request) if callable(answer) else answer
+
+    return decide
+
+
+@guard(BEFORE_TOOL)
+def careful(ctx, request):
+    return HookResult.ask(f"Add {request.arguments['a']}?")
+
+
+def run_asked(answer, *hooks, turns=None, tools=(add,)):
+    decisions = []
+
+    @observer(APPROVAL_DECIDED)
+    def decided(ctx, decision):
+        decisions.append((decision.decision, decision.by, decision.message))
+
+    hooks = [careful, decided, *hooks, *([approver(answer)] if answer is not None else [])]
+    return scripted_agent(turns or [ADD, reply("x")], tools=tools, hooks=hooks).run("x"), decisions
+
+
+def test_an_approved_call_runs():
+    result, decisions = run_asked(HookResult.approve(by="ann"))
+    assert results(result) == [("3", False)]
+    assert decisions == [("approved", "ann", "")]
+
+
+def test_a_denied_call_is_blocked_with_the_message():
+    result, decisions = run_asked(HookResult.deny("Too risky."))
+    assert results(result) == [("Too risky.", True)]
+    assert result.steps[0].outcomes == ("blocked",)
+    assert decisions == [("denied", "boss", "Too risky.")]
+
+
+def test_unclaimed_means_deny():
+    result, decisions = run_asked(None)
+    assert result.steps[0].outcomes == ("blocked",)
+    assert decisions == [("denied", "", "Nobody approved this call.")]
+
+
+def test_an_approver_that_fails_denies_and_the_run_goes_on():
+    def broken(request):
+        raise RuntimeError("phone dead")
+
+    result, decisions = run_asked(broken)
+    assert result.status == "completed"
+    assert result.steps[0].outcomes == ("blocked",)
+    assert decisions[0][0] == "denied"
+
+
+def test_an_edited_call_is_validated_and_judged_again_by_the_guards():
+    seen = []
+
+    @guard(BEFORE_TOOL)
+    def no_big_numbers(ctx, request):
+        seen.append(request.arguments["a"])
+        return HookResult.block("too big") if request.arguments["a"] > 100 else None
+
+    result, decisions = run_asked(HookResult.edit({"a": "5"}), no_big_numbers)
+    assert results(result) == [("15", False)]
+    assert seen == [1, 5]
+    assert decisions[0][0] == "edited"
+    result, _ = run_asked(HookResult.edit({"a": 500}), no_big_numbers)
+    assert results(result) == [("too big", True)]
+    result, _ = run_asked(HookResult.edit({"wrong": 1}), no_big_numbers)
+    assert result.steps[0].outcomes == ("error",)
+
+
+def test_a_call_asked_and_answered_is_asked_first_and_an_edit_drops_the_answer():
+    @hook(BEFORE_TOOL)
+    def cache(ctx, request):
+        return HookResult.answer("from cache") if request.arguments["a"] == 1 else None
+
+    assert results(run_asked(HookResult.approve(), cache)[0]) == [("from cache", False)]
+    assert results(run_asked(HookResult.deny("no"), cache)[0]) == [("no", True)]
+    assert results(run_asked(HookResult.edit({"a": 2}), cache)[0]) == [("12", False)]
+
+
+def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest():
+    requests = []
+
+    @guard(BEFORE_TOOL)
+    def also(ctx, request):
+        return HookResult.ask("Really?", reason="money")
+
+    def answer(request):
+        requests.append(request)
+        return HookResult.approve()
+
+    run_asked(answer, also)
+    (request,) = requests
+    assert [(q.text, q.hook, q.reason) for q in request.questions] == [
+        ("Add 1?", "careful", ""),
+        ("Really?", "also", "money"),
+    ]
+    assert request.digest == request.call.digest
+    assert len(request.digest) == 64
+
+
+def test_asked_calls_of_a_batch_wait_at_the_same_time():
+    waiting = []
+
+    async def answer(request):
+        waiting.append(request.call.id)
+        while len(waiting) < 2:
+            await asyncio.sleep(0.001)
+        return HookResult.approve()
+
+    result, _ = run_asked(answer, turns=[[ADD, ADD], reply("x")])
+    assert result.steps[0].outcomes == ("ok", "ok")
+
+
+# Executing
+
+
+def test_a_tool_that_raises_gives_an_error_result_and_fires_on_error():
+    seen = []
+
+    @tool
+    def bad() -> str:
+        """Fail."""
+        raise KeyError("missing")
+
+    @observer(ON_ERROR)
+    def watch(ctx, failure):
+        seen.append((failure.where, failure.fatal, failure.errors[0].type, failure.errors[0].source))
+
+    result = scripted_agent([call("bad"), reply("x")], tools=[bad], hooks=[watch]).run("x")
+    assert results(result) == [("KeyError: 'missing'", True)]
+    assert seen == [("tool", False, "KeyError", "bad")]
+
+
+def test_a_tool_with_a_timeout_becomes_an_error():
+    @tool(timeout=0.02)
+    async def forever() -> str:
+        """Hang."""
+        await asyncio.sleep(10)
+        return "never"
+
+    @tool(timeout=0.02)
+    def stuck() -> str:
+        """Hang in a thread."""
+        time.sleep(0.15)
+        return "late"
+
+    result = scripted_agent([[call("forever"), call("stuck")], reply("x")], tools=[forever, stuck]).run("x")
+    assert results(result) == [("TimeoutError: no result after 0.02 s", True)] * 2
+
+
+def test_progress_comes_in_order_between_start_and_end():
+    seen = []
+
+    @tool
+    def work(ctx) -> str:
+        """Work in a thread."""
+        for i in (1, 2, 3):
+            ctx.progress(i / 3, f"part {i}")
+        return "done"
+
+    @observer(ON_PROGRESS)
+    async def watch(ctx, progress):
+        await asyncio.sleep(0)
+        seen.append((progress.phase, progress.message, progress.outcome))
+
+    scripted_agent([call("work"), reply("x")], tools=[work], hooks=[watch]).run("x")
+    assert seen == [
+        ("tool_start", "work started", None),
+        ("progress", "part 1", None),
+        ("progress", "part 2", None),
+        ("progress", "part 3", None),
+        ("tool_end", "work: ok", "ok"),
+    ]
+
+
+def test_a_progress_fraction_outside_zero_to_one_is_the_tools_error():
+    @tool
+    def work(ctx) -> str:
+        """Work."""
+        ctx.progress(3)
+        return "done"
+
+    result = scripted_agent([call("work"), reply("x")], tools=[work]).run("x")
+    assert results(result) == [("ValueError: fraction goes from 0 to 1, not 3", True)]
+
+
+def test_a_closed_failure_at_on_progress_fails_the_run_and_cancels_what_runs():
+    finished = []
+
+    @tool
+    async def quick(ctx) -> str:
+        """Report, then work on."""
+        ctx.progress(0.5, "half")
+        await asyncio.sleep(5)
+        finished.append("quick")
+        return "x"
+
+    @tool
+    async def slow() -> str:
+        """Work."""
+        await asyncio.sleep(5)
+        finished.append("slow")
+        return "x"
+
+    @observer(ON_PROGRESS, on_failure="closed")
+    def meter(ctx, progress):
+        if progress.phase == "progress":
+            raise RuntimeError("meter broke")
+
+    for batch in ([call("quick")], [call("quick"), call("slow")]):
+        with pytest.raises(RunFailed, match="meter broke") as caught:
+            scripted_agent([batch], tools=[quick, slow], hooks=[meter]).run("x")
+        assert {m.content for m in caught.value.result.messages if m.role == "tool"} == {
+            "Cancelled: the call did not finish."
+        }
+    assert finished == []
+
+
+def test_every_attempt_has_one_start_and_one_end_with_its_outcome():
+    @guard(BEFORE_TOOL)
+    def some(ctx, request):
+        return {1: HookResult.block("no"), 2: HookResult.answer(0)}.get(request.arguments["a"])
+
+    log = EventLog()
+    batch = [call("add", a=n) for n in (1, 2, 3)] + [call("nope")]
+    scripted_agent([batch, reply("x")], tools=[add], hooks=[some], sinks=[log]).run("x")
+    started = [(e.call_id, e.attempt) for e in log.of(ToolStarted)]
+    ended = {(e.call_id, e.attempt): e.outcome for e in log.of(ToolEnded)}
+    assert sorted(started) == sorted(ended)
+    assert list(ended.values()) == ["blocked", "answered", "error", "ok"] or sorted(ended.values()) == [
+        "answered", "blocked", "error", "ok",
+    ]  # fmt: skip
+
+
+# Settling
+
+
+def test_after_tool_changes_what_the_model_and_the_transcript_see():
+    @hook(AFTER_TOOL)
+    def shorten(ctx, result):
+        return result.replace(result="short")
+
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[shorten])
+    result = agent.run("x")
+    assert results(result) == [("short", False)]
+    assert agent.model.requests[1].messages[-1].content == "short"
+
+
+def test_a_closed_failure_at_after_tool_withholds_that_output_only():
+    @hook(AFTER_TOOL)
+    def redact(ctx, result):
+        if result.arguments["a"] == 1:
+            raise RuntimeError("cannot redact")
+
+    batch = [ADD, call("add", a=5, b=5)]
+    with pytest.raises(RunFailed, match="cannot redact") as caught:
+        scripted_agent([batch], tools=[add], hooks=[redact]).run("x")
+    assert results(caught.value.result) == [("The result was withheld: its hooks did not finish.", True), ("10", False)]
+
+
+def test_an_end_at_after_tool_lets_the_other_calls_settle_and_the_first_end_wins():
+    seen = []
+
+    @hook(AFTER_TOOL)
+    def end(ctx, result):
+        seen.append(result.result)
+        return HookResult.end(f"enough {result.result}")
+
+    result = scripted_agent([[ADD, call("add", a=2, b=2)]], tools=[add], hooks=[end]).run("x")
+    assert seen == [3, 4]
+    assert (result.status, result.reply) == ("ended", "enough 3")
+    assert results(result) == [("3", False), ("4", False)]
+
+
+def test_retry_takes_the_models_own_call_through_all_again_before_the_next_settles():
+    seen, tries = [], []
+
+    @tool
+    def flaky(n: int) -> str:
+        """Fail once."""
+        tries.append(n)
+        if tries.count(n) == 1:
+            raise ValueError("once")
+        return f"ok {n}"
+
+    @hook(BEFORE_TOOL)
+    def before(ctx, request):
+        seen.append(("before", request.arguments["n"], request.attempt))
+        return request.replace(arguments={"n": request.arguments["n"] + 10})
+
+    @hook(AFTER_TOOL)
+    def again(ctx, result):
+        seen.append(("after", result.arguments["n"], result.attempt))
+        return HookResult.retry() if result.error else None
+
+    batch = [call("flaky", n=1), call("flaky", n=2)]
+    result = scripted_agent([batch, reply("x")], tools=[flaky], hooks=[before, again]).run("x")
+    assert seen == [
+        ("before", 1, 1), ("before", 2, 1),
+        ("after", 11, 1), ("before", 1, 2), ("after", 11, 2),
+        ("after", 12, 1), ("before", 2, 2), ("after", 12, 2),
+    ]  # fmt: skip
+    assert results(result) == [("ok 11", False), ("ok 12", False)]
+
+
+def test_a_tool_call_is_retried_at_most_twice_and_the_limit_stops_the_run():
+    tries = []
+
+    @tool
+    def bad() -> str:
+        """Fail."""
+        tries.append(1)
+        raise ValueError("always")
+
+    @hook(AFTER_TOOL, priority=1)
+    def again(ctx, result):
+        return HookResult.retry()
+
+    @hook(AFTER_TOOL)
+    def later(ctx, result):
+        return result.replace(error=f"attempt {result.attempt}")
+
+    log = EventLog()
+    result = scripted_agent([call("bad"), reply("x")], tools=[bad], hooks=[again, later], sinks=[log]).run("x")
+    assert len(tries) == 3
+    assert results(result) == [("attempt 3", True)]  # the chain went on to the hooks left
+    assert (result.status, result.stop.kind) == ("stopped", "retry_limit")
+    assert [e.why for e in log.of(RetryIgnored)] == ["retry_limit"]
+
+
+def test_a_retry_of_a_blocked_call_is_reported_and_ignored():
+    @guard(BEFORE_TOOL)
+    def block(ctx, request):
+        return HookResult.block("no")
+
+    @hook(AFTER_TOOL)
+    def again(ctx, result):
+        return HookResult.retry()
+
+    log = EventLog()
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[block, again], sinks=[log]).run("x")
+    assert result.status == "completed"
+    assert [e.why for e in log.of(RetryIgnored)] == ["the call was blocked"]
+
+
+# Paths
+
+
+def test_tool_end_with_path_fires_for_each_path_the_arguments_named():
+    import os
+    from pathlib import Path
+
+    seen = []
+
+    @tool
+    def copy(source: Path, file_path: str, others: list[Path], text: str) -> str:
+        """Copy."""
+        return "ok"
+
+    @observer(TOOL_END_WITH_PATH)
+    def watch(ctx, payload):
+        seen.append((payload.tool, payload.file_path, payload.working_dir))
+
+    made = call("copy", source="a.txt", file_path="b.txt", others=["c", "d"], text="not/a/path")
+    scripted_agent([made, reply("x")], tools=[copy], hooks=[watch]).run("x")
+    assert seen == [("copy", name, os.getcwd()) for name in ("a.txt", "b.txt", "c", "d")]
+
+
+def test_a_blocked_call_touched_no_path():
+    seen = []
+
+    @tool
+    def read(path: str) -> str:
+        """Read."""
+        return "x"
+
+    @guard(BEFORE_TOOL)
+    def block(ctx, request):
+        return HookResult.block("no")
+
+    scripted_agent(
+        [call("read", path="a"), reply("x")], tools=[read], hooks=[block, observer(TOOL_END_WITH_PATH)(seen_path(seen))]
+    ).run("x")
+    assert seen == []
+
+
+def seen_path(seen):
+    def watch(ctx, payload):
+        seen.append(payload.file_path)
+
+    return watch

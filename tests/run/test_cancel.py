@@ -1,0 +1,361 @@
+"""Cancellation: at any moment, from anywhere (DESIGN 4.5, 5.5, 6.6)."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_STEP,
+    AFTER_TOOL,
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    Agent,
+    AgentContext,
+    HookResult,
+    ScriptedModel,
+    TextDelta,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
+from hookline.testing import EventLog, scripted_agent
+
+
+@tool
+async def wait() -> str:
+    """Wait long."""
+    await asyncio.sleep(30)
+    return "never"
+
+
+@tool
+async def quick() -> str:
+    """Be quick."""
+    return "quick"
+
+
+def watching():
+    seen = []
+
+    @observer(AFTER_TOOL, AFTER_STEP, ON_STOP, ON_RUN_END)
+    def watch(point, ctx, payload):
+        seen.append(str(point) if point != AFTER_TOOL else f"after_tool {payload.outcome}")
+
+    return seen, watch
+
+
+async def until(condition):
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError("it never happened")
+
+
+async def test_cancelling_mid_tool_keeps_what_finished_and_cancels_the_rest():
+    seen, watch = watching()
+    started = []
+
+    @observer(BEFORE_TOOL)
+    def note(ctx, request):
+        started.append(request.name)
+
+    agent = scripted_agent([[call("quick"), call("wait"), call("quick")]], tools=[wait, quick], hooks=[watch, note])
+    run = agent.start("x")
+    await until(lambda: len(started) == 3)
+    await asyncio.sleep(0.01)
+    run.cancel("enough")
+    result = await run.result()
+    assert result.status == "cancelled"
+    assert result.steps[0].outcomes == ("ok", "cancelled", "ok")
+    assert [m.role for m in result.messages] == ["user", "assistant", "tool", "tool", "tool"]
+    assert seen == ["after_tool ok", "after_tool cancelled", "after_tool ok", "after_step", "on_run_end"]
+
+
+async def test_cancelling_a_single_running_tool():
+    agent = scripted_agent([call("wait")], tools=[wait])
+    run = agent.start("x")
+    await asyncio.sleep(0.02)
+    run.cancel()
+    result = await run.result()
+    assert result.steps[0].outcomes == ("cancelled",)
+
+
+async def test_cancelling_mid_generation_closes_the_stream():
+    closed = []
+
+    class Slow(ScriptedModel):
+        async def stream(self, request):
+            try:
+                for _ in range(1000):
+                    yield "word "
+                    await asyncio.sleep(0.001)
+            finally:
+                closed.append(True)
+
+    run = Agent("a", llm=Slow()).start("x")
+    async for event in run.events():
+        if isinstance(event, TextDelta):
+            run.cancel()
+    result = await run.result()
+    assert result.status == "cancelled"
+    assert closed == [True]
+    assert 0 < result.usage.output_tokens < 1000
+    assert [m.role for m in result.messages] == ["user"]
+
+
+async def test_a_sync_tools_thread_is_abandoned_and_its_late_result_dropped():
+    release = threading.Event()
+
+    @tool
+    def stuck() -> str:
+        """Block a thread."""
+        release.wait(5)
+        return "late"
+
+    run = scripted_agent([call("stuck")], tools=[stuck]).start("x")
+    await asyncio.sleep(0.02)
+    began = time.monotonic()
+    run.cancel()
+    result = await run.result()
+    assert time.monotonic() - began < 2
+    release.set()
+    await asyncio.sleep(0.02)
+    assert result.messages[-1].content == "Cancelled: the call did not finish."
+
+
+async def test_a_tool_that_ignores_cancellation_cannot_slip_its_result_in_afterwards():
+    @tool
+    async def stubborn() -> str:
+        """Ignore being cancelled."""
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.03)
+        return "late"
+
+    @hook(AFTER_TOOL)
+    async def slow(ctx, result):
+        await asyncio.sleep(0.1)
+
+    run = scripted_agent([[call("stubborn"), call("wait")]], tools=[stubborn, wait], hooks=[slow]).start("x")
+    await asyncio.sleep(0.02)
+    run.cancel()
+    result = await run.result()
+    assert result.steps[0].outcomes == ("cancelled", "cancelled")
+    assert "late" not in [m.content for m in result.messages]
+
+
+@pytest.mark.parametrize("point", [ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_can_cancel_its_own_run_anywhere(point, is_async):
+    ends = []
+
+    def cancel_sync(ctx, payload):
+        ctx.interrupt.cancel("from a hook")
+
+    async def cancel_async(ctx, payload):
+        ctx.interrupt.cancel("from a hook")
+
+    @observer(ON_RUN_END)
+    def end(ctx, result):
+        ends.append(result.status)
+
+    agent = scripted_agent(
+        [[call("quick"), call("quick")], reply("x")],
+        tools=[quick],
+        hooks=[hook(point)(cancel_async if is_async else cancel_sync), end],
+    )
+    result = agent.run("x")
+    assert result.status == "cancelled"
+    assert ends == ["cancelled"]
+    calls = [c.id for m in result.messages for c in m.tool_calls]
+    assert [m.call_id for m in result.messages if m.role == "tool"] == calls
+    if point == BEFORE_TOOL:
+        assert result.steps[0].outcomes == ("cancelled", "cancelled")
+
+
+async def test_a_cancel_that_comes_with_the_last_fire_does_not_leak_to_the_caller():
+    @hook(ON_STOP)
+    def cancel(ctx, payload):
+        ctx.interrupt.cancel()
+
+    result = await scripted_agent([reply("x")], hooks=[cancel]).arun("x")
+    assert result.status == "cancelled"
+    await asyncio.sleep(0)  # would raise here
+    await asyncio.sleep(0.001)
+
+
+async def test_cancelling_before_the_run_begins_still_gives_a_result():
+    run = scripted_agent([reply("x")]).start("x")
+    run.cancel()
+    assert (await run.result()).status == "cancelled"
+
+
+async def test_cancelling_twice_or_after_the_end_changes_nothing():
+    run = scripted_agent([reply("x")]).start("x")
+    result = await run.result()
+    run.cancel()
+    run.cancel()
+    assert result.status == "completed"
+    assert (await run.result()).status == "completed"
+
+
+async def test_cancelling_the_caller_of_arun_cancels_the_run_and_cleans_up():
+    seen, watch = watching()
+    task = asyncio.create_task(scripted_agent([call("wait")], tools=[wait], hooks=[watch]).arun("x"))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["after_tool cancelled", "after_step", "on_run_end"]
+
+
+async def test_asyncio_timeout_around_arun_works_as_usual():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await scripted_agent([call("wait")], tools=[wait]).arun("x")
+
+
+async def test_cancelling_the_conversation_cancels_all_its_runs():
+    ctx = AgentContext()
+    agent = Agent("a", llm=ScriptedModel([call("wait")], loop=True), tools=[wait])
+    runs = [agent.start("x", ctx=ctx) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    ctx.interrupt.cancel("all of you")
+    results = await asyncio.gather(*(run.result() for run in runs))
+    assert {result.status for result in results} == {"cancelled"}
+    assert ctx.interrupt._watchers == ()
+
+
+async def test_open_approvals_are_decided_as_cancelled():
+    decisions = []
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("ok?")
+
+    @hook(APPROVAL_REQUESTED)
+    async def never(ctx, request):
+        await asyncio.sleep(30)
+
+    @observer(APPROVAL_DECIDED)
+    def decided(ctx, decision):
+        decisions.append(decision.decision)
+
+    for batch in ([call("quick")], [call("quick"), call("quick")]):
+        decisions.clear()
+        run = scripted_agent([batch], tools=[quick], hooks=[ask, never, decided]).start("x")
+        await asyncio.sleep(0.03)
+        run.cancel()
+        result = await run.result()
+        assert decisions == ["cancelled"] * len(batch)
+        assert result.steps[0].outcomes == ("cancelled",) * len(batch)
+
+
+async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monkeypatch):
+    monkeypatch.setattr("hookline.run.loop.GRACE", 0.1)
+    seen = []
+
+    @hook(AFTER_TOOL)
+    async def hang(ctx, result):
+        seen.append("after_tool")
+        await asyncio.sleep(30)
+
+    @hook(ON_RUN_END)
+    async def end(ctx, result):
+        seen.append("on_run_end")
+
+    run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[hang, end]).start("x")
+    await asyncio.sleep(0.02)
+    began = time.monotonic()
+    run.cancel()
+    with pytest.raises(Exception, match="still running"):  # a hook that fails closed beats the cancellation
+        await run.result()
+    assert time.monotonic() - began < 2
+    assert seen == ["after_tool", "after_tool", "on_run_end"]
+
+
+async def test_a_cancellation_during_on_run_end_does_not_interrupt_it():
+    seen = []
+
+    @hook(ON_RUN_END, priority=1)
+    async def slow(ctx, result):
+        await asyncio.sleep(0.05)
+        seen.append("slow")
+
+    @hook(ON_RUN_END)
+    def later(ctx, result):
+        seen.append("later")
+
+    run = scripted_agent([reply("x")], hooks=[slow, later]).start("x")
+    await asyncio.sleep(0.02)
+    run.cancel()
+    assert (await run.result()).status == "completed"
+    assert seen == ["slow", "later"]
+
+
+async def test_a_caller_cancelled_during_on_run_end_still_calls_the_hooks_left():
+    seen = []
+
+    @hook(ON_RUN_END, priority=1)
+    async def slow(ctx, result):
+        seen.append("slow")
+        await asyncio.sleep(30)
+
+    @hook(ON_RUN_END)
+    def later(ctx, result):
+        seen.append("later")
+
+    task = asyncio.create_task(scripted_agent([reply("x")], hooks=[slow, later]).arun("x"))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["slow", "later"]
+
+
+async def test_cancel_is_safe_from_another_thread():
+    run = scripted_agent([call("wait")], tools=[wait]).start("x")
+    await asyncio.sleep(0.02)
+    threading.Thread(target=run.cancel).start()
+    assert (await run.result()).status == "cancelled"
+
+
+def test_a_sync_tool_sees_the_cancellation_through_its_context():
+    seen = []
+
+    @tool
+    def patient(ctx) -> str:
+        """Wait for the cancellation."""
+        seen.append(ctx.interrupt.cancel_token.wait(5))
+        return "x"
+
+    run = scripted_agent([call("patient")], tools=[patient]).start("x")
+    time.sleep(0.05)
+    run.cancel()
+    assert run.wait().status == "cancelled"
+    time.sleep(0.02)
+    assert seen == [True]
+
+
+async def test_no_task_outlives_a_cancelled_run():
+    before = asyncio.all_tasks()
+    run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], sinks=[EventLog()]).start("x")
+    await asyncio.sleep(0.02)
+    run.cancel()
+    await run.result()
+    await asyncio.sleep(0.01)
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,205 @@
+"""ctx.llm: the gated model for hooks and tools (DESIGN 4.8, 7.9)."""
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_RUN_START,
+    AgentContext,
+    Budget,
+    CallRefused,
+    HookResult,
+    Message,
+    RunFailed,
+    Usage,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
+from hookline.testing import scripted_agent
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay."""
+    return "paid"
+
+
+@guard(BEFORE_TOOL)
+async def judge(ctx, request):
+    verdict = await ctx.llm.complete(f"Is {request.name} fine?", purpose="judge")
+    return None if verdict.content == "yes" else HookResult.block("The judge said no.")
+
+
+def test_a_hook_may_ask_the_model_and_its_call_passes_hooks_and_budget():
+    seen = []
+
+    @observer(BEFORE_LLM, AFTER_LLM)
+    def watch(point, ctx, payload):
+        seen.append((str(point), payload.purpose, payload.hop))
+
+    turns = [call("pay", amount=1), reply("yes", usage=Usage(10, 1)), reply("done")]
+    agent = scripted_agent(turns, tools=[pay], hooks=[judge, watch])
+    result = agent.run("x")
+    assert result.steps[0].outcomes == ("ok",)
+    assert seen[2:4] == [("before_llm", "judge", 0), ("after_llm", "judge", 0)]
+    assert result.steps[0].usage.input_tokens >= 10
+    assert agent.model.requests[1].messages == (Message("user", "Is pay fine?"),)
+    assert agent.model.requests[1].tools == ()
+
+
+def test_the_judge_may_say_no():
+    result = scripted_agent([call("pay", amount=1), reply("no"), reply("ok")], tools=[pay], hooks=[judge]).run("x")
+    assert result.steps[0].outcomes == ("blocked",)
+
+
+def test_a_hook_is_not_entered_again_inside_its_own_model_call():
+    entered = []
+
+    @hook(BEFORE_LLM)
+    async def summarise(ctx, request):
+        entered.append(request.purpose)
+        answer = await ctx.llm.complete("sum up", purpose="compaction")
+        await ctx.llm.complete("and again", purpose="compaction")
+        return request.replace(messages=[Message("user", answer.content)])
+
+    others = []
+
+    @hook(BEFORE_LLM)
+    def other(ctx, request):
+        others.append(request.purpose)
+
+    scripted_agent([reply("short"), reply("x"), reply("final")], hooks=[summarise, other]).run("x")
+    assert entered == ["step"]
+    assert others == ["compaction", "compaction", "step"]
+
+
+def test_from_a_sync_hook_it_raises_and_says_what_to_write():
+    @hook(BEFORE_STEP)
+    def wrong(ctx, payload):
+        ctx.llm.complete("hm")
+
+    with pytest.raises(RunFailed, match="write this hook or tool as 'async def'"):
+        scripted_agent([reply("x")], hooks=[wrong]).run("x")
+
+
+def test_from_a_sync_tool_it_is_an_error_result():
+    @tool
+    def think(ctx) -> str:
+        """Think."""
+        return ctx.llm.complete("hm")
+
+    result = scripted_agent([call("think"), reply("x")], tools=[think]).run("x")
+    assert "async def" in result.messages[2].content
+
+
+def test_an_async_tool_may_use_it():
+    @tool
+    async def think(ctx) -> str:
+        """Think."""
+        return (await ctx.llm.complete("hm", purpose="tool")).content
+
+    result = scripted_agent([call("think"), reply("deep thought"), reply("x")], tools=[think]).run("x")
+    assert result.messages[2].content == "deep thought"
+
+
+def test_tokens_can_be_counted_from_anywhere():
+    seen = []
+
+    @hook(BEFORE_LLM)
+    def count(ctx, request):
+        seen.append((ctx.llm.count_tokens("a b c"), ctx.llm.estimate_tokens(request.messages), ctx.llm.name))
+
+    scripted_agent([reply("x")], hooks=[count]).run("one two")
+    assert seen == [(3, 2, "scripted")]
+
+
+# When the call is refused
+
+
+@guard(BEFORE_LLM)
+def no_judges(ctx, request):
+    return HookResult.end("No judging here.", reason="no judges") if request.purpose == "judge" else None
+
+
+def test_an_ended_call_that_leaves_the_hook_ends_the_run_and_the_action_does_not_happen():
+    result = scripted_agent([call("pay", amount=1)], tools=[pay], hooks=[judge, no_judges]).run("x")
+    assert (result.status, result.reply, result.hook_ended) == ("ended", "No judging here.", "no judges")
+    assert result.steps[0].outcomes == ("cancelled",)
+
+
+def test_a_refused_call_can_be_caught_and_the_run_goes_on():
+    @guard(BEFORE_TOOL)
+    async def careful(ctx, request):
+        try:
+            await ctx.llm.complete("fine?", purpose="judge")
+        except CallRefused as refused:
+            return HookResult.block(f"refused: {refused.status}")
+
+    result = scripted_agent([call("pay", amount=1), reply("x")], tools=[pay], hooks=[careful, no_judges]).run("x")
+    assert (result.status, result.messages[2].content) == ("completed", "refused: ended")
+
+
+def test_out_of_budget_the_call_is_refused_and_the_run_is_stopped():
+    ctx = AgentContext(budget=Budget(max_tokens=3))
+
+    @hook(AFTER_LLM)
+    async def judge_reply(ctx, answer):
+        await ctx.llm.complete("fine?", purpose="judge")
+
+    agent = scripted_agent([reply("many words in this reply"), reply("yes")], hooks=[judge_reply])
+    result = agent.run("x", ctx=ctx)
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert len(agent.model.requests) == 1
+    assert [m.role for m in result.messages] == ["user"]
+
+
+def test_a_failed_call_fails_the_run_and_on_error_does_not_fire_again():
+    seen = []
+
+    @observer(ON_ERROR)
+    def watch(ctx, failure):
+        seen.append((failure.where, failure.purpose))
+
+    with pytest.raises(RunFailed, match="judge down"):
+        scripted_agent([call("pay", amount=1), OSError("judge down")], tools=[pay], hooks=[judge, watch]).run("x")
+    assert seen == [("model", "judge")]
+
+
+def test_on_error_can_answer_a_failed_call_of_a_hook():
+    @hook(ON_ERROR)
+    def fallback(ctx, failure):
+        return HookResult.answer("yes") if failure.purpose == "judge" else None
+
+    turns = [call("pay", amount=1), OSError("judge down"), reply("done")]
+    result = scripted_agent(turns, tools=[pay], hooks=[judge, fallback]).run("x")
+    assert result.steps[0].outcomes == ("ok",)
+
+
+def test_a_stop_recorded_before_refuses_the_call():
+    @hook(ON_RUN_START, priority=1)
+    def stop(ctx, payload):
+        return HookResult.stop("not now")
+
+    @hook(BEFORE_STEP)
+    async def never(ctx, payload):
+        raise AssertionError("no step begins")
+
+    result = scripted_agent([reply("x")], hooks=[stop, never]).run("x")
+    assert result.status == "stopped"
+
+
+def test_progress_outside_a_tool_says_where_it_belongs():
+    @hook(BEFORE_STEP)
+    def wrong(ctx, payload):
+        ctx.progress(0.5)
+
+    with pytest.raises(RunFailed, match="belongs to a tool call"):
+        scripted_agent([reply("x")], hooks=[wrong]).run("x")

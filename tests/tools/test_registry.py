@@ -1,0 +1,69 @@
+"""The tools of a run, by name."""
+
+import pytest
+
+from hookline import RegistrationError, Tool, ToolRegistry, ToolSpec, tool
+
+
+@tool
+def read_file(path: str) -> str:
+    """Read a file."""
+    return path
+
+
+def write_file(path: str, text: str): ...
+
+
+def test_tools_are_found_by_name_in_the_order_given():
+    registry = ToolRegistry([read_file, write_file])
+    assert [made.name for made in registry] == ["read_file", "write_file"]
+    assert registry.get("read_file") is read_file
+    assert isinstance(registry.get("write_file"), Tool)
+    assert registry.get("delete") is None
+    assert "read_file" in registry
+    assert "delete" not in registry
+    assert len(registry) == 2
+    assert len(ToolRegistry()) == 0
+
+
+def test_the_model_is_told_of_every_tool():
+    specs = ToolRegistry([read_file, write_file]).specs
+    assert [type(spec) for spec in specs] == [ToolSpec, ToolSpec]
+    assert [(spec.name, spec.description) for spec in specs] == [("read_file", "Read a file."), ("write_file", "")]
+    assert list(specs[1].parameters["properties"]) == ["path", "text"]
+
+
+def test_specs_are_made_once():
+    registry = ToolRegistry([read_file])
+    assert registry.specs is registry.specs
+
+
+def test_two_tools_of_one_name_are_refused():
+    with pytest.raises(RegistrationError, match="two tools are named 'read_file'; give one another name"):
+        ToolRegistry([read_file, Tool(write_file, name="read_file")])
+
+
+@pytest.mark.parametrize("bad", ["read_file", 3, None, dict])
+def test_what_is_no_tool_is_refused(bad):
+    with pytest.raises(RegistrationError, match="is not a tool: decorate a function with @tool"):
+        ToolRegistry([bad])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("raed_file", "Unknown tool 'raed_file'. Did you mean 'read_file'? Available tools: read_file, write_file."),
+        ("zzz", "Unknown tool 'zzz'. Available tools: read_file, write_file."),
+        ("", "The tool name is empty. Available tools: read_file, write_file."),
+    ],
+)
+def test_a_model_that_calls_an_unknown_tool_is_told_what_there_is(name, message):
+    assert ToolRegistry([read_file, write_file]).unknown(name) == message
+
+
+def test_without_tools_it_is_told_that_there_are_none():
+    assert ToolRegistry().unknown("x") == "Unknown tool 'x'. Available tools: none."
+
+
+def test_a_very_long_name_is_cut():
+    assert len(ToolRegistry([read_file]).unknown("x" * 5000)) < 200

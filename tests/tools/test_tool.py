@@ -1,0 +1,644 @@
+"""Tools: the schema from a function, readable errors, private values, results as JSON."""
+
+import asyncio
+import dataclasses
+import datetime
+import decimal
+import enum
+import functools
+import json
+import pathlib
+import threading
+import uuid
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from hookline import RegistrationError, Tool, ToolCallResult, call, freeze, tool
+from hookline.base.frozen import FrozenDict
+from hookline.tools.tool import Checked, jsonable
+
+
+class Unit(enum.Enum):
+    CELSIUS = "c"
+    FAHRENHEIT = "f"
+
+
+class Place(BaseModel):
+    city: str = Field(description="The city.")
+    zip: int | None = None
+
+
+def weather(city: str, days: int = 1, unit: Literal["c", "f"] = "c") -> str:
+    """Tell the weather.
+
+    It is always fine.
+
+    Args:
+        city: Where.
+        days: How far
+            ahead.
+    """
+    return f"{city} {days} {unit}"
+
+
+def props(fn, **options):
+    return Tool(fn, **options).spec.parameters["properties"]
+
+
+def checked(made, arguments):
+    """What validation makes of good arguments."""
+    result = made.validate(arguments)
+    assert isinstance(result, Checked), result
+    return result
+
+
+def problem(made, arguments):
+    """What validation says of bad arguments."""
+    result = made.validate(arguments)
+    assert isinstance(result, str), result
+    return result
+
+
+# Schema
+
+
+def test_the_schema_comes_from_signature_hints_and_docstring():
+    spec = Tool(weather).spec
+    assert (spec.name, spec.description) == ("weather", "Tell the weather.\n\nIt is always fine.")
+    assert spec.parameters == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Where."},
+            "days": {"type": "integer", "description": "How far\nahead.", "default": 1},
+            "unit": {"type": "string", "enum": ["c", "f"], "default": "c"},
+        },
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+
+
+def case_optional(x: Optional[int] = None, y: int | None = None): ...  # noqa: UP045
+def case_enum(unit: Unit = Unit.CELSIUS): ...
+def case_list(tags: list[str] = ["a"]): ...
+def case_annotated(n: Annotated[int, Field(ge=1, le=9, description="Lucky.")]): ...
+def case_none(x, y=3): ...
+def case_any(x: Any): ...
+def case_path(where: pathlib.Path): ...
+def case_date(day: datetime.date): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "properties", "required"),
+    [
+        (
+            case_optional,
+            {name: {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None} for name in "xy"},
+            None,
+        ),
+        (case_list, {"tags": {"type": "array", "items": {"type": "string"}, "default": ["a"]}}, None),
+        (case_annotated, {"n": {"type": "integer", "minimum": 1, "maximum": 9, "description": "Lucky."}}, ["n"]),
+        (case_none, {"x": {}, "y": {"default": 3}}, ["x"]),
+        (case_any, {"x": {}}, ["x"]),
+        (case_path, {"where": {"type": "string", "format": "path"}}, ["where"]),
+        (case_date, {"day": {"type": "string", "format": "date"}}, ["day"]),
+    ],
+)
+def test_kinds_of_parameters(fn, properties, required):
+    schema = Tool(fn).spec.parameters
+    assert schema["properties"] == properties
+    assert schema.get("required") == required
+
+
+def test_enums_show_their_values_and_default():
+    schema = Tool(case_enum).spec.parameters
+    unit = schema["properties"]["unit"]
+    assert unit["default"] == "c"
+    assert '"enum":["c","f"]' in json.dumps(schema, separators=(",", ":"))
+
+
+def test_nested_models_are_described():
+    def visit(place: Place, others: list[Place] = []): ...
+
+    schema = Tool(visit).spec.parameters
+    (definition,) = schema["$defs"].values()
+    assert definition["properties"]["city"] == {"type": "string", "description": "The city."}
+    assert definition["required"] == ["city"]
+    assert schema["properties"]["others"]["items"] == schema["properties"]["place"]
+
+
+def test_a_function_without_docstring_or_parameters_has_an_empty_schema():
+    def ping(): ...
+
+    spec = Tool(ping).spec
+    assert spec.description == ""
+    assert spec.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+def test_a_description_in_the_hint_beats_the_docstring():
+    def f(x: Annotated[int, Field(description="From the hint.")], y: Annotated[int, Field(ge=1)]):
+        """F.
+
+        Args:
+            x: From the docstring.
+            y: At least one.
+        """
+
+    assert props(f) == {
+        "x": {"type": "integer", "description": "From the hint."},
+        "y": {"type": "integer", "minimum": 1, "description": "At least one."},
+    }
+
+
+@pytest.mark.parametrize(
+    "doc",
+    [
+        "Do it.\n\n:param x: How much.\n",
+        "Do it.\n\nParameters\n----------\nx : int\n    How much.\n",
+        "Do it.\n\nArgs:\n    x (int): How much.\n",
+    ],
+    ids=["rest", "numpy", "google"],
+)
+def test_every_common_docstring_style_is_read(doc):
+    def f(x: int): ...
+
+    f.__doc__ = doc
+    spec = Tool(f).spec
+    assert spec.description == "Do it."
+    assert spec.parameters["properties"]["x"]["description"] == "How much."
+
+
+def test_the_context_is_not_shown_to_the_model():
+    def f(x: int, ctx: Any): ...
+    def g(ctx, x: int): ...
+    def h(x: int, *, ctx=None): ...
+
+    for fn in (f, g, h):
+        made = Tool(fn)
+        assert made.takes_ctx
+        assert list(made.spec.parameters["properties"]) == ["x"]
+    assert not Tool(weather).takes_ctx
+
+
+def test_keyword_arguments_allow_further_properties():
+    def f(x: int, **more: Any): ...
+
+    schema = Tool(f).spec.parameters
+    assert list(schema["properties"]) == ["x"]
+    assert schema["additionalProperties"] is True
+
+
+def test_a_parameter_or_a_default_may_be_called_title():
+    def f(title: str, meta: dict = {"title": "x", "n": [1]}): ...
+
+    shown = props(f)
+    assert shown["title"] == {"type": "string"}
+    assert shown["meta"]["default"] == {"title": "x", "n": [1]}
+
+
+def test_defaults_that_are_not_json_are_left_to_the_function():
+    def f(x: Any = object()): ...
+
+    made = Tool(f)
+    assert "default" not in made.spec.parameters["properties"]["x"]
+    assert checked(made, {}) == ({}, {})
+
+
+def test_a_tool_is_made_by_decorator_with_or_without_options():
+    @tool
+    def one(x: int):
+        """One."""
+        return x + 1
+
+    @tool(name="two-b", description="Other.", timeout=3)
+    def two(): ...
+
+    assert one(1) == 2
+    assert one.__doc__ == "One."
+    assert repr(one) == "<tool one>"
+    assert (two.name, two.spec.description, two.timeout) == ("two-b", "Other.", 3)
+
+
+@pytest.mark.parametrize("name", ["", "has space", "ümlaut", "a" * 65, "1st", "a/b", "a\n"])
+def test_a_bad_name_is_refused(name):
+    with pytest.raises(RegistrationError, match="tool name"):
+        Tool(lambda: None, name=name)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5"])
+def test_a_bad_timeout_is_refused(timeout):
+    with pytest.raises(RegistrationError, match="timeout must be a positive number"):
+        Tool(weather, timeout=timeout)
+
+
+def test_parameters_that_cannot_be_given_by_name_are_refused():
+    def f(*args): ...
+    def g(x, /): ...
+
+    for fn in (f, g):
+        with pytest.raises(RegistrationError, match="cannot be given by name"):
+            Tool(fn)
+
+
+def test_hints_that_do_not_exist_are_explained():
+    def f(x: "Nowhere"): ...  # noqa: F821
+
+    with pytest.raises(RegistrationError, match="tool 'f': name 'Nowhere' is not defined; its type hints must exist"):
+        _ = Tool(f).spec
+
+
+def test_hints_that_have_no_schema_are_explained():
+    class Odd: ...
+
+    def f(x: Odd): ...
+
+    f.__annotations__["x"] = Odd
+    with pytest.raises(RegistrationError, match="tool 'f'"):
+        _ = Tool(f).spec
+
+
+class Doubler:
+    """Doubles."""
+
+    def __call__(self, n: int) -> int:
+        return n * 2
+
+    async def later(self, n: int) -> int:
+        return n * 2
+
+
+def add(a: int, b: int) -> int:
+    """Adds."""
+    return a + b
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [Doubler(), Doubler().__call__, Doubler().later, functools.partial(add, b=2), lambda n: int(n) * 2],
+    ids=["object", "method", "async method", "partial", "lambda"],
+)
+async def test_every_kind_of_callable_can_be_a_tool(fn):
+    made = Tool(fn, name="double")
+    (first, *_) = made.spec.parameters["properties"]
+    assert await made.call(checked(made, {first: 2}).values, None) == 4
+
+
+# Validation
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ctiy": "Rome"}, "Invalid arguments for weather: city: field required; you sent: ctiy"),
+        ({}, "Invalid arguments for weather: city: field required; you sent: no arguments"),
+        (
+            {"city": 3},
+            "Invalid arguments for weather: city: input should be a valid string, not 3",
+        ),
+        (
+            {"city": "Rome", "town": 1},
+            "Invalid arguments for weather: unknown: town; expected: city, days, unit",
+        ),
+        (
+            {"city": "Rome", "unit": "k"},
+            "Invalid arguments for weather: unit: input should be 'c' or 'f', not 'k'",
+        ),
+        (
+            {"days": "soon"},
+            "Invalid arguments for weather: city: field required; days: input should be a valid integer, "
+            "unable to parse string as an integer, not 'soon'; you sent: days",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(arguments, message):
+    assert problem(Tool(weather), freeze(arguments)) == message
+
+
+def test_errors_inside_nested_values_say_where():
+    def visit(places: list[Place]): ...
+
+    said = problem(Tool(visit), {"places": [{"city": "Rome"}, {"zip": "x"}]})
+    assert "places.1.city: field required" in said
+    assert "places.1.zip: input should be a valid integer" in said
+
+
+def test_a_long_wrong_value_is_cut():
+    assert len(problem(Tool(weather), {"city": ["x"] * 1000})) < 300
+
+
+def test_a_tool_without_parameters_says_so():
+    said = problem(Tool(lambda: None, name="ping"), {"x": 1})
+    assert said == "Invalid arguments for ping: unknown: x; expected: no arguments"
+
+
+@pytest.mark.parametrize(
+    ("sent", "got"),
+    [
+        ({"city": "Rome", "days": "3"}, {"city": "Rome", "days": 3, "unit": "c"}),
+        ({"city": "Rome", "days": 3.0}, {"city": "Rome", "days": 3, "unit": "c"}),
+        ({"city": "Rome"}, {"city": "Rome", "days": 1, "unit": "c"}),
+    ],
+)
+def test_arguments_are_coerced_and_defaults_filled_in(sent, got):
+    arguments, values = checked(Tool(weather), freeze(sent))
+    assert arguments == values == got
+    assert type(arguments) is FrozenDict
+    assert [type(v) for v in arguments.values()] == [type(v) for v in got.values()]
+
+
+def everything(place: Place, unit: Unit, day: datetime.date, tags: set[str], n: int = 1, opt: Optional[str] = None):  # noqa: UP045
+    return place, unit, day, tags, n, opt
+
+
+RICH = {"place": {"city": "Rome", "zip": "5"}, "unit": "f", "day": "2024-02-03", "tags": ["a", "a"]}
+
+
+async def test_guards_see_json_and_the_function_gets_its_types():
+    made = Tool(everything)
+    arguments, values = checked(made, RICH)
+    assert arguments == {
+        "place": {"city": "Rome", "zip": 5}, "unit": "f", "day": "2024-02-03", "tags": ["a"], "n": 1, "opt": None,
+    }  # fmt: skip
+    assert json.loads(json.dumps(arguments)) == arguments
+    got = await made.call(values, None)
+    assert got == (Place(city="Rome", zip=5), Unit.FAHRENHEIT, datetime.date(2024, 2, 3), {"a"}, 1, None)
+
+
+def strict_default(items: list[str], unit: str = None): ...  # noqa: RUF013
+def strict_scalar(city: str, unit: str = None): ...  # noqa: RUF013
+def kwargs_tool(x: int, **more: list[int]): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "sent"),
+    [
+        (weather, {"city": "Rome"}),
+        (everything, RICH),
+        (strict_default, {"items": ["a"]}),
+        (strict_scalar, {"city": "Rome"}),
+        (kwargs_tool, {"x": 1, "more": [1]}),
+        (case_enum, {}),
+        (case_list, {}),
+    ],
+)
+def test_validated_arguments_are_valid_and_stay_what_they_are(fn, sent):
+    made = Tool(fn)
+    once = checked(made, sent)
+    assert checked(made, once.arguments) == once
+
+
+async def test_a_default_that_breaks_its_own_hint_still_works():
+    def f(items: list[str], unit: str = None):  # noqa: RUF013
+        return items, unit
+
+    made = Tool(f)
+    arguments, values = checked(made, {"items": ["a"]})
+    assert arguments == {"items": ["a"], "unit": None}
+    assert await made.call(values, None) == (["a"], None)
+
+
+async def test_the_function_gets_values_of_its_own():
+    def f(items: list[int], data: dict[str, Any], anything):
+        items.append(9)
+        data["x"] = [9]
+        anything["y"].append(9)
+        return items, data, anything
+
+    made = Tool(f)
+    sent = freeze({"items": [1], "data": {"x": [1]}, "anything": {"y": [1]}})
+    for _ in range(2):
+        arguments, values = checked(made, sent)
+        assert await made.call(values, None) == ([1, 9], {"x": [9]}, {"y": [1, 9]})
+        assert arguments == sent == {"items": [1], "data": {"x": [1]}, "anything": {"y": [1]}}
+
+
+async def test_a_mutable_default_is_not_shared_between_calls():
+    def f(items: list[int] = []):
+        items.append(1)
+        return items
+
+    made = Tool(f)
+    for _ in range(2):
+        arguments, values = checked(made, {})
+        assert arguments == {"items": []}
+        assert await made.call(values, None) == [1]
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+async def test_further_keyword_arguments_are_checked_copies_too(annotated):
+    def typed(**more: list[int]):
+        more["a"].append(9)
+        return more
+
+    def untyped(**more):
+        more["a"].append(9)
+        return more
+
+    made = Tool(typed if annotated else untyped)
+    sent = {"a": [1]}
+    arguments, values = checked(made, sent)
+    sent["a"].append(2)
+    assert arguments == {"a": [1]}
+    assert await made.call(values, None) == {"a": [1, 9]}
+    assert arguments == {"a": [1]}
+
+
+def test_further_keyword_arguments_keep_to_their_hint():
+    def f(**more: int): ...
+
+    assert "a: input should be a valid integer" in problem(Tool(f), {"a": "x"})
+    assert checked(Tool(f), {"a": "3"}).values == {"a": 3}
+
+
+@given(st.dictionaries(st.sampled_from(["city", "days", "unit", "x"]), st.none() | st.integers() | st.text(max_size=5)))
+def test_validation_never_raises_whatever_a_model_sends(arguments):
+    result = Tool(weather).validate(freeze(arguments))
+    if isinstance(result, str):
+        assert result.startswith("Invalid arguments for weather: ")
+    else:
+        assert result.arguments["unit"] in ("c", "f")
+        assert isinstance(result.arguments["days"], int)
+
+
+# Calling
+
+
+async def test_a_sync_function_runs_in_a_worker_thread_and_an_async_one_in_the_loops():
+    def sync():
+        return threading.get_ident()
+
+    async def later():
+        return threading.get_ident()
+
+    assert await Tool(sync).call({}, None) != threading.get_ident()
+    assert await Tool(later).call({}, None) == threading.get_ident()
+
+
+async def test_a_sync_function_that_returns_an_awaitable_is_awaited():
+    async def later(x):
+        return x * 2
+
+    assert await Tool(lambda x: later(x), name="wrapped").call({"x": 2}, None) == 4
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_context_is_handed_over(is_async):
+    def f(x: int, ctx: Any):
+        return x, ctx
+
+    async def g(x: int, ctx: Any):
+        return x, ctx
+
+    marker = object()
+    made = Tool(g if is_async else f)
+    assert await made.call(checked(made, {"x": 1}).values, marker) == (1, marker)
+
+
+def test_a_model_cannot_send_the_context():
+    def f(x: int, ctx: Any): ...
+
+    assert problem(Tool(f), {"x": 1, "ctx": "mine"}) == "Invalid arguments for f: unknown: ctx; expected: x"
+
+
+async def test_what_the_function_raises_comes_out():
+    def f():
+        raise ValueError("oh no")
+
+    with pytest.raises(ValueError, match="oh no"):
+        await Tool(f).call({}, None)
+
+
+async def test_several_sync_calls_run_at_once():
+    barrier = threading.Barrier(4, timeout=5)
+    made = Tool(lambda: barrier.wait(), name="meet")
+    assert sorted(await asyncio.gather(*(made.call({}, None) for _ in range(4)))) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_a_tool_past_its_timeout_gives_an_error_result(is_async, scripted_agent):
+    release = threading.Event()
+
+    @tool(timeout=0.02)
+    def slow():
+        release.wait(5)
+
+    @tool(name="slow", timeout=0.02)
+    async def slow_async():
+        await asyncio.sleep(5)
+
+    agent = scripted_agent([call("slow"), "done"], tools=[slow_async if is_async else slow])
+    result = await agent.arun("go")
+    release.set()
+    (said,) = (m for m in result.messages if m.role == "tool")
+    assert said.is_error
+    assert "no result after 0.02 s" in said.content
+    assert result.reply == "done"
+
+
+# Results
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    tags: set
+
+
+class Custom:
+    def __str__(self):
+        return "custom!"
+
+
+class Shade(str, enum.Enum):  # noqa: UP042
+    RED = "red"
+
+
+RESULTS = {
+    "text": ("text", "text"),
+    "none": (None, None),
+    "number": (1.5, 1.5),
+    "big number": (10**30, 10**30),
+    "json": ({"a": [1, None, True]}, {"a": [1, None, True]}),
+    "tuple": ((1, "a"), [1, "a"]),
+    "model": (Place(city="Rome"), {"city": "Rome", "zip": None}),
+    "models in a list": ([Place(city="Rome", zip=1)], [{"city": "Rome", "zip": 1}]),
+    "dataclass": (Point(1, {"a"}), {"x": 1, "tags": ["a"]}),
+    "set": ({3}, [3]),
+    "bytes": (b"abc", "abc"),
+    "bytes that are no text": (b"\xff\xfea", "\ufffd\ufffda"),
+    "bytearray": (bytearray(b"abc"), "abc"),
+    "bytes inside": ({"a": b"abc"}, {"a": "abc"}),
+    "enum": (Unit.CELSIUS, "c"),
+    "enum that is text": (Shade.RED, "red"),
+    "date": (datetime.date(2024, 1, 2), "2024-01-02"),
+    "decimal": (decimal.Decimal("1.5"), "1.5"),
+    "uuid": (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+    "path": (pathlib.PurePosixPath("/a/b"), "/a/b"),
+    "object": (Custom(), "custom!"),
+    "object inside": ([Custom()], ["custom!"]),
+    "exception": (ValueError("no"), "no"),
+    "number keys": ({1: "a"}, {"1": "a"}),
+    "generator": ((n for n in [1, 2]), [1, 2]),
+}
+
+
+@pytest.mark.parametrize(("value", "expected"), RESULTS.values(), ids=RESULTS)
+def test_whatever_a_tool_returns_becomes_json(value, expected):
+    result = jsonable(value)
+    assert result == expected
+    assert type(result) in (str, int, float, bool, type(None), FrozenDict, type(freeze([])))
+    record = ToolCallResult("1", "t", result=result)
+    assert ToolCallResult.from_json(record.to_json()) == record
+    assert isinstance(record.text, str)
+
+
+def test_circular_results_become_text():
+    circle = []
+    circle.append(circle)
+    assert jsonable(circle) == "[[...]]"
+
+
+@pytest.mark.parametrize("value", ["bad \udcff name", {"files": ["\udcff"]}, {"\udcff": 1}, "\udcff".encode("utf-8", "surrogateescape")])
+def test_text_that_is_no_unicode_can_still_be_recorded_and_read(value):
+    record = ToolCallResult("1", "t", result=jsonable(value))
+    record.text.encode()
+    ToolCallResult.from_json(record.to_json())
+
+
+def test_a_result_is_cut_off_from_what_the_tool_keeps():
+    kept = {"a": [1]}
+    result = jsonable(kept)
+    kept["a"].append(2)
+    assert result == {"a": [1]}
+
+
+# Paths
+
+
+def by_type(source: pathlib.Path, many: list[pathlib.Path], maybe: pathlib.Path | None = None): ...
+def by_annotated(where: Annotated[pathlib.PurePath, Field(description="x")]): ...
+def by_name(path: str, file_path: str, out_dir: str, filename: str, folder: str, paths: list[str]): ...
+def not_paths(profile: str, pathology: str, text: str, count: int, file: int): ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments", "paths"),
+    [
+        (by_type, {"source": "a", "many": ["b", "c"], "maybe": None}, ["a", "b", "c"]),
+        (by_annotated, {"where": "a"}, ["a"]),
+        (
+            by_name,
+            {"path": "1", "file_path": "2", "out_dir": "3", "filename": "4", "folder": "5", "paths": ["6", "7"]},
+            list("1234567"),
+        ),
+        (not_paths, {"profile": "x", "pathology": "x", "text": "x", "count": 1, "file": 3}, []),
+        (by_name, {"path": ""}, []),
+        (by_name, {"paths": [1, None, "a"]}, ["a"]),
+        (weather, {"city": "Rome"}, []),
+    ],
+)
+def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths):
+    assert Tool(fn).paths(freeze(arguments)) == paths
