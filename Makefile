@@ -20,7 +20,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py
 
 docs: $(VENV)/.dev
-	@$(BIN)/python -m hookline.docs
+	@$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache

@@ -3,6 +3,7 @@
 Everything a user needs is exported here; the folders below show how it is built.
 """
 
+from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
 from .kernel.errors import (
     CallRefused,
@@ -12,7 +13,6 @@ from .kernel.errors import (
     InvalidResult,
     ModelError,
     RegistrationError,
-    RunFailed,
 )
 from .kernel.hook import FunctionHook, Hook, guard, hook, observer
 from .kernel.payloads import (
@@ -70,7 +70,7 @@ from .kernel.points import (
     Point,
 )
 from .kernel.points import resolve as resolve_point
-from .kernel.records import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
+from .kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
 from .kernel.registry import HookRegistry, HookStack, Interceptor, PassThrough
 from .kernel.results import Answer, HookAction, HookResult, Verdict
 from .kernel.state import AgentResult, AgentState
@@ -92,6 +92,7 @@ from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
 from .reference import points_table
 from .run.agent import Agent
 from .run.budget import Budget
+from .run.causes import RunFailed
 from .run.context import AgentContext, Interrupt
 from .run.events import (
     ApprovalAsked,
@@ -110,6 +111,7 @@ from .run.events import (
     TextDelta,
     ToolEnded,
     ToolProgressed,
+    ToolSettled,
     ToolStarted,
 )
 from .run.handle import Run
@@ -243,6 +245,7 @@ __all__ = [
     "ToolEnded",
     "ToolPath",
     "ToolProgressed",
+    "ToolSettled",
     "ToolRegistry",
     "ToolSpec",
     "ToolStarted",

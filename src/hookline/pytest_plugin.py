@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever Hookline is installed. They import Hookline when used."""
+"""Fixtures for pytest, there wherever Hookline is installed."""
 
 from __future__ import annotations
 
@@ -8,27 +8,23 @@ from typing import Any
 
 import pytest
 
+from . import testing
+
 
 @pytest.fixture
 def scripted_agent() -> Callable[..., Any]:
     """Make agents on a scripted model: :func:`hookline.testing.scripted_agent`."""
-    from .testing import scripted_agent as make
-
-    return make
+    return testing.scripted_agent
 
 
 @pytest.fixture
 def fire_hook() -> Callable[..., Any]:
     """Fire one hook at one point: :func:`hookline.testing.fire_hook`."""
-    from .testing import fire_hook as fire
-
-    return fire
+    return testing.fire_hook
 
 
 @pytest.fixture
 def inject_fault() -> Iterator[Callable[..., list[str]]]:
     """Make a hook fail until the test is over: :func:`hookline.testing.inject_fault`."""
-    from .testing import inject_fault as inject
-
     with ExitStack() as stack:
-        yield lambda *args, **kwargs: stack.enter_context(inject(*args, **kwargs))
+        yield lambda *args, **kwargs: stack.enter_context(testing.inject_fault(*args, **kwargs))

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from .base.event import Event
 from .base.frozen import Frozen
 from .base.names import nearest
 from .kernel.errors import RegistrationError
 from .kernel.hook import compile_hook
 from .kernel.points import resolve
-from .kernel.records import Event
 from .kernel.registry import HookRegistry
 from .kernel.results import Verdict
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
@@ -81,10 +81,13 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
 
     Raises:
         HookError: the hook failed closed.
+        RegistrationError: it is no hook at that point.
     """
     where = resolve(point)
     registry = HookRegistry()
     registry.register(hook, points=None if hasattr(hook, "points") else where)
+    if not registry.at(where):
+        raise RegistrationError(f"{hook!r} is not a hook at {where}: nothing would be tested")
     given = payload if payload is not None else sample(where, **fields)
     return await registry.fire(where, given, ctx=ctx if ctx is not None else AgentContext())
 
@@ -131,6 +134,8 @@ def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, second
     Raises:
         RegistrationError: there is no hook of that name.
     """
+    if fault not in get_args(Fault):
+        raise ValueError(f"unknown fault {fault!r}; expected one of {', '.join(get_args(Fault))}")
     registry = hooks.hooks if isinstance(hooks, Agent) else hooks
     before, calls = registry._entries, []
     if not any(entry.name == name for entry in before):
@@ -154,8 +159,10 @@ def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, second
         (bad,) = compile_hook(made, points=entry.point, name=name, **options)
         return msgspec.structs.replace(bad, hook=entry.hook, alone=entry.alone)
 
-    registry._set(tuple(failing(entry) if entry.name == name else entry for entry in before))
+    spoiled = {id(entry): failing(entry) for entry in before if entry.name == name}
+    healed = {id(bad): entry for entry in before if (bad := spoiled.get(id(entry)))}
+    registry._set(tuple(spoiled.get(id(entry), entry) for entry in before))
     try:
         yield calls
     finally:
-        registry._set(before)
+        registry._set(tuple(healed.get(id(entry), entry) for entry in registry._entries))

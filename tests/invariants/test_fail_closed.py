@@ -342,6 +342,19 @@ async def test_observers_are_called_whatever_the_deciders_said(verb: str, phase:
     assert len(seen) == 2 * len([event for event in world.log.of(PointFired) if event.point == point])
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_observers_are_called_though_the_run_is_being_cancelled(number: int) -> None:
+    seen = []
+
+    async def look(ctx: Any, step: Any) -> None:
+        seen.append(step.index)
+
+    cancel = guard(BEFORE_STEP)(lambda ctx, step: ctx.interrupt.cancel())
+    result = await World(cancel, *(observer(BEFORE_STEP)(look) for _ in range(number))).run()
+    assert result.status == "cancelled"
+    assert seen == [0] * number
+
+
 async def test_a_refused_call_inside_on_error_does_not_hide_the_failure() -> None:
     stop = hook(ON_RUN_START)(lambda ctx, start: HookResult.stop("enough"))
 

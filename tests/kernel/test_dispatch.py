@@ -20,6 +20,7 @@ from hookline import (
     ON_RUN_START,
     ON_STOP,
     POINTS,
+    CallRefused,
     HookError,
     HookExecuted,
     HookRegistry,
@@ -37,7 +38,7 @@ from hookline import (
     ToolCallRequest,
 )
 from hookline.kernel import points as points_module
-from hookline.kernel.scope import Scope
+from hookline.kernel.scope import Scope, entered
 from hookline.kernel.tally import How
 from hookline.testing import sample
 
@@ -183,8 +184,14 @@ async def test_retry_settles_and_skips_the_deciders_left(phase):
 
 
 async def test_every_question_is_kept_with_its_hook_and_reason():
-    verdict = await Fire(BEFORE_TOOL, rewriter(R.ask("one?", reason="r")), guard(R.ask("two?")), guard(R.ask("three?")))()
-    assert [(q.text, q.hook, q.reason) for q in verdict.asks] == [("one?", "a", "r"), ("two?", "b", ""), ("three?", "c", "")]
+    verdict = await Fire(
+        BEFORE_TOOL, rewriter(R.ask("one?", reason="r")), guard(R.ask("two?")), guard(R.ask("three?"))
+    )()
+    assert [(q.text, q.hook, q.reason) for q in verdict.asks] == [
+        ("one?", "a", "r"),
+        ("two?", "b", ""),
+        ("three?", "c", ""),
+    ]
 
 
 async def test_the_first_answer_is_served_and_named():
@@ -240,7 +247,14 @@ async def test_guards_judge_the_validated_arguments_and_rewriters_do_not_see_the
 
 @pytest.mark.parametrize("before", [PASS, R.answer(1), R.ask("?"), R.stop("s")])
 async def test_invalid_arguments_skip_guards_but_not_observers(before):
-    fire = Fire(BEFORE_TOOL, rewriter(before), guard(PASS), observer(), payload=CALL.replace(arguments={"path": "bad"}), how=How(validated))
+    fire = Fire(
+        BEFORE_TOOL,
+        rewriter(before),
+        guard(PASS),
+        observer(),
+        payload=CALL.replace(arguments={"path": "bad"}),
+        how=How(validated),
+    )
     verdict = await fire()
     assert "".join(fire.called) == "ac"
     assert (verdict.action, verdict.value) == ("invalid", "path: not that one")
@@ -316,11 +330,21 @@ async def test_async_observers_run_concurrently():
 
 async def test_a_failing_observer_does_not_keep_the_others_from_being_called():
     for is_async in (False, True):
-        fire = Fire(BEFORE_TOOL, observer(ValueError("x")), observer(), observer(R.block("no")), observer(), is_async=is_async)
+        fire = Fire(
+            BEFORE_TOOL, observer(ValueError("x")), observer(), observer(R.block("no")), observer(), is_async=is_async
+        )
         verdict = await fire()
         assert "".join(fire.called) == "abcd"
         assert verdict.action == "cont"
         assert len(verdict.failures) == 2
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_observer_that_cancels_itself_has_failed_and_nobody_else(is_async):
+    fire = Fire(BEFORE_TOOL, observer(asyncio.CancelledError()), observer(), is_async=is_async)
+    verdict = await fire()
+    assert "".join(fire.called) == "ab"
+    assert len(verdict.failures) == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -443,7 +467,9 @@ async def test_at_a_merge_point_the_first_non_null_value_per_field_wins():
 
 
 async def test_at_a_merge_point_highest_priority_wins_and_all_see_the_original():
-    fire = Fire(BEFORE_PROMPT_BUILD, rewriter({"append_system": "low"}), rewriter({"append_system": "high"}, priority=9))
+    fire = Fire(
+        BEFORE_PROMPT_BUILD, rewriter({"append_system": "low"}), rewriter({"append_system": "high"}, priority=9)
+    )
     verdict = await fire()
     assert fire.called == ["b", "a"]
     assert verdict.value.append_system == "high"
@@ -541,6 +567,53 @@ class TestFailurePolicies:
         assert [e.verb for e in fire.scope.of(HookExecuted)] == ["failed"]
 
 
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_a_failure_among_quiet_async_hooks_is_the_hooks_own(fault, phase):
+    quiet = (phase, PASS)
+    fire = Fire(BEFORE_TOOL, quiet, quiet, (phase, fault, {"on_failure": "open"}), quiet, observer(), is_async=True)
+    assert len((await fire()).failures) == 1
+    assert "".join(fire.called) == "abcde"
+    fire = Fire(BEFORE_TOOL, quiet, quiet, (phase, fault), quiet, observer(), is_async=True)
+    with pytest.raises(HookError) as caught:
+        await fire()
+    assert caught.value.hook == "c"
+    assert "".join(fire.called) == "abce"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+@pytest.mark.parametrize("on_failure", ["closed", "open", "block"])
+async def test_a_refused_model_call_that_leaves_a_hook_ends_the_fire_with_its_own_cause(phase, on_failure, is_async):
+    refused = CallRefused("over budget", status="stopped")
+    hooks = [(phase, refused, {"on_failure": on_failure}), (phase, PASS), observer()]
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
+    with pytest.raises(CallRefused) as caught:
+        await fire()
+    assert caught.value is refused
+    assert "".join(fire.called) == "ac"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_it_is_known_which_hooks_are_running_around(is_async):
+    seen = []
+    registry = HookRegistry()
+
+    def sync(ctx, payload):
+        seen.append(entered())
+
+    async def later(ctx, payload):
+        await asyncio.sleep(0)
+        seen.append(entered())
+
+    made = later if is_async else sync
+    for phase in ("rewrite", "rewrite", "guard", "observe"):
+        registry.on(BEFORE_TOOL, made, phase=phase)
+    await registry.fire(BEFORE_TOOL, CALL)
+    assert seen == [{id(made)}] * 4
+    assert entered() == frozenset()
+
+
 async def test_a_rewriter_that_fails_closed_keeps_guards_from_judging():
     fire = Fire(BEFORE_TOOL, rewriter(ValueError("x")), guard(PASS), observer())
     with pytest.raises(HookError):
@@ -557,7 +630,15 @@ async def test_a_later_hooks_verdict_holds_after_an_open_failure():
 
 async def test_at_on_run_end_a_failure_does_not_skip_later_hooks():
     for is_async in (False, True):
-        fire = Fire(ON_RUN_END, rewriter(ValueError("x")), rewriter({"reply": "b"}), guard(ValueError("y")), guard(PASS), observer(), is_async=is_async)
+        fire = Fire(
+            ON_RUN_END,
+            rewriter(ValueError("x")),
+            rewriter({"reply": "b"}),
+            guard(ValueError("y")),
+            guard(PASS),
+            observer(),
+            is_async=is_async,
+        )
         with pytest.raises(HookError, match="hook 'a' failed at on_run_end"):
             await fire()
         assert "".join(fire.called) == "abcde"
@@ -581,17 +662,22 @@ async def test_an_exit_is_no_hook_failure(error):
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
-async def test_cancelling_the_caller_is_no_hook_failure(phase):
-    entered = asyncio.Event()
+@pytest.mark.parametrize("before", [0, 2])
+async def test_cancelling_the_caller_is_no_hook_failure(phase, before):
+    inside = asyncio.Event()
+
+    async def quiet(ctx, payload): ...
 
     async def hang(ctx, payload):
-        entered.set()
+        inside.set()
         await asyncio.Event().wait()
 
     registry = HookRegistry()
+    for _ in range(before):
+        registry.on(BEFORE_TOOL, quiet, phase=phase)
     registry.on(BEFORE_TOOL, hang, phase=phase, on_failure="open")
     task = asyncio.create_task(registry.fire(BEFORE_TOOL, CALL))
-    await entered.wait()
+    await inside.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -625,7 +711,9 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
     registry.on(BEFORE_TOOL, made, phase=phase, timeout=0.02, on_failure=on_failure, name="slow")
     began = time.monotonic()
     if on_failure == "closed":
-        with pytest.raises(HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s") as caught:
+        with pytest.raises(
+            HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s"
+        ) as caught:
             await registry.fire(BEFORE_TOOL, CALL)
         assert isinstance(caught.value.cause, HookTimeout)
     else:
@@ -666,10 +754,10 @@ async def test_a_hooks_own_timeout_error_is_an_error_of_its_own():
 
 
 async def test_cancelling_the_caller_reaches_a_hook_with_a_timeout():
-    entered, cancelled = asyncio.Event(), asyncio.Event()
+    inside, cancelled = asyncio.Event(), asyncio.Event()
 
     async def hang(ctx, payload):
-        entered.set()
+        inside.set()
         try:
             await asyncio.sleep(5)
         except asyncio.CancelledError:
@@ -677,7 +765,7 @@ async def test_cancelling_the_caller_reaches_a_hook_with_a_timeout():
             raise
 
     task = asyncio.create_task(fire_one(hang, timeout=5))
-    await entered.wait()
+    await inside.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

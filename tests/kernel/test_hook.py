@@ -111,7 +111,7 @@ def shapes(calls):
         "last parameter with a default": limit_last,
         "partial": hook(BEFORE_TOOL)(functools.partial(with_limit, 3)),
         "lambda": hook(BEFORE_TOOL)(lambda ctx, payload: calls.append((BEFORE_TOOL, ctx, payload))),
-        "function that returns a coroutine": hook(BEFORE_TOOL)(lambda ctx, payload: two_async(ctx, payload)),
+        "function that returns a coroutine": hook(BEFORE_TOOL)(lambda point, ctx, payload: two_async(ctx, payload)),
     }
 
 

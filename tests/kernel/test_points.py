@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import pytest
 
@@ -130,6 +131,10 @@ ALIASES = {
 }
 
 
+def snake(name):
+    return name.lower() if "_" in name else re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 def camel(name, first=str.title):
     head, *rest = name.split("_")
     return first(head) + "".join(part.title() for part in rest)
@@ -199,8 +204,8 @@ def test_tool_points_are_those_that_carry_a_tool():
 def test_every_name_of_the_sources_resolves_in_every_spelling(source, alias, name):
     point = POINTS[name]
     assert point.names[source] == alias
-    snake = module._snake(alias)
-    for spelling in (alias, snake, snake.upper(), camel(snake), camel(snake, str.lower), name, name.upper()):
+    low = snake(alias)
+    for spelling in (alias, low, low.upper(), camel(low), camel(low, str.lower), name, name.upper()):
         assert resolve_point(spelling) is point
 
 

@@ -40,7 +40,7 @@ from hookline.kernel.values import STOP_KINDS
 from hookline.testing import sample
 
 VERBS = {
-    "cont": lambda **k: HookResult.cont(**k),
+    "cont": HookResult.cont,
     "replace": lambda **k: HookResult.replace({}, **k),
     "block": lambda **k: HookResult.block("no", **k),
     "answer": lambda **k: HookResult.answer("served", **k),
@@ -280,10 +280,10 @@ async def test_a_model_is_answered_with_text_a_response_or_its_fields(point, val
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (3, "an answer here is text or a ModelResponse, not int"),
-        (None, "an answer here is text or a ModelResponse, not NoneType"),
+        (3, "a ModelResponse, not int"),
+        (None, "a ModelResponse, not NoneType"),
         ({"contents": "x"}, "ModelResponse has no field 'contents'"),
-        ({"content": 3}, "ModelResponse.content"),
+        ({"content": 3}, "Expected `str`, got `int`"),
     ],
 )
 async def test_a_model_cannot_be_answered_with_anything_else(value, message):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import (
+    BEFORE_TOOL,
     POINTS,
     AgentResult,
     AgentState,
@@ -17,11 +18,13 @@ from hookline import (
     Frozen,
     FrozenDict,
     History,
+    HookAction,
     Ids,
     Message,
     ModelReply,
     ModelRequest,
     ModelResponse,
+    PointFired,
     Step,
     StopSignal,
     ToolCall,
@@ -60,7 +63,7 @@ FULL = [
     Usage(1, 2, 3),
     STEP,
     StopSignal("cost_limit", "too dear", "h"),
-    AgentResult("hi", "stopped", StopSignal(), "h", "task", [STEP], Usage(1), None, 2, ("a", "b"), 1, [HI], (), 1.5, IDS),
+    AgentResult("hi", "stopped", StopSignal(), "h", "t", [STEP], Usage(1), None, 2, ("a", "b"), 1, [HI], (), 1.5, IDS),
     REQUEST,
     ModelReply("text", (CALL,), 1, 2, "step", Usage(1), 0.5, "stop", "m", "p", "o", 0.5, REQUEST, "judge", IDS),
     ModelResponse("text", (CALL,), Usage(1, 2), "length", None, "m", "p", "o"),
@@ -121,6 +124,22 @@ def test_every_event_class_survives_json_and_names_its_type(cls):
     assert event.payload["seq"] == 3
 
 
+def test_a_point_in_an_event_is_its_name():
+    event = PointFired(point=BEFORE_TOOL, verb=HookAction.BLOCK)
+    again = PointFired.from_json(event.to_json())
+    assert again == event
+    assert (type(again.point), again.point, again.verb) == (str, "before_tool", "block")
+    assert type(event.payload["point"]) is str
+
+
+@pytest.mark.parametrize("text", ["\ud800", "caf\u00e9 \udcff"])
+def test_text_that_is_no_unicode_does_not_break_json(text):
+    for value in (Message("user", text), ToolCallResult("1", "t", {text: text}, [text])):
+        again = type(value).from_json(value.to_json())
+        assert type(again) is type(value)
+    ToolCallRequest("1", "t", {"a": text}).digest.encode()
+
+
 def test_events_of_different_types_can_be_told_apart_in_json():
     union = msgspec.json.Decoder(type=reduce(or_, EVENTS))
     for cls in EVENTS:
@@ -154,6 +173,11 @@ MUTABLE_INPUT = {
     "ModelRequest": lambda: ModelRequest([HI], response_format={"a": []}, params={"a": []}),
     "PromptBuild": lambda: PromptBuild([HI]),
     "Compaction": lambda: Compaction([HI]),
+    "Message": lambda: Message("assistant", "", [CALL]),
+    "ModelReply": lambda: ModelReply("", [CALL]),
+    "ModelResponse": lambda: ModelResponse("", [CALL]),
+    "a request with a list of tools": lambda: ModelRequest([HI], [ToolSpec("t")]),
+    "Step": lambda: Step(1, "", ["a"], ["ok"]),
     "ToolCall": lambda: ToolCall("1", "t", {"a": [1]}),
     "ToolCallRequest": lambda: ToolCallRequest("1", "t", {"a": [1]}),
     "ToolCallResult": lambda: ToolCallResult("1", "t", {"a": [1]}, [{"a": []}]),

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Message, Model, ModelError, ModelRequest, ModelResponse, ScriptedLLM, ScriptedModel, Usage, call, reply
+from hookline import (
+    Message,
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ScriptedLLM,
+    ScriptedModel,
+    Usage,
+    call,
+    reply,
+)
 
 REQUEST = ModelRequest((Message("user", "one two three"),))
 
@@ -20,7 +31,11 @@ async def play(*turns, times=1, **options):
 def test_it_is_a_model():
     assert isinstance(ScriptedModel(), Model)
     assert ScriptedLLM is ScriptedModel
-    assert (ScriptedModel().name, ScriptedModel(name="other").name, ScriptedModel().provider) == ("scripted", "other", "scripted")
+    assert (ScriptedModel().name, ScriptedModel(name="other").name, ScriptedModel().provider) == (
+        "scripted",
+        "other",
+        "scripted",
+    )
 
 
 async def test_turns_are_played_in_order_and_requests_recorded():

@@ -30,7 +30,9 @@ def note(text: str = "", data: dict | None = None) -> str:
 
 def run_with(*calls, hooks=()):
     seen.clear()
-    agent = scripted_agent([ModelResponse(tool_calls=calls), reply("done")], tools=[note], hooks=hooks, sinks=[EventLog()])
+    agent = scripted_agent(
+        [ModelResponse(tool_calls=calls), reply("done")], tools=[note], hooks=hooks, sinks=[EventLog()]
+    )
     result = agent.run("x")
     assert result.status == "completed"
     return [m.content for m in result.messages if m.role == "tool"], result

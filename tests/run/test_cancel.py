@@ -158,7 +158,9 @@ async def test_a_tool_that_ignores_cancellation_cannot_slip_its_result_in_afterw
     assert "late" not in [m.content for m in result.messages]
 
 
-@pytest.mark.parametrize("point", [ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP])
+@pytest.mark.parametrize(
+    "point", [ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP]
+)
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_hook_can_cancel_its_own_run_anywhere(point, is_async):
     ends = []

@@ -186,7 +186,7 @@ def test_an_answer_that_is_none_of_these_fails_and_says_what_is_expected():
     def cache(ctx, request):
         return HookResult.answer(42)
 
-    with pytest.raises(RunFailed, match="text or a ModelResponse, not int"):
+    with pytest.raises(RunFailed, match="expected a ModelResponse, not int"):
         scripted_agent([], hooks=[cache]).run("x")
 
 
@@ -355,7 +355,9 @@ def test_a_model_that_raises_cancelled_though_nobody_cancelled_has_failed():
 
 def test_the_events_of_a_model_call_tell_model_usage_and_source():
     log = EventLog()
-    scripted_agent([reply("hi", usage=Usage(3, 4), cost=0.25, organization_id="org")], tools=[add], sinks=[log]).run("x")
+    scripted_agent([reply("hi", usage=Usage(3, 4), cost=0.25, organization_id="org")], tools=[add], sinks=[log]).run(
+        "x"
+    )
     (called,) = log.of(ModelCalled)
     (replied,) = log.of(ModelReplied)
     assert (called.model, called.messages, called.tools) == ("scripted", 1, ("add",))

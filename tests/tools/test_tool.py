@@ -481,7 +481,7 @@ async def test_a_sync_function_that_returns_an_awaitable_is_awaited():
     async def later(x):
         return x * 2
 
-    assert await Tool(lambda x: later(x), name="wrapped").call({"x": 2}, None) == 4
+    assert await Tool(lambda x: later(x + 1), name="wrapped").call({"x": 1}, None) == 4
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -513,8 +513,11 @@ async def test_what_the_function_raises_comes_out():
 
 async def test_several_sync_calls_run_at_once():
     barrier = threading.Barrier(4, timeout=5)
-    made = Tool(lambda: barrier.wait(), name="meet")
-    assert sorted(await asyncio.gather(*(made.call({}, None) for _ in range(4)))) == [0, 1, 2, 3]
+
+    def meet() -> bool:
+        return barrier.wait() >= 0
+
+    assert all(await asyncio.gather(*(Tool(meet).call({}, None) for _ in range(4))))
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -601,7 +604,9 @@ def test_circular_results_become_text():
     assert jsonable(circle) == "[[...]]"
 
 
-@pytest.mark.parametrize("value", ["bad \udcff name", {"files": ["\udcff"]}, {"\udcff": 1}, "\udcff".encode("utf-8", "surrogateescape")])
+@pytest.mark.parametrize(
+    "value", ["bad \udcff name", {"files": ["\udcff"]}, {"\udcff": 1}, "\udcff".encode("utf-8", "surrogateescape")]
+)
 def test_text_that_is_no_unicode_can_still_be_recorded_and_read(value):
     record = ToolCallResult("1", "t", result=jsonable(value))
     record.text.encode()

@@ -98,8 +98,9 @@ def freeze(value: Any, _depth: int = 0) -> Any:
         items: FrozenList = _new_list(FrozenList)
         list.extend(items, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
         return items
-    if isinstance(value, (str, int, float)):
-        return value
+    for plain_type in (str, int, float):  # enums and other subclasses, as what they are in JSON
+        if isinstance(value, plain_type):
+            return plain_type.__str__(value) if plain_type is str else plain_type(value)
     raise TypeError(f"{type(value).__name__} is not JSON (str, number, bool, None, list, dict)")
 
 
@@ -114,6 +115,23 @@ def thaw(value: Any) -> Any:
     if isinstance(value, list):
         return [item if type(item) in _SCALARS else thaw(item) for item in value]
     return value
+
+
+EMPTY: FrozenDict = freeze({})
+
+
+def parse_object(value: object) -> tuple[FrozenDict, str | None]:
+    """What was sent as a JSON object: the frozen object, or an empty one and the text that was none."""
+    parsed = value
+    try:
+        if isinstance(value, str):
+            parsed = msgspec.json.decode(value) if value.strip() else {}
+        frozen = freeze({} if parsed is None else parsed)
+    except (ValueError, TypeError, RecursionError):
+        return EMPTY, value if isinstance(value, str) else f"<{type(value).__name__} that is not usable JSON>"
+    if type(frozen) is FrozenDict:
+        return frozen, None
+    return EMPTY, value if isinstance(value, str) else json_text(frozen)
 
 
 def scrub(value: Any) -> Any:
@@ -135,6 +153,13 @@ def json_text(value: Any) -> str:
         return msgspec.json.encode(scrub(value)).decode()
 
 
+def digest(value: Any) -> str:
+    """A SHA-256 over a JSON value, whatever the order of its keys."""
+    from hashlib import sha256
+
+    return sha256(msgspec.json.encode(scrub(value), order="sorted")).hexdigest()
+
+
 class History(Sequence[T], Generic[T]):
     """An immutable sequence whose ``plus`` does not copy what is already there.
 
@@ -142,11 +167,16 @@ class History(Sequence[T], Generic[T]):
     """
 
     __slots__ = ("_head", "_items", "_size")
+    _head: tuple[T, ...]
+    _items: list[T]
+    _size: int
 
-    def __init__(self, items: Iterable[T] = (), *, head: Iterable[T] = ()) -> None:
-        self._head = tuple(head)
-        self._items = list(items)
-        self._size = len(self._items)
+    def __new__(cls, items: Iterable[T] = ()) -> History[T]:
+        """A history of these items; there is no ``__init__`` that could be called again."""
+        new = super().__new__(cls)
+        new._head, new._items = (), list(items)
+        new._size = len(new._items)
+        return new
 
     def plus(self, *items: T) -> History[T]:
         """This history with ``items`` after it."""
@@ -158,13 +188,13 @@ class History(Sequence[T], Generic[T]):
             if buffer[size] is not item:
                 buffer = [*buffer[:size], item]
             size += 1
-        new: History[T] = History.__new__(History)
+        new: History[T] = object.__new__(History)
         new._head, new._items, new._size = self._head, buffer, size
         return new
 
     def after(self, *head: T) -> History[T]:
         """This history with ``head`` before it."""
-        new: History[T] = History.__new__(History)
+        new: History[T] = object.__new__(History)
         new._head, new._items, new._size = (*head, *self._head), self._items, self._size
         return new
 
@@ -206,6 +236,16 @@ class History(Sequence[T], Generic[T]):
         return f"History({list(self)!r})"
 
 
+def as_sealed(items: Sequence[Any]) -> Sequence[Any]:
+    """Items as a sequence that cannot be changed."""
+    return items if type(items) is History else tuple(items)
+
+
+def as_history(items: Sequence[Any]) -> History[Any]:
+    """Items as an immutable history."""
+    return items if type(items) is History else History(items)
+
+
 class Growing(Generic[T]):
     """The growing end of a history: ``append`` is cheap, and ``view`` is what there is so far."""
 
@@ -228,7 +268,8 @@ class Growing(Generic[T]):
     def view(self) -> History[T]:
         """All items so far."""
         if self._view is None:
-            self._view = new = History.__new__(History)
+            new: History[T] = object.__new__(History)
+            self._view = new
             new._head, new._items, new._size = (), self._items, self._size
         return self._view
 
@@ -290,6 +331,26 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
             except msgspec.ValidationError as error:
                 raise TypeError(f"{type(self).__name__}.{name}: {error}") from None
         return msgspec.structs.replace(self, **changed)
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """``value`` itself if it is one of these, or one made of a mapping of its fields.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        if isinstance(value, Mapping):
+            unknown = [name for name in value if name not in cls.__struct_fields__]
+            if unknown:
+                known = nearest(str(unknown[0]), cls.__struct_fields__)
+                raise TypeError(f"{cls.__name__} has no field {unknown[0]!r}.{known}")
+            try:
+                return msgspec.convert(value, cls)
+            except msgspec.ValidationError as error:
+                raise TypeError(f"{cls.__name__}: {error}") from None
+        if not isinstance(value, cls):
+            raise TypeError(f"expected a {cls.__name__}, not {type(value).__name__}")
+        return value
 
     def accept(self, value: object) -> Self:
         """``value``, given back by a hook, as a checked copy of this with only free fields changed.

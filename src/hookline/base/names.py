@@ -1,8 +1,10 @@
-"""Help with names: the nearest known one to a name that is not known."""
+"""Help with words: the nearest known name, and what an error says."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from math import isnan
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -11,3 +13,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def words(error: BaseException) -> str:
+    """An error's message, whatever its own ``__str__`` does."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "an error that cannot be printed"
+
+
+def describe(error: BaseException) -> str:
+    """An error's type and message."""
+    return f"{type(error).__name__}: {words(error)}"
+
+
+def snake(name: str) -> str:
+    """``BeforeToolExec`` and ``BEFORE_TOOL_EXEC`` as ``before_tool_exec``."""
+    if "_" in name:
+        return name.lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a real number: no bool, no NaN."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)

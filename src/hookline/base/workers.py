@@ -51,8 +51,8 @@ async def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any
         try:
             how, value = future.set_result, context.run(fn, *args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
-            if isinstance(error, StopIteration):
-                error = RuntimeError(f"StopIteration: {error}")
+            if isinstance(error, (StopIteration, GeneratorExit)):  # they have a meaning of their own in a coroutine
+                error = RuntimeError(f"{type(error).__name__}: {error}")
             how, value = future.set_exception, error
         try:
             loop.call_soon_threadsafe(settle, how, value)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ..base.tasks import OutOfTime, abandon, is_cancelled, within
 from .errors import HookTimeout
 from .hook import Entry, Phase
 from .points import Point
@@ -75,8 +76,9 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
     """Everything from the first rewriter on that had something to say."""
     scope, how = tally.scope, tally.how
     if found is not None:
+        original = tally.payload
         await _go_on(tally, walk, "rewrite", found)
-        tally.report_early_judges([entry.name for entry, _ in chain.rewriters])
+        tally.report_early_judges([entry for entry, _ in chain.rewriters], original)
     if how.start != "observe" and tally.open:
         problem = None
         if how.validate is not None:
@@ -171,7 +173,14 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
     if len(pending) == 1:
         await pending[0]
     elif pending:
-        await asyncio.gather(*pending)
+        tasks = [asyncio.ensure_future(work) for work in pending]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)  # each has been called at least
+            for task in tasks:
+                abandon(task)
+            raise
 
 
 async def _finish(tally: Tally, entry: Entry, awaitable: Awaitable[Any]) -> None:
@@ -196,27 +205,7 @@ async def _in_time(entry: Entry, awaitable: Awaitable[Any], scope: Scope) -> Any
     if scope.deadline is not None:
         left = max(0.0, scope.deadline - time.monotonic())
         limit = left if limit is None else min(limit, left)
-    if limit is None:
-        return await awaitable
-    task = asyncio.ensure_future(awaitable)
     try:
-        done, _ = await asyncio.wait({task}, timeout=limit)
-    except BaseException:
-        abandon(task)
-        raise
-    if done:
-        return task.result()
-    abandon(task)
-    raise HookTimeout(f"still running after {limit:g} s")
-
-
-def abandon(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and drop whatever it still does."""
-    task.cancel()
-    task.add_done_callback(lambda late: late.cancelled() or late.exception())
-
-
-def is_cancelled() -> bool:
-    """Whether the current task is really being cancelled (a hook may raise CancelledError itself)."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+        return await awaitable if limit is None else await within(limit, awaitable)
+    except OutOfTime:
+        raise HookTimeout(f"still running after {limit:g} s") from None

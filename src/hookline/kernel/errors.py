@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .state import AgentResult
+from ..base.names import describe
 
 
 class HooklineError(Exception):
@@ -22,19 +19,6 @@ class InvalidResult(HooklineError, TypeError):
 
 class HookTimeout(HooklineError, TimeoutError):
     """A hook ran past its ``timeout``."""
-
-
-def words(error: BaseException) -> str:
-    """An error's message, whatever its own ``__str__`` does."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001
-        return "an error that cannot be printed"
-
-
-def describe(error: BaseException) -> str:
-    """An error's type and message."""
-    return f"{type(error).__name__}: {words(error)}"
 
 
 class HookError(HooklineError):
@@ -66,13 +50,3 @@ class CallRefused(HooklineError):
         self.status = status
         self.reply = reply
         self.hook = hook
-
-
-class RunFailed(HooklineError):
-    """A run ended ``failed``. ``result`` holds everything up to the failure."""
-
-    def __init__(self, result: AgentResult, cause: BaseException | None = None) -> None:
-        first = result.errors[-1].message if result.errors else "unknown failure"
-        super().__init__(str(cause) if cause is not None else first)
-        self.result = result
-        self.__cause__ = cause

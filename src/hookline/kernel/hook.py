@@ -6,12 +6,11 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from math import isnan
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
-from ..base.names import nearest
+from ..base.names import is_number, nearest
 from ..base.workers import in_thread
 from .errors import RegistrationError
 from .points import Point, resolve
@@ -24,9 +23,7 @@ OPTIONS = ("priority", "phase", "name", "on_failure", "timeout", "plugin", "tool
 class Hook(Protocol):
     """What a hook object looks like; options are further attributes. No base class is needed."""
 
-    @property
-    def points(self) -> Iterable[str]:
-        """The points it takes part in."""
+    points: Iterable[str]
 
     def __call__(self, point: str, ctx: Any, payload: Any, /) -> Any:
         """See the payload; return ``None`` or a ``HookResult``, or an awaitable of one."""
@@ -58,15 +55,10 @@ def _decorator(points: tuple[Any, ...], options: dict[str, Any]) -> Callable[[Ca
 
 
 def hook(
-    *points: str,
-    priority: float = 0,
-    phase: Phase | None = None,
-    name: str | None = None,
-    on_failure: OnFailure | None = None,
-    timeout: float | None = None,
-    plugin: str | None = None,
+    *points: str, priority: float = 0, phase: Phase | None = None, name: str | None = None,
+    on_failure: OnFailure | None = None, timeout: float | None = None, plugin: str | None = None,
     tools: str | Iterable[str] | None = None,
-) -> Callable[[Callable[..., Any]], FunctionHook]:
+) -> Callable[[Callable[..., Any]], FunctionHook]:  # fmt: skip
     """Make a function a hook at ``points``; it takes ``(ctx, payload)`` or ``(point, ctx, payload)``.
 
     Args:
@@ -154,9 +146,9 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
     if on_failure == "block" and (point != "before_tool" or phase == "observe"):
         raise wrong("on_failure='block' is for hooks that decide at before_tool; use 'closed' or 'open'")
     timeout, priority = given["timeout"], given["priority"] or 0
-    if timeout is not None and not (_number(timeout) and timeout > 0):
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise wrong(f"timeout must be a positive number of seconds, not {timeout!r}")
-    if not _number(priority):
+    if not is_number(priority):
         raise wrong(f"priority must be a number, not {priority!r}")
     tools = given["tools"] or ()
     tools = (tools,) if isinstance(tools, str) else tuple(tools)
@@ -170,25 +162,21 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
     if timeout is not None and not is_async:
         call = functools.partial(in_thread, call)
     if tools:
-        call = _select(call, tools)
+        call = functools.partial(_if_selected, tools, call)
     return Entry(
         hook, call, name, point, phase, priority, on_failure, timeout, given["plugin"], tools,
         is_async and timeout is None and not tools, wants_verdict, frozenset((id(hook),)),
     )  # fmt: skip
 
 
-def _select(call: Callable[..., Any], globs: tuple[str, ...]) -> Callable[..., Any]:
-    """Call the hook for matching tools only; judged when called, since a rewrite may rename the call."""
-
-    def selected(ctx: Any, payload: Any, **verdict: Any) -> Any:
-        tool = payload.name if hasattr(payload, "name") else payload.tool
-        return call(ctx, payload, **verdict) if any(fnmatchcase(tool, glob) for glob in globs) else None
-
-    return selected
+def selects(tools: tuple[str, ...], payload: Any) -> bool:
+    """Whether these globs take in the tool of a payload, as it is now: a rewrite may rename the call."""
+    name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
+    return not tools or any(fnmatchcase(name, glob) for glob in tools)
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, payload: Any, **verdict: Any) -> Any:
+    return call(ctx, payload, **verdict) if selects(tools, payload) else None
 
 
 def _bind(

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import msgspec
-
-from ..base.frozen import Frozen, FrozenDict, History, freeze, json_text, scrub
+from ..base.frozen import EMPTY, Frozen, FrozenDict, History, as_sealed, digest, freeze, json_text
 from . import values as v
-from .values import EMPTY, Ids, Message, Outcome, Usage, Where
-
-
-def as_sealed(items: Sequence[Any]) -> Sequence[Any]:
-    """Items as a sequence that cannot be changed."""
-    return items if type(items) is History else tuple(items)
+from .values import Ids, Message, Outcome, Usage, Where
 
 
 class SessionStart(Frozen, frozen=True):
@@ -81,6 +74,8 @@ class ModelRequest(Frozen, frozen=True):
     def __post_init__(self) -> None:
         if type(self.messages) is not History:
             self._seal("messages", as_sealed)
+        if type(self.tools) is not tuple:
+            self._seal("tools", tuple)
         if self.response_format is not None and type(self.response_format) is not FrozenDict:
             self._seal("response_format", freeze)
         if type(self.params) is not FrozenDict:
@@ -121,6 +116,10 @@ class ModelReply(Frozen, frozen=True):
 
     free = frozenset(("content", "tool_calls", "finish_reason"))
 
+    def __post_init__(self) -> None:
+        if type(self.tool_calls) is not tuple:
+            self._seal("tool_calls", tuple)
+
 
 class ToolCallRequest(Frozen, frozen=True):
     """``before_tool``. ``raw`` is what the model sent when that was no JSON object."""
@@ -142,10 +141,7 @@ class ToolCallRequest(Frozen, frozen=True):
     @property
     def digest(self) -> str:
         """A SHA-256 over the tool's name and its exact arguments."""
-        from hashlib import sha256
-
-        body = msgspec.json.encode(scrub([self.name, self.arguments]), order="sorted")
-        return sha256(body).hexdigest()
+        return digest([self.name, self.arguments])
 
 
 class Progress(Frozen, frozen=True):

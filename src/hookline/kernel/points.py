@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, Self
 
 from ..base.frozen import Frozen
-from ..base.names import nearest
+from ..base.names import nearest, snake
 from . import payloads as p
 from .errors import RegistrationError
 from .state import AgentResult
@@ -15,9 +14,7 @@ from .values import Step
 
 Model = Literal["pipeline", "merge", "claim", "observe"]
 
-POINTS: dict[str, Point] = {}
-"""Every declared point by name, in the order of the table."""
-
+POINTS: dict[str, Point] = {}  # every declared point by name, in the order of the table
 _NAMES: dict[str, Point] = {}
 
 
@@ -34,8 +31,7 @@ class Point(str):
         closed: what a closed failure means there.
         fired_by: which part fires it.
         names: what other systems call it, by system.
-        tool: whether ``tools=`` can select calls there.
-        resilient: whether the hooks after a failed one still run.
+        tool: whether ``tools=`` can select calls there; resilient: whether a failure skips no later hook.
     """
 
     def __new__(cls, name: str, *_: object, **__: object) -> Self:
@@ -43,20 +39,10 @@ class Point(str):
         return super().__new__(cls, name)
 
     def __init__(
-        self,
-        name: str,
-        payload: type[Frozen],
-        *,
-        model: Model = "pipeline",
-        verbs: Iterable[str] = (),
-        result: type[Frozen] | None = None,
-        when: str = "",
-        closed: str = "the run fails",
-        fired_by: str = "the loop",
-        names: Mapping[str, str] | None = None,
-        tool: bool = False,
-        resilient: bool = False,
-    ) -> None:
+        self, name: str, payload: type[Frozen], *, model: Model = "pipeline", verbs: Iterable[str] = (),
+        result: type[Frozen] | None = None, when: str = "", closed: str = "the run fails", fired_by: str = "the loop",
+        names: Mapping[str, str] | None = None, tool: bool = False, resilient: bool = False,
+    ) -> None:  # fmt: skip
         self.payload, self.model, self.verbs, self.result = payload, model, frozenset(verbs), result
         self.when, self.closed, self.fired_by, self.names = when, closed, fired_by, names or {}
         self.tool, self.resilient = tool, resilient
@@ -65,7 +51,7 @@ class Point(str):
         known = POINTS.get(name)
         if known is not None and known._shape() != self._shape():
             raise RegistrationError(f"point {name!r} is already declared, with another shape")
-        aliases = {_snake(alias) for alias in (name, *self.names.values())}
+        aliases = {snake(alias) for alias in (name, *self.names.values())}
         for alias in aliases:
             if _NAMES.get(alias, self) != self:
                 raise RegistrationError(f"point {name!r}: the name {alias!r} belongs to point {_NAMES[alias]!s}")
@@ -74,12 +60,6 @@ class Point(str):
 
     def _shape(self) -> tuple[object, ...]:
         return self.payload.__name__, self.model, self.verbs
-
-
-def _snake(name: str) -> str:
-    if "_" in name:
-        return name.lower()
-    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def resolve(name: str) -> Point:
@@ -92,9 +72,9 @@ def resolve(name: str) -> Point:
         return name
     if not isinstance(name, str):
         raise RegistrationError(f"a point is a name, not {type(name).__name__} ({name!r})")
-    point = _NAMES.get(_snake(name))
+    point = _NAMES.get(snake(name))
     if point is None:
-        raise RegistrationError(f"unknown point {name!r}.{nearest(_snake(name), _NAMES)}")
+        raise RegistrationError(f"unknown point {name!r}.{nearest(snake(name), _NAMES)}")
     return point
 
 

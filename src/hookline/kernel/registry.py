@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from inspect import ismethod
 from itertools import count
 from typing import Any, Protocol
 
-import msgspec
-
 from ..base.frozen import Frozen
-from ..base.names import nearest
 from .dispatch import PLAIN, Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, compile_hook
@@ -117,13 +115,9 @@ class HookRegistry:
             self.extend(hooks)
 
     def register(
-        self,
-        hook: Any,
-        points: Iterable[str] | str | None = None,
-        priority: float | None = None,
-        name: str | None = None,
-        **options: Any,
-    ) -> Callable[[], None]:
+        self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,
+        name: str | None = None, **options: Any,
+    ) -> Callable[[], None]:  # fmt: skip
         """Register a hook; what is given here beats its own attributes. The closure unregisters it.
 
         Raises:
@@ -148,7 +142,12 @@ class HookRegistry:
 
     def unregister(self, hook: Any) -> None:
         """Take a hook out of every point."""
-        self._set(tuple(e for e in self._entries if e.hook is not hook and e.hook != hook))
+        is_method = ismethod(hook)  # obj.method is a new object each time, but an equal one
+        self._set(tuple(e for e in self._entries if not (e.hook is hook or (is_method and e.hook == hook))))
+
+    def of_plugin(self, plugin: str) -> list[Entry]:
+        """The entries of a plugin."""
+        return [entry for entry in self._entries if entry.plugin == plugin]
 
     def unregister_plugin(self, plugin: str) -> None:
         """Take out every hook of a plugin."""
@@ -180,13 +179,9 @@ class HookRegistry:
         HookRegistry.changes = next(_changes)
 
     async def fire(
-        self,
-        point: str,
-        payload: Frozen | Mapping[str, Any],
-        *,
-        ctx: Any = None,
+        self, point: str, payload: Frozen | Mapping[str, Any], *, ctx: Any = None,
         allowed_plugins: Iterable[str] | None = None,
-    ) -> Verdict:
+    ) -> Verdict:  # fmt: skip
         """Fire a point, outside or inside a run.
 
         Args:
@@ -200,17 +195,7 @@ class HookRegistry:
             TypeError: not the payload of that point.
         """
         where = resolve(point)
-        if isinstance(payload, Mapping):
-            known = where.payload.__struct_fields__
-            unknown = [name for name in payload if name not in known]
-            if unknown:
-                raise TypeError(f"{where}: its payload has no field {unknown[0]!r}.{nearest(unknown[0], known)}")
-            try:
-                payload = msgspec.convert(payload, where.payload)
-            except msgspec.ValidationError as error:
-                raise TypeError(f"{where}: {error}") from None
-        if not isinstance(payload, where.payload):
-            raise TypeError(f"{where} carries a {where.payload.__name__}, not {type(payload).__name__}")
+        payload = where.payload.of(payload)
         scope = Scope() if ctx is None else ctx
         token = CURRENT.set(scope)
         try:

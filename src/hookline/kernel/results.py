@@ -214,12 +214,9 @@ def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResu
             why = fields.get("reason")
             claim = HookResult(HookAction.CLAIM, fields, why if isinstance(why, str) else "")
             return claim if fields.pop("handled") else HookResult()
-    expected = {
-        "pipeline": f"a HookResult or a {type(payload).__name__}",
-        "merge": "a mapping of result fields",
-        "claim": 'a mapping with "handled"',
-    }.get(point.model, "nothing else")
-    raise InvalidResult(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {expected}")
+    expected = {"merge": "a mapping of result fields", "claim": 'a mapping with "handled"', "observe": "nothing else"}
+    wanted = expected.get(point.model, f"a HookResult or a {type(payload).__name__}")
+    raise InvalidResult(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
 
 
 def _fields(point: Point, given: Mapping[str, Any]) -> Any:
@@ -237,10 +234,8 @@ def _fields(point: Point, given: Mapping[str, Any]) -> Any:
 
 
 def _answer(point: Point, value: Any) -> Any:
-    if point == "before_tool" or isinstance(value, ModelResponse):
-        return freeze(value) if point == "before_tool" else value
+    if point == "before_tool":
+        return freeze(value)
     if isinstance(value, str):
         return ModelResponse(content=value)
-    if isinstance(value, Mapping):
-        return ModelResponse().replace(thaw(freeze(value)))
-    raise TypeError(f"an answer here is text or a ModelResponse, not {type(value).__name__}")
+    return ModelResponse.of(thaw(freeze(value)) if isinstance(value, Mapping) else value)

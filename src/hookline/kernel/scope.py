@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 from .state import AgentState
 
 if TYPE_CHECKING:
+    from ..base.event import Event
     from .hook import Entry
-    from .records import Event
 
+# Around the code that asks: the ids of the async hooks that are running, and the scope whose hooks fire.
 ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
-"""Ids of the async hooks running around this code."""
-
 CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
-"""The scope whose hooks fire around this code."""
 
 
 class Scope:

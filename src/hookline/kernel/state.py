@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..base.frozen import Frozen, FrozenDict, History, freeze
-from .values import EMPTY, ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
-
-
-def as_history(items: Sequence[Any]) -> History[Any]:
-    """Items as an immutable history."""
-    return items if type(items) is History else History(items)
+from ..base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze
+from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
 
 class AgentState(Frozen, frozen=True):

@@ -11,7 +11,7 @@ import msgspec
 
 from ..base.frozen import freeze
 from .errors import CallRefused, HookError, InvalidResult
-from .hook import Entry, Phase
+from .hook import Entry, Phase, selects
 from .payloads import Question
 from .points import Point
 from .records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
@@ -52,14 +52,14 @@ class Tally(msgspec.Struct):
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
-    changed: tuple[str, ...] = ()
+    changed: tuple[Entry, ...] = ()
     merged: dict[str, tuple[Any, str]] = {}
     error: HookError | CallRefused | None = None
 
     @property
     def open(self) -> bool:
         """Whether deciders may still decide."""
-        return self.error is None and self.action not in SETTLING
+        return (self.error is None or self.point.resilient) and self.action not in SETTLING
 
     def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
         """Conclude with this verb."""
@@ -83,7 +83,7 @@ class Tally(msgspec.Struct):
         self._record(entry, verb, said.reason)
         if verb is HookAction.MODIFY:
             self.payload = value
-            self.changed += (name,)
+            self.changed += (entry,)
         elif verb is HookAction.ANSWER:
             self.answer = self.answer or Answer(value, name, said.reason)
             return phase == "rewrite"
@@ -141,13 +141,13 @@ class Tally(msgspec.Struct):
                 error=error, duration=took,
             )  # fmt: skip
 
-    def report_early_judges(self, names: list[str]) -> None:
+    def report_early_judges(self, entries: list[Entry], payload: Any) -> None:
         """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
         if self.changed and self.scope.listening:
-            last = self.changed[-1]
-            early = tuple(name for name in names[: names.index(last)] if name not in self.changed)
+            before = entries[: entries.index(self.changed[-1])]
+            early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
             if early:
-                self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=last)
+                self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=self.changed[-1].name)
 
     def verdict(self) -> Verdict:
         """What the deciders concluded, strongest first."""
@@ -172,7 +172,7 @@ class Tally(msgspec.Struct):
         elif self.signals:
             action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
         elif self.changed:
-            action, hook = HookAction.MODIFY, self.changed[-1]
+            action, hook = HookAction.MODIFY, self.changed[-1].name
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ..base.frozen import Frozen, FrozenDict, freeze, json_text
+from ..base.frozen import EMPTY, Frozen, FrozenDict, freeze, parse_object
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
@@ -16,10 +16,7 @@ StopKind = Literal[
     "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
     "tool_calls_limit", "retry_limit", "finish_reason", "completed", "unknown",
 ]  # fmt: skip
-STOP_KINDS: tuple[str, ...] = get_args(StopKind)
-"""Stop reasons, strongest first (DESIGN 5.4)."""
-
-EMPTY: FrozenDict = freeze({})
+STOP_KINDS: tuple[str, ...] = get_args(StopKind)  # strongest first (DESIGN 5.4)
 
 
 class Ids(Frozen, frozen=True):
@@ -68,23 +65,9 @@ class ToolCall(Frozen, frozen=True):
     def __post_init__(self) -> None:
         if type(self.arguments) is FrozenDict:
             return
-        arguments, raw = parse_arguments(self.arguments)
+        arguments, raw = parse_object(self.arguments)
         msgspec.structs.force_setattr(self, "arguments", arguments)
         msgspec.structs.force_setattr(self, "raw", raw if self.raw is None else self.raw)
-
-
-def parse_arguments(value: object) -> tuple[FrozenDict, str | None]:
-    """What a model sent as arguments: the frozen object, or an empty one and the text that was none."""
-    parsed = value
-    try:
-        if isinstance(value, str):
-            parsed = msgspec.json.decode(value) if value.strip() else {}
-        frozen = freeze({} if parsed is None else parsed)
-    except (ValueError, TypeError, RecursionError):
-        return EMPTY, value if isinstance(value, str) else f"<{type(value).__name__} that is not usable JSON>"
-    if type(frozen) is FrozenDict:
-        return frozen, None
-    return EMPTY, value if isinstance(value, str) else json_text(frozen)
 
 
 class ToolSpec(Frozen, frozen=True):
@@ -129,6 +112,10 @@ class ModelResponse(Frozen, frozen=True):
     model: str = ""
     provider: str = ""
     organization_id: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.tool_calls) is not tuple:
+            self._seal("tool_calls", tuple)
 
 
 class StopSignal(Frozen, frozen=True):

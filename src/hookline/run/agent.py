@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.frozen import freeze
+from ..base.event import Event
+from ..base.frozen import EMPTY, freeze
 from ..kernel.errors import RegistrationError
 from ..kernel.hook import compile_hook
-from ..kernel.records import Event
 from ..kernel.registry import HookRegistry, HookStack, Interceptor
 from ..kernel.state import AgentResult
-from ..kernel.values import EMPTY, Ids
+from ..kernel.values import Ids
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .budget import Budget
@@ -37,7 +37,7 @@ class Agent:
         llm: the model.
         tools: functions under ``@tool``, or plain functions.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
-        plugins: plugins, or names of installed ones; with any, a given registry is copied, not added to.
+        plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         max_steps: the step limit of a run; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
@@ -74,8 +74,7 @@ class Agent:
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
         self.plugins = tuple(plugin if isinstance(plugin, Plugin) else load_plugin(plugin) for plugin in plugins)
-        shared = isinstance(hooks, HookRegistry) and not self.plugins
-        self.hooks: HookRegistry = hooks if shared else HookRegistry(hooks)  # type: ignore[assignment]
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
@@ -84,8 +83,10 @@ class Agent:
         self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for plugin in self.plugins:
+            known = {id(entry.hook) for entry in self.hooks.of_plugin(plugin.name)}
             for hook in plugin.hooks:
-                self.hooks.register(hook, plugin=plugin.name)
+                if id(hook) not in known:  # another agent on the same registry brought it already
+                    self.hooks.register(hook, plugin=plugin.name)
             if plugin.configure is not None:
                 plugin.configure(self)
 

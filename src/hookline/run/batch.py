@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from ..kernel.dispatch import abandon, is_cancelled
-from ..kernel.errors import HookError, describe, words
+from ..base.frozen import EMPTY
+from ..base.names import describe, words
+from ..base.tasks import abandon, is_cancelled
+from ..kernel.errors import HookError
 from ..kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
@@ -33,11 +35,11 @@ from ..kernel.points import (
 )
 from ..kernel.results import Answer, HookAction, Verdict
 from ..kernel.tally import How
-from ..kernel.values import EMPTY, ErrorInfo, Message, Outcome, StopSignal, ToolCall
+from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools.tool import jsonable
 from .causes import Ended, Stopped, stronger
 from .context import CallContext
-from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolStarted
+from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolSettled, ToolStarted
 from .model_call import MAX_RETRIES
 
 if TYPE_CHECKING:
@@ -91,7 +93,13 @@ class Batch:
             assert result is not None  # _attempt gave each slot one
             self.outcomes += (result.outcome,)
             loop.count_call(result.name, result.outcome == "ok")
-            messages.append(Message("tool", result.text, (), result.id, result.name, result.error is not None))
+            message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
+            messages.append(message)
+            if loop.ctx.listening:
+                loop.ctx.emit(
+                    ToolSettled, call_id=result.id, tool=result.name, outcome=result.outcome, text=message.content,
+                    attempt=result.attempt,
+                )  # fmt: skip
         loop.close_calls(messages)
         if self.cause is not None:
             raise self.cause
@@ -191,6 +199,8 @@ class Batch:
             by = answer.by or verdict.hook
         except HookError as error:
             answer, by = ApprovalAnswer(deny="The approval failed."), error.hook
+        if not slot.asking:
+            return  # it went on after it was cancelled: too late
         if answer.edit is not None:
             slot.request = replace(request, arguments=answer.edit)
             await self._decided(slot, "edited", by, "")
@@ -278,7 +288,7 @@ class Batch:
             failure = error
             if tool.timeout is not None and not str(error):
                 failure = TimeoutError(f"no result after {tool.timeout:g} s")
-        except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - whatever a tool raises is an error result
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is an error result
             failure = error
         loop.listen()
         if slot.ended:
@@ -320,8 +330,8 @@ class Batch:
         finally:
             result = slot.result
             self.loop.ctx.emit(
-                ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, text=result.text,
-                duration=result.duration, attempt=result.attempt,
+                ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
+                attempt=result.attempt,
             )  # fmt: skip
             await self._progress(slot, "tool_end", f"{result.name}: {result.outcome}", outcome=result.outcome)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ..kernel.errors import CallRefused
+from ..kernel.errors import CallRefused, HooklineError
 from ..kernel.results import Verdict
+from ..kernel.state import AgentResult
 from ..kernel.values import Status
 
 _RANK: dict[Status, int] = {"completed": 0, "stopped": 1, "ended": 2, "cancelled": 3, "failed": 4}
@@ -42,3 +43,13 @@ def status_of(cause: BaseException | None) -> Status:
 def stronger(old: BaseException | None, new: BaseException) -> BaseException:
     """The cause that holds when both happened; of equals the first."""
     return new if old is None or _RANK[status_of(new)] > _RANK[status_of(old)] else old
+
+
+class RunFailed(HooklineError):
+    """A run ended ``failed``. ``result`` holds everything up to the failure."""
+
+    def __init__(self, result: AgentResult, cause: BaseException | None = None) -> None:
+        first = result.errors[-1].message if result.errors else "unknown failure"
+        super().__init__(str(cause) if cause is not None else first)
+        self.result = result
+        self.__cause__ = cause

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base.frozen import Growing
+from ..base.event import Event
+from ..base.frozen import EMPTY, Growing
 from ..kernel.errors import HooklineError
-from ..kernel.records import Event
 from ..kernel.registry import HookRegistry
 from ..kernel.scope import Scope
 from ..kernel.state import AgentState
-from ..kernel.values import EMPTY, ErrorInfo, Ids, Message, Step, StopSignal, Usage
+from ..kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
 from .session import Session
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from ..kernel.records import Event
+from ..base.event import Event
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
 
@@ -95,13 +95,22 @@ class ToolProgressed(Event, frozen=True):
 
 
 class ToolEnded(Event, frozen=True):
-    """An attempt of a tool call has an outcome."""
+    """An attempt of a tool call has an outcome. What it gave back is in no event before the hooks saw it."""
+
+    call_id: str = ""
+    tool: str = ""
+    outcome: Outcome = "ok"
+    duration: float = 0.0
+    attempt: int = 1
+
+
+class ToolSettled(Event, frozen=True):
+    """A tool call is over; this is what left ``after_tool`` and what the model will read."""
 
     call_id: str = ""
     tool: str = ""
     outcome: Outcome = "ok"
     text: str = ""
-    duration: float = 0.0
     attempt: int = 1
 
 

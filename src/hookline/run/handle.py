@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ..kernel.dispatch import is_cancelled
-from ..kernel.errors import RunFailed
-from ..kernel.records import Event
+from ..base.event import Event
+from ..base.tasks import is_cancelled
 from ..kernel.state import AgentResult
 from ..kernel.values import Message
-from .causes import status_of
+from .causes import RunFailed, status_of
 from .context import Interrupt
 
 if TYPE_CHECKING:

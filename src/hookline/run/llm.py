@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..base.frozen import EMPTY
 from ..kernel.errors import CallRefused, HookError, HooklineError, ModelError
 from ..kernel.payloads import ModelReply, ModelRequest
-from ..kernel.values import EMPTY, Message, ToolSpec
+from ..kernel.values import Message, ToolSpec
 from .causes import Ended, Stopped
 from .model_call import call_model
 
@@ -70,6 +71,8 @@ class GatedModel:
             is_sync = True
         if is_sync:
             raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
+        if purpose == "step":
+            raise HooklineError('purpose "step" is for the calls of the loop itself; name another')
         given = (Message("user", messages),) if isinstance(messages, str) else tuple(messages)
         request = ModelRequest(
             given, tuple(tools), self.name, self._loop.hop, 1, purpose, response_format, None, params,
@@ -79,7 +82,7 @@ class GatedModel:
 
     async def _call(self, request: ModelRequest) -> ModelReply:
         try:
-            self._loop.checkpoint()
+            self._loop.checkpoint(inside_step=False)
             return await call_model(self._loop, request, self._model)
         except Ended as ended:
             message = f"the call was ended by hook {ended.hook!r}"

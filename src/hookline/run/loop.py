@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..kernel.dispatch import PLAIN, is_cancelled
+from ..base.tasks import is_cancelled
+from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import (
     Failure,
@@ -56,6 +57,7 @@ GRACE = 5.0
 
 MAX_KEEP_GOING = 3
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
+_DONE = frozenset(("completed", "finish_reason"))
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 
 
@@ -238,7 +240,7 @@ class Loop:
             min(signals, key=lambda signal: signal.rank) if len(signals) > 1 else signals[0] if signals else None
         )
         status: Status = status_of(cause)
-        if cause is None and strongest is not None and strongest.kind in ("completed", "finish_reason"):
+        if cause is None and strongest is not None and strongest.kind in _DONE:
             status = "completed"
         hook = None
         if status == "ended":
@@ -336,15 +338,17 @@ class Loop:
             self.heard = _EVERYWHERE if self.ctx.listening else own.points
         self._interceptor: Interceptor = own
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, *, inside_step: bool = True) -> None:
         """Where a recorded stop, a limit or a cancellation takes effect.
+
+        Hooks may still ask the model about a run that is complete (not ``inside_step``).
 
         Raises:
             Stopped: a signal is recorded, or a limit is reached.
         """
         if self.cancelling or self._abort is not None:
             self.raise_if_cancelled()
-        if not self.ctx._signals:
+        if not self.ctx._signals or not (inside_step or any(s.kind not in _DONE for s in self.ctx._signals)):
             if not self.limited or (limit := self.budget.exceeded(steps=False)) is None:
                 return
             self.signal(limit)

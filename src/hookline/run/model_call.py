@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ..base.frozen import json_text
-from ..kernel.dispatch import is_cancelled
-from ..kernel.errors import CallRefused, HookError, ModelError, describe, words
+from ..base.names import describe, words
+from ..base.tasks import is_cancelled
+from ..kernel.errors import CallRefused, HookError, ModelError
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from ..kernel.results import HookAction, Verdict
@@ -35,17 +36,17 @@ async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelRe
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed and no hook mended it.
     """
-    attempt = 1
+    attempt, inside_step = 1, request.purpose == "step"
     extra: tuple[Message, ...] = ()
     while True:
         base = request
         if attempt > 1:
-            loop.checkpoint()
+            loop.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
         asked, answer = base, None
         if BEFORE_LLM in loop.heard:
             verdict = await loop.fire(BEFORE_LLM, base)
-            loop.checkpoint()
+            loop.checkpoint(inside_step=inside_step)
             asked, answer = verdict.payload, verdict.answer
         generation = Generation(loop, asked, model)
         no_retry = "retry_limit" if attempt > MAX_RETRIES else ""

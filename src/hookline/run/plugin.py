@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..base.names import nearest
+from ..base.names import describe, nearest
 from ..kernel.errors import RegistrationError
 
 if TYPE_CHECKING:
@@ -56,7 +56,10 @@ def load_plugin(name: str) -> Plugin:
     known = installed_plugins()
     if name not in known:
         raise RegistrationError(f"no installed plugin {name!r}.{nearest(name, known)} Installed: {sorted(known)}")
-    found = known[name].load()
+    try:
+        found = known[name].load()
+    except Exception as error:
+        raise RegistrationError(f"plugin {name!r} cannot be loaded: {describe(error)}") from error
     if isinstance(found, Plugin):
         return found
     if hasattr(found, "points"):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.frozen import History, freeze
-from ..kernel.values import EMPTY, Message
+from ..base.frozen import EMPTY, History, freeze
+from ..kernel.values import Message
 
 
 class Session:

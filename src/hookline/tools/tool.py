@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from enum import Enum
+from contextlib import suppress
+from copy import deepcopy
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
 
@@ -85,12 +86,12 @@ class Tool:
             values = self._validate(thaw(arguments))
         except ValueError as error:
             return self._explain(error, arguments)
-        for name, default in self._defaults.items():
-            if name not in values:
-                values[name] = thaw(default) if self._native else self._params[name].default
-        if self._native:
-            return Checked(freeze(values), values)
-        return Checked(freeze(scrub(self._adapter.dump_python(values, mode="json", warnings=False))), values)
+        shown = values if self._native else self._adapter.dump_python(values, mode="json", warnings=False)
+        missing = {name: default for name, default in self._defaults.items() if name not in values}
+        checked: FrozenDict = freeze(scrub({**shown, **missing}) if missing or not self._native else values)
+        for name in missing:
+            values[name] = deepcopy(self._params[name].default)
+        return Checked(checked, values)
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """Run with the values of a :class:`Checked`."""
@@ -138,15 +139,15 @@ class Tool:
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:
-        """Defaults that can be shown as JSON; the function fills in the others itself."""
+        """Defaults that have a JSON form; the function fills in the others itself."""
+        from pydantic import TypeAdapter
+
         defaults: dict[str, Any] = {}
         for name, param in self._params.items():
-            value = param.default.value if isinstance(param.default, Enum) else param.default
             if param.default is not param.empty:
-                try:
-                    defaults[name] = freeze(value)
-                except (TypeError, ValueError):
-                    continue
+                with suppress(Exception):  # pydantic has many ways to say that there is none
+                    hint = self._hints[name]
+                    defaults[name] = freeze(TypeAdapter(hint).dump_python(param.default, mode="json", warnings="error"))
         return defaults
 
     @cached_property

@@ -1,0 +1,141 @@
+"""A conversation across runs."""
+
+import threading
+
+import pytest
+
+from hookline import AgentContext, History, Message, Session, call, observer
+from hookline.testing import ScriptedModel
+
+HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
+
+
+def texts(messages):
+    return [m.content for m in messages]
+
+
+def test_a_session_starts_with_what_it_is_given():
+    session = Session("s1", [HI], {"lang": ["it"]}, key="k", platform="web", personality_id="p")
+    assert (session.id, list(session.messages), session.metadata) == ("s1", [HI], {"lang": ["it"]})
+    assert (session.key, session.platform, session.personality_id) == ("k", "web", "p")
+
+
+def test_its_metadata_is_a_frozen_copy():
+    data = {"a": [1]}
+    session = Session(metadata=data)
+    data["a"].append(2)
+    assert session.metadata == {"a": [1]}
+    with pytest.raises(TypeError):
+        session.metadata["b"] = 1
+
+
+def test_its_first_run_is_told_once_even_to_many_threads():
+    session = Session()
+    told = []
+    threads = [threading.Thread(target=lambda: told.append(session.first_run())) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(told) == [False] * 19 + [True]
+
+
+def test_a_session_with_messages_has_had_its_first_run():
+    assert not Session(messages=[HI]).first_run()
+
+
+def test_a_run_hands_over_its_transcript():
+    session = Session()
+    base = session.messages
+    grown = History([HI, HELLO])
+    assert session.save(base, grown, [HI, HELLO], {"a": 1}) is grown
+    assert (session.messages, session.metadata) == (grown, {"a": 1})
+
+
+def test_if_another_run_saved_meanwhile_only_the_new_messages_are_added():
+    session = Session(messages=[HI])
+    base = session.messages
+    one, two = Message("user", "one"), Message("user", "two")
+    session.save(base, History([*base, one]), [one], {})
+    session.save(base, History([*base, two]), [two], {})
+    assert texts(session.messages) == ["hi", "one", "two"]
+
+
+async def test_runs_on_one_session_share_a_transcript(scripted_agent):
+    agent = scripted_agent(["one", "two"])
+    session = Session()
+    await agent.arun("first", session=session)
+    assert session.id
+    await agent.arun("second", session=session)
+    assert texts(session.messages) == ["first", "one", "second", "two"]
+    assert texts(agent.model.requests[1].messages) == ["first", "one", "second"]
+
+
+async def test_runs_without_a_session_share_nothing(scripted_agent):
+    agent = scripted_agent(["one", "two"])
+    await agent.arun("first")
+    await agent.arun("second")
+    assert texts(agent.model.requests[1].messages) == ["second"]
+
+
+async def test_a_contexts_session_is_used_unless_another_is_given(scripted_agent):
+    agent = scripted_agent(["one", "two"])
+    ctx = AgentContext(session=Session("mine"))
+    other = Session("other")
+    await agent.arun("first", ctx=ctx)
+    await agent.arun("second", ctx=ctx, session=other)
+    assert texts(ctx.session.messages) == ["first", "one"]
+    assert texts(other.messages) == ["second", "two"]
+
+
+async def test_session_start_fires_for_the_first_run_only(scripted_agent):
+    seen = []
+
+    @observer("session_start")
+    def began(ctx, start):
+        seen.append((start.session_id, start.session_key, start.platform, start.personality_id))
+
+    agent = scripted_agent(["one", "two", "three"], hooks=[began])
+    session = Session("s", key="k", platform="web", personality_id="p")
+    await agent.arun("first", session=session)
+    await agent.arun("second", session=session)
+    await agent.arun("third", session=Session("old", [HI]))
+    assert seen == [("s", "k", "web", "p")]
+
+
+async def test_metadata_is_carried_from_run_to_run(scripted_agent):
+    seen = []
+
+    @observer("on_run_start")
+    def note(ctx, start):
+        seen.append(dict(ctx.state.metadata))
+
+    agent = scripted_agent(["one", "two"], hooks=[note])
+    session = Session(metadata={"lang": "it"})
+    await agent.arun("first", session=session, metadata={"n": 1})
+    await agent.arun("second", session=session)
+    assert seen == [{"lang": "it", "n": 1}, {"lang": "it", "n": 1}]
+
+
+async def test_tool_calls_and_results_are_part_of_the_transcript(scripted_agent):
+    def ping() -> str:
+        return "pong"
+
+    session = Session()
+    await scripted_agent([call("ping"), "done"], tools=[ping]).arun("go", session=session)
+    assert [m.role for m in session.messages] == ["user", "assistant", "tool", "assistant"]
+    assert session.messages[1].tool_calls[0].id == session.messages[2].call_id
+
+
+async def test_concurrent_runs_on_one_session_both_end_up_in_it():
+    import asyncio
+
+    from hookline import Agent
+
+    agent = Agent("a", llm=ScriptedModel([lambda r: f"re {r.messages[-1].content}"] * 2, delay=0.01))
+    session = Session("s")
+    await asyncio.gather(agent.arun("x", session=session), agent.arun("y", session=session))
+    said = texts(session.messages)
+    assert sorted(said) == ["re x", "re y", "x", "y"]
+    assert said[said.index("x") + 1] == "re x"
+    assert said[said.index("y") + 1] == "re y"
