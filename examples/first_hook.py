@@ -7,6 +7,7 @@ import asyncio
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hookline import (
     AFTER_TOOL,
@@ -63,7 +64,7 @@ def hide_secrets(ctx: AgentContext, result: ToolCallResult) -> HookResult | None
     return HookResult.replace(result.replace(result=shown), reason="secrets hidden")
 
 
-SCRIPT = [
+SCRIPT: list[Any] = [
     call("list_files"),
     ["I tidy up.", call("delete_file", path="cache.tmp"), call("delete_file", path="thesis.doc")],
     reply("I deleted cache.tmp. The thesis must stay, I was told, and that is fine."),

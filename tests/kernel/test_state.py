@@ -177,7 +177,6 @@ MUTABLE_INPUT = {
     "ModelReply": lambda: ModelReply("", [CALL]),
     "ModelResponse": lambda: ModelResponse("", [CALL]),
     "a request with a list of tools": lambda: ModelRequest([HI], [ToolSpec("t")]),
-    "Step": lambda: Step(1, "", ["a"], ["ok"]),
     "ToolCall": lambda: ToolCall("1", "t", {"a": [1]}),
     "ToolCallRequest": lambda: ToolCallRequest("1", "t", {"a": [1]}),
     "ToolCallResult": lambda: ToolCallResult("1", "t", {"a": [1]}, [{"a": []}]),

@@ -186,7 +186,7 @@ def test_an_answer_that_is_none_of_these_fails_and_says_what_is_expected():
     def cache(ctx, request):
         return HookResult.answer(42)
 
-    with pytest.raises(RunFailed, match="expected a ModelResponse, not int"):
+    with pytest.raises(RunFailed, match="text or a ModelResponse, not int"):
         scripted_agent([], hooks=[cache]).run("x")
 
 

@@ -53,7 +53,7 @@ def checked(made, arguments):
     """What validation makes of good arguments."""
     result = made.validate(arguments)
     assert isinstance(result, Checked), result
-    return result
+    return result.arguments, result.values
 
 
 def problem(made, arguments):

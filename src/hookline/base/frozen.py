@@ -86,8 +86,7 @@ def freeze(value: Any, _depth: int = 0) -> Any:
     if _depth >= MAX_DEPTH:
         raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
     if kind is dict or isinstance(value, Mapping):
-        frozen: FrozenDict = _new_dict(FrozenDict)
-        dict.update(frozen, value)
+        frozen = freeze_flat(value)
         for key, item in value.items():
             if type(item) not in _SCALARS:
                 dict.__setitem__(frozen, key, freeze(item, _depth + 1))
@@ -102,6 +101,13 @@ def freeze(value: Any, _depth: int = 0) -> Any:
         if isinstance(value, plain_type):
             return plain_type.__str__(value) if plain_type is str else plain_type(value)
     raise TypeError(f"{type(value).__name__} is not JSON (str, number, bool, None, list, dict)")
+
+
+def freeze_flat(value: Mapping[str, Any]) -> FrozenDict:
+    """``freeze`` for an object that is known to hold nothing but scalars."""
+    frozen: FrozenDict = _new_dict(FrozenDict)
+    dict.update(frozen, value)
+    return frozen
 
 
 def thaw(value: Any) -> Any:

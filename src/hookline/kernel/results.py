@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.frozen import Frozen, freeze, thaw
+from ..base.frozen import Frozen, freeze
 from .errors import InvalidResult
 from .payloads import ApprovalAnswer, Question
 from .state import AgentState
@@ -170,8 +170,7 @@ def understand(result: object, point: Point, payload: Frozen, hook: str, phase: 
     where = f"hook {hook!r} at {point}"
     if not isinstance(result, HookResult):
         result = _bare(result, point, payload, where)
-    verb = result.action
-    allowed = _allowed(point, phase)
+    verb, allowed = result.action, _allowed(point, phase)
     if verb is not HookAction.CONTINUE and verb not in allowed:
         raise InvalidResult(f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}")
     if verb is not HookAction.CONTINUE and (why := payload.refuses(verb)):
@@ -238,4 +237,6 @@ def _answer(point: Point, value: Any) -> Any:
         return freeze(value)
     if isinstance(value, str):
         return ModelResponse(content=value)
-    return ModelResponse.of(thaw(freeze(value)) if isinstance(value, Mapping) else value)
+    if not isinstance(value, (Mapping, ModelResponse)):
+        raise TypeError(f"an answer here is text or a ModelResponse, not {type(value).__name__}")
+    return ModelResponse.of(value)

@@ -163,16 +163,15 @@ class Tally(msgspec.Struct):
             fields = {name: given for name, (given, _) in self.merged.items()}
             action, hook = HookAction.MERGE, next(iter(self.merged.values()))[1]
             value = self.point.result().replace(fields) if self.point.result else freeze(fields)
-        elif action is not HookAction.CONTINUE:
-            pass
-        elif self.asks:
-            action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
-        elif self.answer is not None:
-            action, hook, reason = HookAction.ANSWER, self.answer.hook, self.answer.reason
-        elif self.signals:
-            action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
-        elif self.changed:
-            action, hook = HookAction.MODIFY, self.changed[-1].name
+        elif action is HookAction.CONTINUE:
+            if self.asks:
+                action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
+            elif self.answer is not None:
+                action, hook, reason = HookAction.ANSWER, self.answer.hook, self.answer.reason
+            elif self.signals:
+                action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
+            elif self.changed:
+                action, hook = HookAction.MODIFY, self.changed[-1].name
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )

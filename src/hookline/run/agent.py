@@ -16,7 +16,7 @@ from ..kernel.values import Ids
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .budget import Budget
-from .context import AgentContext
+from .context import AgentContext, Interrupt
 from .events import EventStream, Sink
 from .handle import Run, background_loop, must_nest, own_loop
 from .llm import GatedModel
@@ -25,6 +25,7 @@ from .plugin import Plugin, load_plugin
 from .session import Session
 
 _NO_HOOKS = HookStack()
+_NOBODYS = Interrupt()  # a place holder: each run makes its own
 
 
 class Agent:
@@ -167,7 +168,11 @@ class Agent:
         if not isinstance(task, str):
             raise TypeError(f"the task is text, not {type(task).__name__}")
         given: AgentContext | None = options.get("ctx")
-        ctx = AgentContext(budget=Budget(max_steps=self.max_steps)) if given is None else given.child()
+        ctx = (
+            AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
+            if given is None
+            else given.child()
+        )
         if options.get("session") is not None:
             ctx.session = options["session"]
         if not ctx.session.id:

@@ -63,7 +63,7 @@ class Slot(msgspec.Struct):
     started: bool = False
     ended: bool = False
     began: float = 0.0
-    pending: list[tuple[float | None, str]] = []
+    pending: tuple[tuple[float | None, str], ...] = ()
     pump: asyncio.Task[None] | None = None
 
 
@@ -108,20 +108,25 @@ class Batch:
         """(a) to (c): afterwards each slot has a result and its pair of progress reports."""
         loop, running = self.loop, False
         try:
-            loop.checkpoint()
+            if loop.alert or loop.ctx._signals:
+                loop.checkpoint()
             for slot in slots:
                 if BEFORE_TOOL in loop.heard:
                     self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot))))
-                else:
-                    self._admit(slot)
+                else:  # nobody judges, but the arguments must be right all the same
+                    slot.request, problem = self._validate(slot, slot.request)
+                    if problem is not None:
+                        slot.result = self._result(slot, "error", error=problem)
                 if slot.result is not None and slot.result.outcome == "error":
                     await self._report(slot, "InvalidCall", slot.result.error or "")
-                loop.raise_if_cancelled()
+                if loop.alert:
+                    loop.raise_if_cancelled()
             asked = [slot for slot in slots if slot.asks and slot.result is None]
             if asked:
                 loop.checkpoint()
                 await self._each([self._approve(slot) for slot in asked])
-            loop.checkpoint()
+            if loop.alert or loop.ctx._signals:
+                loop.checkpoint()
             running = True
             ready = self._count(slots)
             for slot in slots if len(ready) < len(slots) else ():
@@ -146,12 +151,6 @@ class Batch:
                 await self._in_any_case(self._close(slot))
 
     # (a) Judge.
-
-    def _admit(self, slot: Slot) -> None:
-        """Nobody judges: the arguments must be right all the same."""
-        slot.request, problem = self._validate(slot, slot.request)
-        if problem is not None:
-            slot.result = self._result(slot, "error", error=problem)
 
     def _validate(self, slot: Slot, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
         """The request with validated arguments; the slot keeps the values the tool will be called with."""
@@ -347,14 +346,14 @@ class Batch:
     def _queue(self, slot: Slot, fraction: float | None, message: str) -> None:
         if slot.ended:
             return
-        slot.pending.append((fraction, message))
+        slot.pending += ((fraction, message),)
         if slot.pump is None or slot.pump.done():
             slot.pump = self.loop.aio.create_task(self._pump(slot))
 
     async def _pump(self, slot: Slot) -> None:
         request, ctx = slot.request, self.loop.ctx
         while slot.pending:
-            fraction, message = slot.pending.pop(0)
+            (fraction, message), slot.pending = slot.pending[0], slot.pending[1:]
             ctx.emit(
                 ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
                 attempt=request.attempt,

@@ -72,7 +72,7 @@ class Loop:
         self.cause: BaseException | None = None
         self.cancelling = self.outside = False
         self.hop = 0
-        self.limited = ctx.budget.limited
+        self.limited = self.alert = ctx.budget.limited
         self._run_hooks = run_hooks
         self._around = entered()
         self._compile()
@@ -166,13 +166,15 @@ class Loop:
         self.hop = index = self._steps_begun
         self._steps_begun += 1
         reply, batch = None, None
-        self.listen()
+        if HookRegistry.changes != self._seen:
+            self._compile()
         try:
             if ctx.listening:
                 ctx.emit(StepStarted, index=index)
             if BEFORE_STEP in self.heard:
                 await self.fire(BEFORE_STEP, StepStart(index, ctx.ids))
-            self.checkpoint()
+            if self.alert or ctx._signals:
+                self.checkpoint()
             self.budget.count_step()
             if self._steered:
                 self._take_in_steering()
@@ -346,8 +348,7 @@ class Loop:
         Raises:
             Stopped: a signal is recorded, or a limit is reached.
         """
-        if self.cancelling or self._abort is not None:
-            self.raise_if_cancelled()
+        self.raise_if_cancelled()
         if not self.ctx._signals or not (inside_step or any(s.kind not in _DONE for s in self.ctx._signals)):
             if not self.limited or (limit := self.budget.exceeded(steps=False)) is None:
                 return
@@ -401,14 +402,14 @@ class Loop:
 
     def cancel(self) -> None:
         """Stop as soon as possible. Called in the run's own loop."""
-        self.cancelling = True
+        self.cancelling = self.alert = True
         if self._task is not None and self.ctx.deadline is None and not self._finishing:
             self._task.cancel()
 
     def abort(self, cause: BaseException) -> None:
         """Break off what is running now, because of ``cause``."""
         if self._abort is None and self._task is not None:
-            self._abort = cause
+            self._abort, self.alert = cause, True
             self._task.cancel()
 
     def raise_if_cancelled(self) -> None:

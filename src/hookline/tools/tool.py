@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints, overload
+from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
 
-from ..base.frozen import FrozenDict, freeze, scrub, thaw
+import msgspec
+
+from ..base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
@@ -20,7 +22,7 @@ _PATHLIKE = re.compile(r"(^|_)(path|paths|file|filename|filepath|dir|directory|f
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
-class Checked(NamedTuple):
+class Checked(msgspec.Struct, frozen=True):
     """Validated arguments: the JSON that guards judge, and the very values that come of it."""
 
     arguments: FrozenDict
@@ -86,6 +88,8 @@ class Tool:
             values = self._validate(thaw(arguments))
         except ValueError as error:
             return self._explain(error, arguments)
+        if self._native and len(values) == len(self._params):
+            return Checked(freeze_flat(values), values)
         shown = values if self._native else self._adapter.dump_python(values, mode="json", warnings=False)
         missing = {name: default for name, default in self._defaults.items() if name not in values}
         checked: FrozenDict = freeze(scrub({**shown, **missing}) if missing or not self._native else values)

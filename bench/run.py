@@ -1,0 +1,144 @@
+"""Measure Hookline beside a hand-written loop and other frameworks, interleaved, in one run.
+
+python bench/run.py            # everything; writes bench/RESULTS.md
+python bench/run.py --quick    # few repetitions, writes nothing: proves that the harness works
+
+Each peer runs in its own process. Peers that need an environment of their own are used if they have
+one: ``make bench-peers`` makes them under ``bench/venvs``.
+"""
+
+import argparse
+import compileall
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+OWN = {"bare", "hookline_", "pluggy_"}
+IMPORT = "import resource as r;a=r.getrusage(0);import {};b=r.getrusage(0);" + (
+    "print(b.ru_utime+b.ru_stime-a.ru_utime-a.ru_stime)"
+)
+
+
+def python(peer: str) -> str | None:
+    """The interpreter to measure a peer with; ``None`` if it is not installed."""
+    if peer in OWN:
+        return sys.executable
+    path = HERE / "venvs" / peer / "bin" / "python"
+    return str(path) if path.exists() else None
+
+
+def worker(peer: str, *args: str) -> Any:
+    """One measurement in a process of its own."""
+    command = [python(peer) or "", str(HERE / "worker.py"), args[0], peer, *args[1:]]
+    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    if done.returncode:
+        raise SystemExit(f"{peer} {args}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def loops(peers: list[str], rounds: int, reps: int, *args: str) -> dict[str, float]:
+    """Median CPU microseconds per step, the peers taking turns."""
+    seen: dict[str, list[float]] = {peer: [] for peer in peers}
+    for _ in range(rounds):
+        for peer in peers:
+            seen[peer] += worker(peer, "loop", *args, "--reps", str(reps))
+    return {peer: statistics.median(times) for peer, times in seen.items()}
+
+
+def imports(rounds: int) -> dict[str, float]:
+    """CPU milliseconds of importing, beside the two libraries that make up most of it."""
+    modules = ("hookline", "asyncio", "msgspec")
+    seen: dict[str, list[float]] = {name: [] for name in modules}
+    for _ in range(rounds):
+        for name in modules:
+            out = subprocess.run(
+                [sys.executable, "-c", IMPORT.format(name)], capture_output=True, text=True, check=True
+            )
+            seen[name].append(float(out.stdout) * 1000)
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def table(head: list[str], rows: list[list[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *[[str(cell) for cell in row] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
+
+
+def measure(quick: bool) -> str:
+    """All sections, as the page they go on."""
+    rounds, reps = (1, 3) if quick else (5, 20)
+    compileall.compile_dir(HERE.parent / "src", quiet=1)  # imports are measured as users have them
+    peers = [peer for peer in ("bare", "hookline_", "agent_framework_") if python(peer)]
+    page = [
+        "# Benchmarks\n\nEverything here was measured in one run, the peers taking turns, and is given as a ratio to\n"
+    ]
+    page.append("the hand-written loop of the same run (`make bench`; `bench/peers/bare.py` is that loop).\n\n")
+    page.append(f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores.\n\n")
+
+    fires: dict[str, dict[str, list[float]]] = {}
+    for _ in range(rounds):
+        for peer in ("bare", "hookline_", "pluggy_"):
+            for label, by_n in worker(peer, "dispatch", "--reps", str(reps)).items():
+                for n, micros in by_n.items():
+                    fires.setdefault(label, {}).setdefault(n, []).append(micros)
+    mid = {label: {n: statistics.median(v) for n, v in by_n.items()} for label, by_n in fires.items()}
+    rows = []
+    for label, by_n in mid.items():
+        floor = mid["for-loop, async" if "async" in label else "for-loop, sync"]
+        rows.append([label, *(f"{by_n[n]:.2f} µs ({by_n[n] / floor[n]:.2f}x)" for n in ("10", "100"))])
+    page.append("## One fire of n no-op hooks\n\n" + table(["", "n = 10", "n = 100"], rows))
+
+    rows = []
+    kinds = [("no hooks", ["--hooks", "none"]), ("10 sync hooks on each main point", ["--hooks", "sync"])]
+    kinds += [("10 async hooks on each main point", ["--hooks", "async"])]
+    for label, args in kinds:
+        times = loops(peers, rounds, reps, *args)
+        floor_time = times["bare"]
+        rows += [[label, p.strip("_"), f"{t:.1f} µs ({t / floor_time:.2f}x)"] for p, t in times.items()]
+    times = loops(["bare", "hookline_"], rounds, reps)
+    heard = loops(["hookline_"], rounds, reps, "--events")["hookline_"]
+    rows.append(["no hooks, every event consumed", "hookline", f"{heard:.1f} µs ({heard / times['bare']:.2f}x)"])
+    page.append("## The standard run: 10 steps, 9 tool calls; CPU per step\n\n")
+    page.append("The floor has async hooks wherever there are any.\n\n" + table(["hooks", "loop", "per step"], rows))
+
+    lengths = [10, 100] if quick else [10, 100, 1000]
+    by_length = {
+        n: loops(["hookline_"], rounds, max(3, reps * 10 // n), "--steps", str(n))["hookline_"] for n in lengths
+    }
+    rows = [[str(n), f"{t:.1f} µs ({t / by_length[10]:.2f}x)"] for n, t in by_length.items()]
+    page.append(
+        "## Growth: CPU per step of longer runs, beside that of 10 steps\n\n" + table(["steps", "per step"], rows)
+    )
+
+    runs = "50" if quick else "1000"
+    rows = []
+    for peer in peers:
+        out = worker(peer, "concurrent", "--runs", runs)
+        rows.append([peer.strip("_"), f"{out['over_ideal']:.2f}x", f"{out['kb_per_run']:.0f} KB"])
+    page.append(f"## {runs} runs at once, whose model sleeps 50 ms\n\n")
+    page.append(table(["", "wall time over the ideal", "memory per run"], rows))
+
+    rows = [[f"`import {name}`", f"{millis:.0f} ms"] for name, millis in imports(rounds * 2 + 1).items()]
+    page.append("## Import, CPU time\n\n" + table(["", ""], rows))
+    return "".join(page).rstrip() + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    page = measure(args.quick)
+    print(page)
+    if not args.quick:
+        (HERE / "RESULTS.md").write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""The standard workload, the same for every peer.
+
+``steps`` model calls; each but the last asks for one call of the tool ``add(a=1, b=2)``, the last one
+says "done". An adapter in ``peers/`` offers ``build(spec)``, which gives a coroutine function that does
+this once and returns the number of model calls, and ``dispatchers()``: by label, whether it is async and
+a function of n that gives a callable firing n no-op hooks. Either may be missing.
+"""
+
+from dataclasses import dataclass
+
+ARGUMENTS = '{"a": 1, "b": 2}'
+PROMPT = "Add the numbers."
+FINAL = "done"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One measurement: hooks on each main point (none, sync or async), steps, seconds the model sleeps."""
+
+    hooks: str = "none"
+    steps: int = 10
+    delay: float = 0.0
+    n: int = 10
+    events: bool = False
+
+    def count(self) -> int:
+        """How many hooks go on each main point."""
+        return 0 if self.hooks == "none" else self.n

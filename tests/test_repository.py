@@ -1,0 +1,87 @@
+"""What the README and the design say of the repository itself."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hookline
+
+ROOT = Path(__file__).parent.parent
+KERNEL = sorted((ROOT / "src/hookline/kernel").glob("*.py"))
+
+
+def python(*args):
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
+
+
+def lines(path):
+    return len(path.read_text().splitlines())
+
+
+def test_the_kernel_can_be_read_in_one_sitting():
+    assert sum(map(lines, KERNEL)) < 2000
+    assert lines(ROOT / "src/hookline/kernel/dispatch.py") < 250
+
+
+def test_no_module_asks_to_become_a_folder():
+    long = {str(path): lines(path) for path in (ROOT / "src").rglob("*.py") if lines(path) > 500}
+    assert long == {}
+
+
+def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
+    code = "import sys, hookline; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    loaded = set(python("-c", code).stdout.split())
+    heavy = {"pydantic", "pydantic_core", "docstring_parser", "typer", "rich", "openai", "anthropic", "mcp", "httpx"}
+    assert "hookline" in loaded
+    assert loaded & heavy == set()
+
+
+def test_every_public_name_is_exported_and_documented():
+    for name in hookline.__all__:
+        value = getattr(hookline, name)
+        if isinstance(value, type) or callable(value):
+            assert value.__doc__, f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("page", ["README.md"])
+def test_the_code_in_the_pages_runs(page, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    assert blocks
+    space = {}
+    for block in blocks:
+        exec(compile(block, page, "exec"), space)
+    assert "I may not. completed" in capsys.readouterr().out
+
+
+def test_the_generated_reference_is_up_to_date():
+    page = ROOT / "docs/points.md"
+    code = "import sys; sys.path.insert(0, 'docs'); from generate import points_page; print(points_page(), end='')"
+    assert python("-c", code).stdout == page.read_text()
+
+
+def test_the_point_table_can_be_printed():
+    out = python("-m", "hookline.reference").stdout
+    assert len(out.splitlines()) == 30
+    assert "BeforeToolExec (Forge)" in out
+
+
+@pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
+def test_the_examples_run(example):
+    done = python(f"examples/{example}")
+    assert done.returncode == 0, done.stderr
+    assert "completed" in done.stdout
+
+
+def test_the_benchmark_harness_works():
+    done = python("bench/run.py", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "## The standard run" in done.stdout
+
+
+def test_ci_runs_the_readmes_test_command_and_nothing_else():
+    assert "make test" in (ROOT / "README.md").read_text()
+    commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert commands[-1] == "make test"
