@@ -53,7 +53,12 @@ def checked(made, arguments):
     """What validation makes of good arguments."""
     result = made.validate(arguments)
     assert isinstance(result, Checked), result
-    return result.arguments, result.values
+    return result
+
+
+def both(good):
+    """The JSON that guards judge, and the values the function gets."""
+    return good.arguments, good.values
 
 
 def problem(made, arguments):
@@ -343,7 +348,7 @@ def test_a_tool_without_parameters_says_so():
     ],
 )
 def test_arguments_are_coerced_and_defaults_filled_in(sent, got):
-    arguments, values = checked(Tool(weather), freeze(sent))
+    arguments, values = both(checked(Tool(weather), freeze(sent)))
     assert arguments == values == got
     assert type(arguments) is FrozenDict
     assert [type(v) for v in arguments.values()] == [type(v) for v in got.values()]
@@ -358,7 +363,7 @@ RICH = {"place": {"city": "Rome", "zip": "5"}, "unit": "f", "day": "2024-02-03",
 
 async def test_guards_see_json_and_the_function_gets_its_types():
     made = Tool(everything)
-    arguments, values = checked(made, RICH)
+    arguments, values = both(checked(made, RICH))
     assert arguments == {
         "place": {"city": "Rome", "zip": 5}, "unit": "f", "day": "2024-02-03", "tags": ["a"], "n": 1, "opt": None,
     }  # fmt: skip
@@ -395,7 +400,7 @@ async def test_a_default_that_breaks_its_own_hint_still_works():
         return items, unit
 
     made = Tool(f)
-    arguments, values = checked(made, {"items": ["a"]})
+    arguments, values = both(checked(made, {"items": ["a"]}))
     assert arguments == {"items": ["a"], "unit": None}
     assert await made.call(values, None) == (["a"], None)
 
@@ -410,7 +415,7 @@ async def test_the_function_gets_values_of_its_own():
     made = Tool(f)
     sent = freeze({"items": [1], "data": {"x": [1]}, "anything": {"y": [1]}})
     for _ in range(2):
-        arguments, values = checked(made, sent)
+        arguments, values = both(checked(made, sent))
         assert await made.call(values, None) == ([1, 9], {"x": [9]}, {"y": [1, 9]})
         assert arguments == sent == {"items": [1], "data": {"x": [1]}, "anything": {"y": [1]}}
 
@@ -422,7 +427,7 @@ async def test_a_mutable_default_is_not_shared_between_calls():
 
     made = Tool(f)
     for _ in range(2):
-        arguments, values = checked(made, {})
+        arguments, values = both(checked(made, {}))
         assert arguments == {"items": []}
         assert await made.call(values, None) == [1]
 
@@ -439,7 +444,7 @@ async def test_further_keyword_arguments_are_checked_copies_too(annotated):
 
     made = Tool(typed if annotated else untyped)
     sent = {"a": [1]}
-    arguments, values = checked(made, sent)
+    arguments, values = both(checked(made, sent))
     sent["a"].append(2)
     assert arguments == {"a": [1]}
     assert await made.call(values, None) == {"a": [1, 9]}
