@@ -209,7 +209,7 @@ def test_defaults_that_are_not_json_are_left_to_the_function():
 
     made = Tool(f)
     assert "default" not in made.spec.parameters["properties"]["x"]
-    assert checked(made, {}) == ({}, {})
+    assert both(checked(made, {})) == ({}, {})
 
 
 def test_a_tool_is_made_by_decorator_with_or_without_options():
