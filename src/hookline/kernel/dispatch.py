@@ -26,12 +26,13 @@ PLAIN = How()
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
-    """The hooks of one point, in firing order; ``simple`` if they are rewriters only."""
+    """The hooks of one point, in firing order: ``simple`` if only rewriters, ``quick`` if any is (see Entry)."""
 
     rewriters: Pairs = ()
     guards: Pairs = ()
     observers: tuple[Entry, ...] = ()
     simple: bool = True
+    quick: bool = False
 
 
 async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
@@ -42,9 +43,17 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
         CallRefused: a refused ``ctx.llm`` call left a hook.
     """
     walk = iter(chain.rewriters if how.start == "rewrite" else ())
-    found = (_trace if scope.tracing else _glide)(walk, payload, scope)
-    if found is None and chain.simple and how.validate is None and not scope.listening:
-        return Verdict(payload)
+    if scope.tracing:
+        found = _trace(walk, payload, scope)
+    elif chain.quick and scope.deadline is None:
+        found = await _glide_async(walk, payload, scope, ACTIVE.get())
+    else:
+        found = _glide(walk, payload, scope)
+    if found is None and chain.simple and not scope.listening:
+        if how.validate is None:
+            return Verdict(payload)
+        payload, problem = how.validate(payload)
+        return Verdict(payload) if problem is None else Verdict(payload, HookAction.INVALID, problem)
     return await _conclude(chain, Tally(point, payload, scope, how), walk, found)
 
 
@@ -132,11 +141,11 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
 
 async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around: frozenset[int]) -> Found | None:
     """``_glide`` that also awaits hooks which can be awaited as they are, without stopping at each."""
-    outer = scope.entry
+    outer, mark = scope.entry, ACTIVE.set
     try:
         for entry, call in walk:
             if entry.quick:
-                ACTIVE.set(around | entry.alone if around else entry.alone)
+                mark(around | entry.alone if around else entry.alone)
                 result = await call(scope, payload)
             else:
                 scope.entry = entry
@@ -152,6 +161,7 @@ async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around:
         return entry, None, error
     finally:
         scope.entry = outer
+        ACTIVE.set(around)
     return None
 
 

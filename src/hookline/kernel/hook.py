@@ -110,11 +110,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
 
 
 def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Any) -> Iterator[Entry]:
-    """Check a hook and give an entry for each of its points; ``overrides`` beat its own options.
-
-    Raises:
-        RegistrationError: what is wrong with it, and what to do.
-    """
+    """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
     if not callable(hook) or isinstance(hook, type):
         raise RegistrationError(f"{hook!r} is not a hook: expected an instance with points and __call__")
     for key in overrides:

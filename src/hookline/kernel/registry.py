@@ -97,7 +97,7 @@ def _chain(entries: list[Entry]) -> Chain:
     guards = tuple((e, e.call) for e in entries if e.phase == "guard")
     observers = tuple(e for e in entries if e.phase == "observe")
     rewriters = tuple((e, e.call) for e in entries if e.phase == "rewrite")
-    return Chain(rewriters, guards, observers, not guards and not observers)
+    return Chain(rewriters, guards, observers, not guards and not observers, any(e.quick for e, _ in rewriters))
 
 
 class HookRegistry:
@@ -144,10 +144,6 @@ class HookRegistry:
         """Take a hook out of every point."""
         is_method = ismethod(hook)  # obj.method is a new object each time, but an equal one
         self._set(tuple(e for e in self._entries if not (e.hook is hook or (is_method and e.hook == hook))))
-
-    def of_plugin(self, plugin: str) -> list[Entry]:
-        """The entries of a plugin."""
-        return [entry for entry in self._entries if entry.plugin == plugin]
 
     def unregister_plugin(self, plugin: str) -> None:
         """Take out every hook of a plugin."""

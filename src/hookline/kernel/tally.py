@@ -67,11 +67,7 @@ class Tally(msgspec.Struct):
         self.action, self.value, self.hook, self.reason = action, value, hook, reason
 
     def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
-        """Take in one result; whether it settles the point (DESIGN 4.3).
-
-        Raises:
-            InvalidResult: the point cannot use it.
-        """
+        """Take in one result; whether it settles the point (DESIGN 4.3)."""
         if result is None:
             self._record(entry, HookAction.CONTINUE)
             return False

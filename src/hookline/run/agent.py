@@ -84,7 +84,7 @@ class Agent:
         self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for plugin in self.plugins:
-            known = {id(entry.hook) for entry in self.hooks.of_plugin(plugin.name)}
+            known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
             for hook in plugin.hooks:
                 if id(hook) not in known:  # another agent on the same registry brought it already
                     self.hooks.register(hook, plugin=plugin.name)

@@ -14,6 +14,7 @@ import msgspec
 from ..base.frozen import EMPTY
 from ..base.names import describe, words
 from ..base.tasks import abandon, is_cancelled
+from ..kernel.dispatch import PLAIN
 from ..kernel.errors import HookError
 from ..kernel.payloads import (
     ApprovalAnswer,
@@ -36,7 +37,7 @@ from ..kernel.points import (
 from ..kernel.results import Answer, HookAction, Verdict
 from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
-from ..tools.tool import jsonable
+from ..tools.tool import Tool, jsonable
 from .causes import Ended, Stopped, stronger
 from .context import CallContext
 from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolSettled, ToolStarted
@@ -55,6 +56,7 @@ class Slot(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
+    tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
     result: ToolCallResult | None = None
     answer: Answer | None = None
@@ -162,7 +164,7 @@ class Batch:
         checked = tool.validate(request.arguments)
         if isinstance(checked, str):
             return request, checked
-        slot.values = checked.values
+        slot.tool, slot.values = tool, checked.values
         return replace(request, arguments=checked.arguments, raw=None), None
 
     def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
@@ -267,8 +269,7 @@ class Batch:
         self.loop.raise_if_cancelled()
 
     async def _invoke(self, slot: Slot) -> None:
-        loop, request = self.loop, slot.request
-        tool = loop.tools.get(request.name)
+        loop, tool = self.loop, slot.tool
         assert tool is not None  # an unknown one has a result already
         if ON_PROGRESS in loop.heard:
             await self._start(slot)
@@ -379,7 +380,8 @@ class Batch:
         assert result is not None
         verdict = Verdict(result)
         try:
-            verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=self._no_retry(result)))
+            no_retry = self._no_retry(result)
+            verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=no_retry) if no_retry else PLAIN)
             slot.result = verdict.payload
         except Ended as ended:
             slot.result = ended.verdict.payload

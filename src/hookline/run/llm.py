@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..base.frozen import EMPTY
 from ..kernel.errors import CallRefused, HookError, HooklineError, ModelError
@@ -83,7 +83,7 @@ class GatedModel:
     async def _call(self, request: ModelRequest) -> ModelReply:
         try:
             self._loop.checkpoint(inside_step=False)
-            return await call_model(self._loop, request, self._model)
+            return cast(ModelReply, await call_model(self._loop, request, self._model))
         except Ended as ended:
             message = f"the call was ended by hook {ended.hook!r}"
             raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended

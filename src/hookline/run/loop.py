@@ -42,7 +42,7 @@ from ..kernel.results import HookAction, Verdict
 from ..kernel.scope import ACTIVE, CURRENT, entered
 from ..kernel.state import AgentResult
 from ..kernel.tally import How
-from ..kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
+from ..kernel.values import ErrorInfo, Message, ModelResponse, Status, Step, StopSignal, Usage
 from .batch import Batch
 from .causes import Ended, Stopped, status_of, stronger
 from .context import AgentContext
@@ -73,6 +73,7 @@ class Loop:
         self.cancelling = self.outside = False
         self.hop = 0
         self.limited = self.alert = ctx.budget.limited
+        self._endless = ctx.budget.max_steps is None
         self._run_hooks = run_hooks
         self._around = entered()
         self._compile()
@@ -132,7 +133,7 @@ class Loop:
         ctx.set_system_prompt("\n\n".join(p for p in (parts.prepend_system, prompt, parts.append_system) if p))
 
     def _road_is_clear(self) -> bool:
-        return not (self.ctx._signals or self.cancelling) and self.budget.exceeded() is None
+        return not self.ctx._signals and not self.alert and (self._endless or self.budget.exceeded() is None)
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -217,7 +218,7 @@ class Loop:
             agent.params, ctx.ids,
         )  # fmt: skip
 
-    def _record(self, reply: ModelReply) -> None:
+    def _record(self, reply: ModelReply | ModelResponse) -> None:
         """Put the reply into the transcript; without calls the run is complete."""
         message = Message("assistant", reply.content, reply.tool_calls)
         self.ctx.append(message)
@@ -292,7 +293,11 @@ class Loop:
             Ended: a hook said ``end``.
             HookError: a hook failed closed.
         """
-        interceptor = self.interceptor()
+        if HookRegistry.changes != self._seen:
+            self._compile()
+        interceptor = self._interceptor
+        if ACTIVE.get() is not self._around and isinstance(interceptor, HookStack):
+            interceptor = interceptor.without(ACTIVE.get())  # those that are running (DESIGN 4.8)
         try:
             verdict = await interceptor.intercept(point, payload, self.ctx, how)
         except CallRefused:
@@ -303,7 +308,8 @@ class Loop:
             with suppress(HookError, CallRefused):  # of two failures the first one counts; both are recorded
                 await self.report(info, quiet=point is ON_ERROR)
             raise error from error.cause
-        self.listen()
+        if HookRegistry.changes != self._seen:
+            self._compile()
         if verdict.signals:
             self.signal(*verdict.signals)
         if verdict.failures:
@@ -312,14 +318,6 @@ class Loop:
         if verdict.action is HookAction.END_TURN:
             raise Ended(verdict)
         return verdict
-
-    def interceptor(self) -> Interceptor:
-        """The hooks as they are registered now, without those that are running (DESIGN 4.8)."""
-        self.listen()
-        active = ACTIVE.get()
-        if active is self._around or not isinstance(self._interceptor, HookStack):
-            return self._interceptor
-        return self._interceptor.without(active)
 
     def listen(self) -> None:
         """Look for changed registrations: after code that is not ours has run."""
@@ -374,7 +372,7 @@ class Loop:
         self._tool_names[tool] = None
 
     async def report(
-        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
+        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, how: How = PLAIN
     ) -> Verdict | None:
         """Record a failure and put it to ``on_error``, unless it came from there (``quiet``).
 
@@ -385,7 +383,7 @@ class Loop:
         if quiet:
             return None
         payload = failure or Failure((error,), error.where, error.fatal, ids=self.ctx.ids)
-        return await self.fire(ON_ERROR, payload, How(no_retry=no_retry))
+        return await self.fire(ON_ERROR, payload, how)
 
     def note_error(self, info: ErrorInfo) -> None:
         """Put an error into the state and the events."""

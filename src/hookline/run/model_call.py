@@ -10,6 +10,7 @@ import msgspec
 from ..base.frozen import json_text
 from ..base.names import describe, words
 from ..base.tasks import is_cancelled
+from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError, ModelError
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
 
 MAX_RETRIES = 2
 
+NOTHING = ModelResponse()
+
 replace = msgspec.structs.replace
 
 
-async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelReply:
+async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelReply | ModelResponse:
     """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``.
+
+    Gives what left ``after_llm``; the bare response where nobody listens there.
 
     Raises:
         Ended, Stopped: a hook said so.
@@ -49,7 +54,7 @@ async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelRe
             loop.checkpoint(inside_step=inside_step)
             asked, answer = verdict.payload, verdict.answer
         generation = Generation(loop, asked, model)
-        no_retry = "retry_limit" if attempt > MAX_RETRIES else ""
+        how = PLAIN if attempt <= MAX_RETRIES else How(no_retry="retry_limit")
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
         else:
@@ -63,7 +68,7 @@ async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelRe
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and (is_cancelled() or loop.cancelling):
                     raise
-                mended = await _put_to_on_error(loop, error, asked, model, no_retry)
+                mended = await _put_to_on_error(loop, error, asked, model, how)
                 if generation.text:
                     loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
                 if mended.action is HookAction.RETRY:
@@ -73,10 +78,10 @@ async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelRe
                     raise _model_error(error) from error
                 await generation.serve(mended.answer.value, mended.answer.hook)
         loop.listen()
+        if AFTER_LLM not in loop.heard and inside_step:
+            return generation.response
         received = generation.reply()
-        if AFTER_LLM not in loop.heard:
-            return received
-        verdict = await loop.fire(AFTER_LLM, received, How(no_retry=no_retry))
+        verdict = await loop.fire(AFTER_LLM, received, how)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
@@ -95,7 +100,7 @@ class Generation:
 
     def __init__(self, loop: Loop, request: ModelRequest, model: Model) -> None:
         self.loop, self.request, self.model = loop, request, model
-        self.response: Any = None
+        self.response = NOTHING
         self.source = "model"
         self.text = ""
         self._began = loop.ctx.clock.monotonic()
@@ -125,7 +130,7 @@ class Generation:
             streamed = bool(self.text)
             self.take(complete if complete is not None else self._partial())
             await self._show("" if streamed else self.response.content, final=True)
-        except (Ended, HookError):
+        except (Ended, HookError, CallRefused):
             if complete is None:
                 self.take(self._partial())
             await loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
@@ -210,13 +215,11 @@ def _distinct(loop: Loop, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return tuple(distinct.values())
 
 
-async def _put_to_on_error(
-    loop: Loop, error: BaseException, request: ModelRequest, model: Model, no_retry: str
-) -> Verdict:
+async def _put_to_on_error(loop: Loop, error: BaseException, request: ModelRequest, model: Model, how: How) -> Verdict:
     info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
-        verdict = await loop.report(info, failure=failure, no_retry=no_retry)
+        verdict = await loop.report(info, failure=failure, how=how)
     except (HookError, CallRefused):  # it is reported; the model's own failure stands
         verdict = None
     return verdict or Verdict(failure)
