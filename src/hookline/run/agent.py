@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from .plugin import Plugin, load_plugin
 from .session import Session
 
 _NO_HOOKS = HookStack()
+_SILENCE = EventStream("", time.time)
 _NOBODYS = Interrupt()  # a place holder: each run makes its own
 
 
@@ -198,9 +200,11 @@ class Agent:
         base = ctx.session.messages
         ctx.open(base, metadata, self.instructions, self.response_format)
         sinks = (*self.sinks, *(options.get("sinks") or ()))
-        stream = EventStream(run_id, ctx.clock.time, sinks, keep)
+        stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
         ctx._events, ctx.listening = stream, stream.listening
-        ctx.tracing = bool(options.get("every_call")) or any(getattr(sink, "every_call", False) for sink in sinks)
+        if stream.listening:
+            asked = bool(options.get("every_call"))
+            ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
         hooks = options.get("hooks") or ()
         run_hooks = HookStack([entry for hook in hooks for entry in compile_hook(hook)]) if hooks else _NO_HOOKS
         loop = Loop(self, ctx, run_hooks, task, base)

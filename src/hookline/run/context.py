@@ -36,8 +36,9 @@ def make_id(prefix: str = "id") -> str:
     try:
         return f"{prefix}_{_POOL.pop()}"
     except IndexError:  # one look at the system's randomness serves many ids
-        _POOL.extend(os.urandom(12).hex() for _ in range(64))
-        return f"{prefix}_{os.urandom(12).hex()}"
+        fresh = os.urandom(12 * 64).hex()
+        _POOL.extend(fresh[i : i + 24] for i in range(24, len(fresh), 24))
+        return f"{prefix}_{fresh[:24]}"
 
 
 class Interrupt:
@@ -95,7 +96,7 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_errors", "_events", "_held", "_messages", "_metadata", "_open", "_response_format", "_signals",
+        "_errors", "_events", "_held", "_messages", "_metadata", "_open", "_opened", "_response_format", "_signals",
         "_steps", "_system_prompt", "agent_name", "allowed_plugins", "artifacts", "blackboard",
         "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm", "memory", "new_id", "random",
         "session", "spent", "tool_registry",
@@ -133,7 +134,7 @@ class AgentContext(Scope):
         self._events: EventStream | None = None
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
-        self.open((), EMPTY, "", None)
+        self._opened = False
 
     @property
     def run_id(self) -> str:
@@ -173,13 +174,15 @@ class AgentContext(Scope):
             setattr(new, name, getattr(self, name))
         new.tool_registry = new.llm = new._events = new._open = None
         new._held, new.spent = (), None
-        new.open((), EMPTY, "", None)
+        new._opened = False
         return new
 
     @property
     def state(self) -> AgentState:
         """The state as it is now. Hooks change it by returning ``state=``."""
         if self._state is None:
+            if not self._opened:
+                self.open((), EMPTY, "", None)
             self._state = AgentState(
                 self._messages.view(), self._metadata, self._system_prompt, self._response_format,
                 self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
@@ -190,6 +193,7 @@ class AgentContext(Scope):
         self, messages: Sequence[Message], metadata: Mapping[str, Any], system_prompt: str, response_format: Any
     ) -> None:
         """Start from this state. For the loop; hooks return ``state=`` instead."""
+        self._opened = True
         self._messages: Growing[Message] = Growing(messages)
         self._steps: Growing[Step] = Growing()
         self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format

@@ -274,7 +274,9 @@ class Loop:
         return result
 
     def _last_words(self, added: Sequence[Message]) -> str:
-        return next((m.content for m in reversed(added) if m.role == "assistant"), "")
+        if added and added[-1].role == "assistant":
+            return added[-1].content
+        return next((message.content for message in reversed(added) if message.role == "assistant"), "")
 
     def _added(self) -> Sequence[Message]:
         """The messages of this run: those that the session did not hold."""
