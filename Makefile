@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint bench docs clean
+.PHONY: run test bench bench-peers docs clean
 
 run: $(VENV)/.run
 	@$(BIN)/python examples/first_hook.py
@@ -18,6 +18,14 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py
+
+# Other frameworks, each in an environment of its own, to be measured beside Hookline.
+bench-peers: bench/venvs/agent_framework_/.done
+
+bench/venvs/agent_framework_/.done:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q agent-framework-core==1.23.0
+	@touch $@
 
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py

@@ -158,6 +158,37 @@ async def test_giving_up_on_result_does_not_cancel_the_run():
     assert (await run.result()).reply == "hi"
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_exit_inside_a_run_reaches_the_caller_and_later_runs_still_work(error):
+    ended = []
+
+    @hook(BEFORE_STEP)
+    def leave(ctx, payload):
+        raise error
+
+    @observer("on_run_end")
+    def end(ctx, result):
+        ended.append(result.status)
+
+    with pytest.raises(error):
+        scripted_agent([reply("x")], hooks=[leave, end]).run("x")
+    assert ended == ["failed"]
+    assert scripted_agent([reply("hi")]).run("x").reply == "hi"
+
+
+def test_a_forked_process_gets_a_loop_of_its_own():
+    import os
+
+    assert scripted_agent([reply("hi")]).run("x").reply == "hi"
+    pid = os.fork()
+    if pid == 0:
+        try:
+            done = scripted_agent([reply("child")]).start("x").wait(timeout=5).reply == "child"
+        finally:
+            os._exit(0 if done else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
 # Runs inside runs
 
 

@@ -20,8 +20,8 @@ from .budget import Budget
 from .context import AgentContext, Interrupt
 from .events import EventStream, Sink
 from .handle import Run, background_loop, must_nest, own_loop
-from .llm import GatedModel
 from .loop import Loop
+from .model_call import gated
 from .plugin import Plugin, load_plugin
 from .session import Session
 
@@ -81,7 +81,7 @@ class Agent:
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
-        self.interceptor = interceptor
+        self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
@@ -208,7 +208,7 @@ class Agent:
         hooks = options.get("hooks") or ()
         run_hooks = HookStack([entry for hook in hooks for entry in compile_hook(hook)]) if hooks else _NO_HOOKS
         loop = Loop(self, ctx, run_hooks, task, base)
-        ctx.llm = GatedModel(loop, self.model)
+        ctx.llm = gated(loop, self.model)
         run = Run(loop, stream)
         if given is not None:
             run.follow(given.interrupt)

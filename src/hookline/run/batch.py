@@ -7,7 +7,7 @@ import os
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,11 +40,9 @@ from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools.tool import Tool, jsonable
 from .causes import Ended, Stopped, stronger
 from .context import CallContext
+from .course import Course
 from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolSettled, ToolStarted
 from .model_call import MAX_RETRIES
-
-if TYPE_CHECKING:
-    from .loop import Loop
 
 replace = msgspec.structs.replace
 
@@ -72,7 +70,7 @@ class Slot(msgspec.Struct):
 class Batch:
     """The tool calls of one model reply."""
 
-    def __init__(self, loop: Loop, calls: Sequence[ToolCall], hop: int) -> None:
+    def __init__(self, loop: Course, calls: Sequence[ToolCall], hop: int) -> None:
         self.loop, self.hop = loop, hop
         self.slots = [self._slot(call, 1) for call in calls]
         self.cause: BaseException | None = None

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing
@@ -16,13 +16,11 @@ from ..kernel.registry import HookRegistry
 from ..kernel.scope import Scope
 from ..kernel.state import AgentState
 from ..kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
+from ..tools.registry import ToolRegistry
 from .budget import Budget
+from .events import EventStream
+from .llm import GatedModel
 from .session import Session
-
-if TYPE_CHECKING:
-    from ..tools.registry import ToolRegistry
-    from .events import EventStream
-    from .llm import GatedModel
 
 _RANDOM = random.Random()
 

@@ -8,7 +8,6 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 from ..base.event import Event
 from ..base.tasks import is_cancelled
@@ -16,10 +15,8 @@ from ..kernel.state import AgentResult
 from ..kernel.values import Message
 from .causes import RunFailed, status_of
 from .context import Interrupt
-
-if TYPE_CHECKING:
-    from .events import EventStream
-    from .loop import Loop
+from .events import EventStream
+from .loop import Loop
 
 
 class Run:
@@ -28,7 +25,7 @@ class Run:
     def __init__(self, loop: Loop, stream: EventStream) -> None:
         self._loop, self._stream = loop, stream
         self._aio: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[AgentResult] | None = None
+        self._task: asyncio.Task[None] | None = None  # held, so that it is not collected while it runs
         self._future: concurrent.futures.Future[AgentResult] | None = None
         self._outer: Callable[[], None] | None = None
         loop.ctx.interrupt = Interrupt(self._deliver)
@@ -53,33 +50,32 @@ class Run:
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run:
         """Start in a task of its own, from that loop's thread or another."""
         self._aio, self._future = aio, concurrent.futures.Future()
+        work = self._run_for(self._future)
         context = contextvars.copy_context()
         if nested:
             context.run(_NESTED.set, True)
         if _running() is aio:
-            self._task = aio.create_task(self._run(), context=context)
+            self._task = aio.create_task(work, context=context)
         else:
-            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(self._run(), context=context)))
+            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
         return self
 
     async def _run(self) -> AgentResult:
-        future = self._future
+        ctx = self._loop.ctx
         try:
-            result = await self._loop.run()
-            if future is not None:
-                future.set_result(result)
-            return result
-        except BaseException as error:
-            if future is not None:
-                future.set_exception(error)
-            raise
+            return await self._loop.run()
         finally:
             if self._outer is not None:
                 self._outer()
-            ctx = self._loop.ctx
             ctx.llm, ctx.interrupt._watchers = None, ()  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
+
+    async def _run_for(self, future: concurrent.futures.Future[AgentResult]) -> None:
+        try:
+            future.set_result(await self._run())
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would take the loop's thread with it
+            future.set_exception(error)
 
     def follow(self, outer: Interrupt) -> None:
         """Be cancelled when ``outer`` is."""
@@ -162,19 +158,20 @@ def _running() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-_lock = threading.Lock()
-_shared: asyncio.AbstractEventLoop | None = None
 _NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested", default=False)
+_lock = threading.Lock()
+_shared: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """The loop, in a daemon thread, of all runs started outside one."""
     global _shared
     with _lock:
-        if _shared is None or _shared.is_closed():
-            _shared = asyncio.new_event_loop()
-            threading.Thread(target=_shared.run_forever, name="hookline-loop", daemon=True).start()
-        return _shared
+        if _shared is None or not _shared[1].is_alive():  # a forked process has no thread of its own yet
+            aio = asyncio.new_event_loop()
+            _shared = aio, threading.Thread(target=aio.run_forever, name="hookline-loop", daemon=True)
+            _shared[1].start()
+        return _shared[0]
 
 
 @contextmanager

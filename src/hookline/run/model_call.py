@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import Any, cast
 
 import msgspec
 
@@ -11,18 +12,17 @@ from ..base.frozen import json_text
 from ..base.names import describe, words
 from ..base.tasks import is_cancelled
 from ..kernel.dispatch import PLAIN
-from ..kernel.errors import CallRefused, HookError, ModelError
+from ..kernel.errors import CallRefused, HookError, HooklineError, ModelError
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from ..kernel.results import HookAction, Verdict
 from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
-from .causes import Ended
+from ..models.protocol import Model
+from .causes import Ended, Stopped
+from .course import Course
 from .events import Discarded, ModelCalled, ModelReplied, TextDelta
-
-if TYPE_CHECKING:
-    from ..models.protocol import Model
-    from .loop import Loop
+from .llm import GatedModel
 
 MAX_RETRIES = 2
 
@@ -31,7 +31,7 @@ NOTHING = ModelResponse()
 replace = msgspec.structs.replace
 
 
-async def call_model(loop: Loop, request: ModelRequest, model: Model) -> ModelReply | ModelResponse:
+async def call_model(loop: Course, request: ModelRequest, model: Model) -> ModelReply | ModelResponse:
     """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``.
 
     Gives what left ``after_llm``; the bare response where nobody listens there.
@@ -98,7 +98,7 @@ class Generation:
 
     __slots__ = ("_began", "loop", "model", "request", "response", "source", "text")
 
-    def __init__(self, loop: Loop, request: ModelRequest, model: Model) -> None:
+    def __init__(self, loop: Course, request: ModelRequest, model: Model) -> None:
         self.loop, self.request, self.model = loop, request, model
         self.response = NOTHING
         self.source = "model"
@@ -203,7 +203,7 @@ def _rejected(reply: ModelReply) -> Message:
     return Message("assistant", "\n".join(part for part in (reply.content, *calls) if part))
 
 
-def _distinct(loop: Loop, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _distinct(loop: Course, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Calls with ids that no other call of this transcript has."""
     if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in loop.ctx.call_ids:
         return calls
@@ -215,7 +215,9 @@ def _distinct(loop: Loop, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     return tuple(distinct.values())
 
 
-async def _put_to_on_error(loop: Loop, error: BaseException, request: ModelRequest, model: Model, how: How) -> Verdict:
+async def _put_to_on_error(
+    loop: Course, error: BaseException, request: ModelRequest, model: Model, how: How
+) -> Verdict:
     info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
@@ -229,7 +231,7 @@ def _model_error(error: BaseException) -> ModelError:
     return error if isinstance(error, ModelError) else ModelError(describe(error))
 
 
-def _emit_reply(loop: Loop, reply: ModelReply) -> None:
+def _emit_reply(loop: Course, reply: ModelReply) -> None:
     if loop.ctx.listening:
         loop.ctx.emit(
             ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
@@ -237,3 +239,33 @@ def _emit_reply(loop: Loop, reply: ModelReply) -> None:
             model=reply.model, provider=reply.provider, organization_id=reply.organization_id,
             duration=reply.duration, source=reply.source,
         )  # fmt: skip
+
+
+def gated(loop: Course, model: Model) -> GatedModel:
+    """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
+
+    async def ask(request: ModelRequest) -> ModelReply:
+        try:
+            loop.checkpoint(inside_step=False)
+            return cast(ModelReply, await call_model(loop, request, model))
+        except Ended as ended:
+            message = f"the call was ended by hook {ended.hook!r}"
+            raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended
+        except Stopped as stopped:
+            raise CallRefused("the run is stopping", status="stopped") from stopped
+        except HookError as error:
+            raise CallRefused(str(error), status="failed", hook=error.hook) from error
+        except ModelError as error:
+            raise CallRefused(str(error), status="failed") from error
+
+    def begin(request: ModelRequest) -> Awaitable[ModelReply]:
+        try:
+            asyncio.get_running_loop()
+            is_sync = loop.ctx.entry is not None
+        except RuntimeError:
+            is_sync = True
+        if is_sync:
+            raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
+        return ask(replace(request, hop=loop.hop, ids=loop.ctx.ids))
+
+    return GatedModel(model, begin)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.names import describe, nearest
 from ..kernel.errors import RegistrationError
-
-if TYPE_CHECKING:
-    from .agent import Agent
 
 GROUP = "hookline.plugins"
 """The entry-point group in which packages offer plugins."""
@@ -30,7 +27,7 @@ class Plugin:
         name: str,
         hooks: Iterable[Any] = (),
         tools: Iterable[Any] = (),
-        configure: Callable[[Agent], None] | None = None,
+        configure: Callable[[Any], None] | None = None,
     ) -> None:
         if not name or not isinstance(name, str):
             raise RegistrationError("a plugin needs a name")

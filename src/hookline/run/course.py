@@ -1,0 +1,225 @@
+"""The course of a run: what its parts share. They fire points, meet checkpoints, report, cancel and steer here."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from ..base.tasks import is_cancelled
+from ..kernel.dispatch import PLAIN
+from ..kernel.errors import CallRefused, HookError
+from ..kernel.payloads import Failure
+from ..kernel.points import ON_ERROR, POINTS, Point
+from ..kernel.registry import HookRegistry, HookStack, Interceptor
+from ..kernel.results import HookAction, Verdict
+from ..kernel.scope import ACTIVE, entered
+from ..kernel.tally import How
+from ..kernel.values import ErrorInfo, Message, StopSignal
+from ..models.protocol import Model
+from ..tools.registry import ToolRegistry
+from .causes import Ended, Stopped, stronger
+from .context import AgentContext
+from .events import Failed, Signalled, Steered
+
+GRACE = 5.0
+"""Seconds that hooks get, in all, after a cancellation."""
+
+DONE = frozenset(("completed", "finish_reason"))
+_EVERYWHERE: frozenset[str] = frozenset(POINTS)
+
+
+class Setup(Protocol):
+    """What a run needs to know of its agent."""
+
+    model: Model
+    tools: ToolRegistry
+    hooks: HookRegistry
+    params: Mapping[str, Any]
+    interceptor: Interceptor | None
+    max_parallel_tools: int
+
+
+class Course:
+    """A run on its way; ``cause`` is why it leaves its normal course, if it does."""
+
+    def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack) -> None:
+        self.agent, self.ctx = agent, ctx
+        self.budget, self.tools = ctx.budget, agent.tools
+        self.cause: BaseException | None = None
+        self.cancelling = self.outside = False
+        self.hop = 0
+        self.limited = self.alert = ctx.budget.limited
+        self.calls = self.good_calls = 0
+        self.tool_names: dict[str, None] = {}
+        self.aio: Any = None
+        self._run_hooks = run_hooks
+        self._around = entered()
+        self._compile()
+        self._finishing = False
+        self._lock = threading.Lock()
+        self._steered: list[Message] = []
+        self._task: asyncio.Task[Any] | None = None
+        self._abort: BaseException | None = None
+
+    async def fire(self, point: Point, payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
+        """Fire a point; failures are reported, signals recorded.
+
+        Raises:
+            Ended: a hook said ``end``.
+            HookError: a hook failed closed.
+        """
+        if HookRegistry.changes != self._seen:
+            self._compile()
+        interceptor = self._interceptor
+        if ACTIVE.get() is not self._around and isinstance(interceptor, HookStack):
+            interceptor = interceptor.without(ACTIVE.get())  # those that are running (DESIGN 4.8)
+        try:
+            verdict = await interceptor.intercept(point, payload, self.ctx, how)
+        except CallRefused:
+            raise
+        except Exception as failure:  # noqa: BLE001 - an interceptor of the user's may raise anything
+            error = failure if isinstance(failure, HookError) else HookError(type(interceptor).__name__, point, failure)
+            info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
+            with suppress(HookError, CallRefused):  # of two failures the first one counts; both are recorded
+                await self.report(info, quiet=point is ON_ERROR)
+            raise error from error.cause
+        if HookRegistry.changes != self._seen:
+            self._compile()
+        if verdict.signals:
+            self.signal(*verdict.signals)
+        if verdict.failures:
+            for soft in verdict.failures:
+                await self.report(soft, quiet=point is ON_ERROR)
+        if verdict.action is HookAction.END_TURN:
+            raise Ended(verdict)
+        return verdict
+
+    def listen(self) -> None:
+        """Look for changed registrations: after code that is not ours has run."""
+        if HookRegistry.changes != self._seen:
+            self._compile()
+
+    def _compile(self) -> None:
+        self._seen = HookRegistry.changes
+        own = self.agent.interceptor
+        if own is None:
+            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+            extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
+            own = HookStack(*agent.layers, *extra) if extra else agent
+        self.heard = _EVERYWHERE
+        """The points at which anybody could notice a fire; the others need not be fired."""
+        if isinstance(own, HookStack):
+            own = own.only(self.ctx.allowed_plugins).without(self._around)
+            self.heard = _EVERYWHERE if self.ctx.listening else own.points
+        self._interceptor: Interceptor = own
+
+    def checkpoint(self, *, inside_step: bool = True) -> None:
+        """Where a recorded stop, a limit or a cancellation takes effect.
+
+        Hooks may still ask the model about a run that is complete (not ``inside_step``).
+
+        Raises:
+            Stopped: a signal is recorded, or a limit is reached.
+        """
+        self.raise_if_cancelled()
+        if not self.ctx._signals or not (inside_step or any(s.kind not in DONE for s in self.ctx._signals)):
+            if not self.limited or (limit := self.budget.exceeded(steps=False)) is None:
+                return
+            self.signal(limit)
+        raise Stopped
+
+    def signal(self, *signals: StopSignal) -> None:
+        """Record stop signals."""
+        self.ctx.set_signals(self.ctx._signals + signals)
+        for signal in signals:
+            self.ctx.emit(Signalled, signal=signal)
+
+    def close_calls(self, results: Sequence[Message]) -> None:
+        """All results enter the transcript at once, then what was held back (DESIGN 4.5 e)."""
+        held, self.ctx._held, self.ctx._open = self.ctx._held, (), None
+        for message in (*results, *held):
+            self.ctx.append(message)
+
+    def count_call(self, tool: str, ok: bool) -> None:
+        """Count a call for the result."""
+        self.calls += 1
+        self.good_calls += ok
+        self.tool_names[tool] = None
+
+    async def report(
+        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, how: How = PLAIN
+    ) -> Verdict | None:
+        """Record a failure and put it to ``on_error``, unless it came from there (``quiet``).
+
+        Raises:
+            HookError: a hook at ``on_error`` failed closed itself.
+        """
+        self.note_error(error)
+        if quiet:
+            return None
+        payload = failure or Failure((error,), error.where, error.fatal, ids=self.ctx.ids)
+        return await self.fire(ON_ERROR, payload, how)
+
+    def note_error(self, info: ErrorInfo) -> None:
+        """Put an error into the state and the events."""
+        self.ctx.add_error(info)
+        self.ctx.emit(Failed, error=info)
+
+    async def blame(self, cause: BaseException) -> None:
+        """Take a cause into account; the strongest one gives the run its status."""
+        if isinstance(cause, asyncio.CancelledError):
+            cause = await self.absorb(cause)
+        self.cause = stronger(self.cause, cause)
+
+    # Cancellation and steering.
+
+    def cancel(self) -> None:
+        """Stop as soon as possible. Called in the run's own loop."""
+        self.cancelling = self.alert = True
+        if self._task is not None and self.ctx.deadline is None and not self._finishing:
+            self._task.cancel()
+
+    def abort(self, cause: BaseException) -> None:
+        """Break off what is running now, because of ``cause``."""
+        if self._abort is None and self._task is not None:
+            self._abort, self.alert = cause, True
+            self._task.cancel()
+
+    def raise_if_cancelled(self) -> None:
+        """A checkpoint for cancellations that arrived while nothing was awaited."""
+        if (self.cancelling or self._abort is not None) and self.ctx.deadline is None:
+            raise asyncio.CancelledError
+
+    async def absorb(self, cancelled: asyncio.CancelledError) -> BaseException:
+        """Take in a cancellation: hooks have ``GRACE`` seconds from here. Gives what caused it."""
+        task = self._task
+        if task is not None and asyncio.current_task() is task and is_cancelled():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # a cancel() that was asked for but not yet delivered
+            while task.cancelling():
+                task.uncancel()
+        cause, self._abort = self._abort, None
+        if cause is not None:
+            return cause
+        self.outside = not self.cancelling
+        if self.ctx.deadline is None:
+            self.ctx.deadline = time.monotonic() + GRACE
+        return cancelled
+
+    def steer(self, message: Message) -> bool:
+        """Put a message into the conversation before the next model call; false if none will come."""
+        with self._lock:
+            if not self._finishing:
+                self._steered.append(message)
+            return not self._finishing
+
+    def take_in_steering(self) -> None:
+        """Append what was put in since the last time."""
+        while self._steered:
+            message = self._steered.pop(0)
+            self.ctx.append(message)
+            self.ctx.emit(Steered, text=message.content)
