@@ -63,7 +63,7 @@ def test_the_generated_reference_is_up_to_date():
 
 
 def test_the_point_table_can_be_printed():
-    out = python("-m", "hookline.reference").stdout
+    out = hookline.points_table()
     assert len(out.splitlines()) == 30
     assert "BeforeToolExec (Forge)" in out
 

@@ -1,4 +1,4 @@
-"""The reference that the code itself can give: ``python -m hookline.reference`` prints the point table."""
+"""The reference that the code itself can give."""
 
 from __future__ import annotations
 
@@ -15,7 +15,3 @@ def points_table() -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows
     )
-
-
-if __name__ == "__main__":
-    print(points_table())  # noqa: T201

@@ -119,20 +119,22 @@ class EventLog(list[Event]):
 
 
 @contextmanager
-def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, seconds: float = 3600) -> Iterator[list[str]]:
+def inject_fault(
+    hooks: Agent | HookRegistry, name: str, fault: Fault, *, seconds: float | None = None
+) -> Iterator[list[str]]:
     """Make the hook called ``name`` fail at every call, until the block is left.
 
     Args:
         hooks: the agent or registry that holds it.
         name: the hook's name.
         fault: ``raise`` an error, ``hang`` for ``seconds``, or return ``nonsense``.
-        seconds: how long a hanging hook hangs.
+        seconds: how long a hanging hook hangs; for ever, if it has a timeout and this is left out.
 
     Yields:
         A list that grows by the name of the point at each call.
 
     Raises:
-        RegistrationError: there is no hook of that name.
+        RegistrationError: there is no hook of that name, or it is to hang and has no timeout.
     """
     if fault not in get_args(Fault):
         raise ValueError(f"unknown fault {fault!r}; expected one of {', '.join(get_args(Fault))}")
@@ -141,10 +143,13 @@ def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, second
     if not any(entry.name == name for entry in before):
         raise RegistrationError(f"no hook is called {name!r}.{nearest(name, [entry.name for entry in before])}")
 
+    if fault == "hang" and seconds is None and any(e.name == name and e.timeout is None for e in before):
+        raise RegistrationError(f"hook {name!r} has no timeout: a hang would never be noticed; give it timeout=")
+
     def failing(entry: Any) -> Any:
         async def hang(ctx: Any, payload: Any) -> None:
             calls.append(str(entry.point))
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(3600 if seconds is None else seconds)
 
         def fail(ctx: Any, payload: Any) -> Any:
             calls.append(str(entry.point))
@@ -161,8 +166,8 @@ def inject_fault(hooks: Agent | HookRegistry, name: str, fault: Fault, *, second
 
     spoiled = {id(entry): failing(entry) for entry in before if entry.name == name}
     healed = {id(bad): entry for entry in before if (bad := spoiled.get(id(entry)))}
-    registry._set(tuple(spoiled.get(id(entry), entry) for entry in before))
+    registry._change(lambda entries: tuple(spoiled.get(id(entry), entry) for entry in entries))
     try:
         yield calls
     finally:
-        registry._set(tuple(healed.get(id(entry), entry) for entry in registry._entries))
+        registry._change(lambda entries: tuple(healed.get(id(entry), entry) for entry in entries))

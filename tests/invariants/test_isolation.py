@@ -103,7 +103,7 @@ def test_concurrent_runs_of_one_agent_share_nothing(number: int, listening: bool
     results = asyncio.run(all_of_them())
     assert [result.reply for result in results] == [f"answer to task of {i}" for i in range(number)]
     assert [len(result.messages) for result in results] == [4] * number
-    assert len({result.run_id for result in results}) == number
+    assert len({result.ids.run_id for result in results}) == number
     assert len({result.ids.session_id for result in results}) == number
     fires = 1 + 2 * (BEFORE_STEP in counting.points) * 4 + 2
     assert list(counting.seen.values()) == [fires] * number

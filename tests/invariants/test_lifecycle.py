@@ -155,7 +155,7 @@ async def test_on_run_end_fires_once_when_cancelled_at_the_edges(reason: str) ->
     assert result.status == ("cancelled" if reason == "before it began" else "completed")
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 async def test_on_run_end_fires_once_when_the_process_is_told_to_go(error: type[BaseException]) -> None:
     ends = []
 

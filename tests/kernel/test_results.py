@@ -217,7 +217,7 @@ async def test_a_replacement_that_does_not_fit_is_refused(point, result, message
     assert message in await refused(point, result)
 
 
-@pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end", "deny"])
+@pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end"])
 @pytest.mark.parametrize("bad", [None, 3, b"x", ["no"]])
 def test_verbs_with_text_refuse_anything_else_at_once(verb, bad):
     with pytest.raises(InvalidResult, match=f"HookResult.{verb}: expected text, got {type(bad).__name__}"):

@@ -35,6 +35,7 @@ from hookline import (
 )
 from hookline.kernel import payloads, values
 from hookline.kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
+from hookline.run.causes import strength
 from hookline.testing import _sample_of, sample
 
 IDS = Ids("run", "task", "corr", "session", "agent", "parent")
@@ -247,18 +248,10 @@ def test_the_model_reads_the_error_or_the_result_as_text(fields, text):
     assert ToolCallResult("1", "t", **fields).text == text
 
 
-def test_a_result_knows_whether_it_was_blocked():
-    assert ToolCallResult("1", "t", outcome="blocked").blocked
-    assert not ToolCallResult("1", "t").blocked
-
-
 def test_stop_signals_rank_as_in_the_design():
-    assert StopSignal("error").rank < StopSignal("stop_requested").rank < StopSignal("completed").rank
-    assert StopSignal("error").rank == 0
-
-
-def test_a_result_tells_its_run():
-    assert AgentResult(ids=IDS).run_id == "run"
+    signals = [StopSignal(kind) for kind in ("completed", "error", "stop_requested")]
+    assert [signal.kind for signal in sorted(signals, key=strength)] == ["error", "stop_requested", "completed"]
+    assert strength(StopSignal("error")) == 0
 
 
 # AgentState

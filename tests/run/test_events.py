@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import EventStream, RunStarted, StepStarted, TextDelta
+from hookline import EventStream, Ids, RunStarted, StepStarted, TextDelta
 
 
 def make(*sinks, keep=True):
@@ -27,10 +27,10 @@ async def collect(stream, **options):
 def test_events_are_numbered_without_gaps_and_stamped():
     seen = []
     stream = make(seen.append)
-    stream.emit(RunStarted, {"task": "hi"})
+    stream.emit(RunStarted, {"ids": Ids("hi")})
     stream.emit(TextDelta, {"text": "x"})
     assert [(e.seq, e.at, e.run_id) for e in seen] == [(1, 12.5, "run_1"), (2, 12.5, "run_1")]
-    assert (seen[0].task, seen[1].text) == ("hi", "x")
+    assert (seen[0].ids.run_id, seen[1].text) == ("hi", "x")
 
 
 def test_every_sink_gets_every_event_in_order():
@@ -195,7 +195,7 @@ async def test_the_events_of_a_run_are_numbered_from_one_without_gaps(scripted_a
     result = await agent.arun("hi")
     assert [e.seq for e in seen] == list(range(1, len(seen) + 1))
     assert (type(seen[0]).__name__, type(seen[-1]).__name__) == ("RunStarted", "RunFinished")
-    assert {e.run_id for e in seen} == {result.run_id}
+    assert {e.run_id for e in seen} == {result.ids.run_id}
 
 
 async def test_a_sink_that_raises_does_not_disturb_a_run(scripted_agent):

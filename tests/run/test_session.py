@@ -48,8 +48,9 @@ def test_a_run_hands_over_its_transcript():
     session = Session()
     base = session.messages
     grown = History([HI, HELLO])
-    assert session.save(base, grown, [HI, HELLO], {"a": 1}) is grown
-    assert (session.messages, session.metadata) == (grown, {"a": 1})
+    session.save(base, grown, [HI, HELLO], {"a": 1})
+    assert session.messages is grown
+    assert session.metadata == {"a": 1}
 
 
 def test_if_another_run_saved_meanwhile_only_the_new_messages_are_added():

@@ -192,7 +192,7 @@ async def test_task_and_correlation_ids_have_defaults_that_tie_a_run_together():
     agent.register_hook(collector, points=[p for p in HOOK_POINTS if p != "OnError"])
     result = await agent.arun("x")
     ids = {(p.ids.task_id, p.ids.correlation_id) for _, p in collector.seen}
-    assert ids == {(result.run_id, result.run_id)}
+    assert ids == {(result.ids.run_id, result.ids.run_id)}
 
 
 async def test_the_ids_are_on_the_context_too():

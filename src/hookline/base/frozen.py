@@ -329,9 +329,12 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
                 raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(name, types)}")
             try:
                 if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
-                    tail = value.tail_after(getattr(self, name))
-                    msgspec.convert(list(value) if tail is None else list(tail), types[name])
-                    changed[name] = value
+                    old = getattr(self, name)
+                    tail = value.tail_after(old)
+                    items = list(value) if tail is None else list(tail)
+                    checked = msgspec.convert(items, types[name])
+                    same = all(a is b for a, b in zip(items, checked, strict=True))
+                    changed[name] = value if same else History(checked) if tail is None else old.plus(*checked)
                 else:
                     changed[name] = msgspec.convert(value, types[name])
             except msgspec.ValidationError as error:

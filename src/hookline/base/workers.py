@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -12,6 +13,15 @@ from typing import Any
 _jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 _lock = threading.Lock()
 _idle = 0
+
+
+def _after_fork() -> None:
+    """A forked process has none of the threads."""
+    global _jobs, _lock, _idle
+    _jobs, _lock, _idle = queue.SimpleQueue(), threading.Lock(), 0
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _work() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.tasks import OutOfTime, abandon, is_cancelled, within
+from ..base.tasks import OutOfTime, abandon, carry, unpack, within
 from .errors import HookTimeout
 from .hook import Entry, Phase
 from .points import Point
@@ -38,9 +38,7 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
 async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
     """Fire a point: rewriters, then the validator, then guards, then always the observers.
 
-    Raises:
-        HookError: a hook failed closed.
-        CallRefused: a refused ``ctx.llm`` call left a hook.
+    ``HookError`` means that a hook failed closed, ``CallRefused`` that a refused ``ctx.llm`` call left one.
     """
     walk = iter(chain.rewriters if how.start == "rewrite" else ())
     if scope.tracing:
@@ -105,6 +103,7 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
     if scope.listening:
         scope.emit(PointFired, point=tally.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
     if tally.error is not None:
+        tally.error.verdict = verdict
         raise tally.error
     return verdict
 
@@ -115,12 +114,15 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
     glide = _trace if scope.tracing else _glide
     while found is not None:
         entry, result, error = found
+        began = scope.began
         try:
             if error is not None:
                 raise error
             if result is not None and hasattr(result, "__await__"):
                 ACTIVE.set(around | entry.alone)
                 result = await _in_time(entry, result, scope)
+                ACTIVE.set(around)
+            scope.began = began
             if (result is not None or scope.tracing) and tally.apply(entry, phase, result):
                 return
             if glide is _glide and scope.deadline is None:
@@ -129,7 +131,7 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
                 found = glide(walk, tally.payload, scope)
             continue
         except asyncio.CancelledError as cancelled:
-            if error is None and is_cancelled() and not tally.point.resilient:
+            if error is None and scope.is_cancelled() and not tally.point.resilient:
                 raise
             error = cancelled
         except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
@@ -148,13 +150,14 @@ async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around:
                 mark(around | entry.alone if around else entry.alone)
                 result = await call(scope, payload)
             else:
+                mark(around)
                 scope.entry = entry
                 result = call(scope, payload)
                 scope.entry = outer
             if result is not None:
                 return entry, result, None
     except asyncio.CancelledError as cancelled:
-        if is_cancelled() and not entry.point.resilient:
+        if scope.is_cancelled() and not entry.point.resilient:
             raise
         return entry, None, cancelled
     except Exception as error:  # noqa: BLE001 - on_failure decides
@@ -173,7 +176,7 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
             scope.entry, scope.began = entry, time.perf_counter() if scope.tracing else 0.0
             result = entry.call(scope, payload, verdict=verdict) if entry.wants_verdict else entry.call(scope, payload)
             if result is not None and hasattr(result, "__await__"):
-                pending.append(_finish(tally, entry, result))
+                pending.append(_finish(tally, entry, result, scope.began))
             elif result is not None or scope.tracing:
                 tally.apply(entry, "observe", result)
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - on_failure decides
@@ -183,9 +186,11 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
     if len(pending) == 1:
         await pending[0]
     elif pending:
-        tasks = [asyncio.ensure_future(work) for work in pending]
+        tasks = [asyncio.ensure_future(carry(work)) for work in pending]
         try:
             await asyncio.wait(tasks)
+            for task in tasks:
+                unpack(task.result())
         except asyncio.CancelledError:
             await asyncio.sleep(0)  # each has been called at least
             for task in tasks:
@@ -193,14 +198,15 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
             raise
 
 
-async def _finish(tally: Tally, entry: Entry, awaitable: Awaitable[Any]) -> None:
+async def _finish(tally: Tally, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
     token = ACTIVE.set(ACTIVE.get() | entry.alone)
     try:
         result = await _in_time(entry, awaitable, tally.scope)
+        tally.scope.began = began
         if result is not None or tally.scope.tracing:
             tally.apply(entry, "observe", result)
     except asyncio.CancelledError as cancelled:
-        if is_cancelled():
+        if tally.scope.is_cancelled():
             raise
         tally.fail(entry, cancelled)
     except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
@@ -216,6 +222,6 @@ async def _in_time(entry: Entry, awaitable: Awaitable[Any], scope: Scope) -> Any
         left = max(0.0, scope.deadline - time.monotonic())
         limit = left if limit is None else min(limit, left)
     try:
-        return await awaitable if limit is None else await within(limit, awaitable)
+        return await awaitable if limit is None else await within(limit, awaitable, scope.deadline is not None)
     except OutOfTime:
         raise HookTimeout(f"still running after {limit:g} s") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..base.names import describe
 
 
@@ -32,6 +34,7 @@ class HookError(HooklineError):
         self.hook = hook
         self.point = point
         self.cause = cause
+        self.verdict: Any = None  # what the point concluded besides
         self.__cause__ = cause
 
 
@@ -50,3 +53,4 @@ class CallRefused(HooklineError):
         self.status = status
         self.reply = reply
         self.hook = hook
+        self.verdict: Any = None  # what the point concluded that it left

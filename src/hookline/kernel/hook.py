@@ -34,15 +34,20 @@ class FunctionHook:
 
     def __init__(self, fn: Callable[..., Any], points: tuple[str, ...], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, fn)
-        self.fn = fn
+        self.fn, self._given, self._options = fn, points, options
         self.points = frozenset(resolve(point) for point in points)
         self.name: str = getattr(fn, "__name__", repr(fn))
         vars(self).update(options)
-        list(compile_hook(self))  # every mistake shows where the hook is written
+        if next(iter(inspect.signature(fn).parameters), "") != "self":  # a method is checked once it is bound
+            list(compile_hook(self))  # every mistake shows where the hook is written
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself."""
         return self.fn(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type) -> FunctionHook:
+        """A decorated method, taken from an object, is a hook with its ``self``."""
+        return self if instance is None else FunctionHook(self.fn.__get__(instance, owner), self._given, self._options)
 
     def __repr__(self) -> str:
         return f"<hook {self.name} at {', '.join(sorted(self.points))}>"

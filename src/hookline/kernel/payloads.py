@@ -186,11 +186,6 @@ class ToolCallResult(Frozen, frozen=True):
             return self.error
         return self.result if isinstance(self.result, str) else json_text(self.result)
 
-    @property
-    def blocked(self) -> bool:
-        """Whether a hook or an approver kept the call from running."""
-        return self.outcome == "blocked"
-
 
 class ToolPath(Frozen, frozen=True):
     """``tool_end_with_path``."""

@@ -21,17 +21,10 @@ _NAMES: dict[str, Point] = {}
 class Point(str):
     """A named moment. It is its own name, so ``point == "before_tool"`` works.
 
-    Args:
-        name: lower case, with underscores.
-        payload: the frozen class that travels through it.
-        model: how its hooks are combined.
-        verbs: what its hooks may return besides ``None`` and ``cont``.
-        result: at merge and claim points, the class of what handlers give.
-        when: the moment, in words.
-        closed: what a closed failure means there.
-        fired_by: which part fires it.
-        names: what other systems call it, by system.
-        tool: whether ``tools=`` can select calls there; resilient: whether a failure skips no later hook.
+    ``payload`` travels through it. ``model`` says how its hooks are combined, ``verbs`` what they may return,
+    ``result`` what merge and claim handlers give. ``when``, ``closed`` (what a closed failure means there),
+    ``fired_by`` and ``names`` (what other systems call it) are for people. Hooks can select calls by ``tools=``
+    where ``tool`` is set; a failure skips no later hook where it is ``resilient``.
     """
 
     def __new__(cls, name: str, *_: object, **__: object) -> Self:
@@ -63,11 +56,7 @@ class Point(str):
 
 
 def resolve(name: str) -> Point:
-    """The point of that name or alias.
-
-    Raises:
-        RegistrationError: there is none; the nearest name is suggested.
-    """
+    """The point of that name or alias; ``RegistrationError``, with the nearest name, if there is none."""
     if isinstance(name, Point):
         return name
     if not isinstance(name, str):

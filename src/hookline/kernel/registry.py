@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import ismethod
-from itertools import count
 from typing import Any, Protocol
 
 from ..base.frozen import Frozen
@@ -17,7 +17,7 @@ from .scope import CURRENT, Scope
 from .tally import How
 
 _NOTHING = Chain()
-_changes = count(1)
+_lock = threading.Lock()
 
 
 class Interceptor(Protocol):
@@ -74,6 +74,8 @@ class HookStack:
         """Built-ins plus the hooks of these plugins; ``None`` means no filter."""
         if allowed_plugins is None:
             return self
+        if isinstance(allowed_plugins, str):
+            raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
         allowed = frozenset(allowed_plugins)
         return self._where(lambda e: e.plugin is None or e.plugin in allowed)
 
@@ -120,12 +122,11 @@ class HookRegistry:
     ) -> Callable[[], None]:  # fmt: skip
         """Register a hook; what is given here beats its own attributes. The closure unregisters it.
 
-        Raises:
-            RegistrationError: it cannot work, and why.
+        ``RegistrationError`` says why one cannot work.
         """
         added = tuple(compile_hook(hook, points=points, priority=priority, name=name, **options))
-        self._set((*self._entries, *added))
-        return lambda: self._set(tuple(e for e in self._entries if not any(e is a for a in added)))
+        self._change(lambda entries: (*entries, *added))
+        return lambda: self._change(lambda entries: tuple(e for e in entries if not any(e is a for a in added)))
 
     def on(self, point: str, handler: Callable[..., Any], **options: Any) -> Callable[[], None]:
         """Register a function at one point."""
@@ -134,20 +135,21 @@ class HookRegistry:
     def extend(self, hooks: Iterable[Any] | HookRegistry) -> None:
         """Register all of these, or all that another registry holds."""
         if isinstance(hooks, HookRegistry):
-            self._set((*self._entries, *hooks._entries))
+            self._change(lambda entries: (*entries, *hooks._entries))
             return
         if isinstance(hooks, str) or not isinstance(hooks, Iterable):
             raise RegistrationError(f"hooks are a list of hooks or a HookRegistry, not {type(hooks).__name__}")
-        self._set((*self._entries, *(entry for hook in hooks for entry in compile_hook(hook))))
+        added = tuple(entry for hook in hooks for entry in compile_hook(hook))
+        self._change(lambda entries: (*entries, *added))
 
     def unregister(self, hook: Any) -> None:
         """Take a hook out of every point."""
         is_method = ismethod(hook)  # obj.method is a new object each time, but an equal one
-        self._set(tuple(e for e in self._entries if not (e.hook is hook or (is_method and e.hook == hook))))
+        self._change(lambda all_: tuple(e for e in all_ if not (e.hook is hook or (is_method and e.hook == hook))))
 
     def unregister_plugin(self, plugin: str) -> None:
         """Take out every hook of a plugin."""
-        self._set(tuple(e for e in self._entries if e.plugin != plugin))
+        self._change(lambda entries: tuple(e for e in entries if e.plugin != plugin))
 
     def copy(self) -> HookRegistry:
         """Another registry with the same hooks."""
@@ -166,29 +168,27 @@ class HookRegistry:
     @property
     def stack(self) -> HookStack:
         """The compiled hooks. The same object until something changes."""
-        if self._stack is None:
-            self._stack = HookStack(self._entries) if self._entries else EMPTY_STACK
-        return self._stack
+        while (stack := self._stack) is None:
+            entries = self._entries
+            compiled = HookStack(entries) if entries else EMPTY_STACK
+            with _lock:
+                if self._entries is entries:
+                    self._stack = compiled
+        return stack
 
-    def _set(self, entries: tuple[Entry, ...]) -> None:
-        self._entries, self._stack = entries, None
-        HookRegistry.changes = next(_changes)
+    def _change(self, how: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> None:
+        with _lock:
+            self._entries, self._stack = how(self._entries), None
+            HookRegistry.changes += 1
 
     async def fire(
         self, point: str, payload: Frozen | Mapping[str, Any], *, ctx: Any = None,
         allowed_plugins: Iterable[str] | None = None,
     ) -> Verdict:  # fmt: skip
-        """Fire a point, outside or inside a run.
+        """Fire a point, outside or inside a run, with its payload or a mapping of that payload's fields.
 
-        Args:
-            point: one of the table, or one of your own.
-            payload: its payload, or a mapping of that payload's fields.
-            ctx: a context; a bare one if left out.
-            allowed_plugins: ``None`` no filter; ``[]`` built-ins only; a list: those plugins too.
-
-        Raises:
-            HookError: a hook failed closed; ``point.closed`` says what that means.
-            TypeError: not the payload of that point.
+        Without a ``ctx`` it is a bare one. ``allowed_plugins``: ``None`` no filter; ``[]`` built-ins only; a
+        list: those plugins too. A closed failure raises ``HookError``: ``point.closed`` says what that means.
         """
         where = resolve(point)
         payload = where.payload.of(payload)

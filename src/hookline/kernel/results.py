@@ -37,6 +37,7 @@ class HookAction(StrEnum):
 
 
 SETTLING = frozenset((HookAction.BLOCK, HookAction.END_TURN, HookAction.RETRY))
+_TEXT = SETTLING | {HookAction.ASK, HookAction.STOP, HookAction.KEEP_GOING}
 
 
 class HookResult(msgspec.Struct, frozen=True):
@@ -47,6 +48,17 @@ class HookResult(msgspec.Struct, frozen=True):
     reason: str = ""
     state: AgentState | None = None
     kind: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.action) is not HookAction:
+            try:
+                msgspec.structs.force_setattr(self, "action", HookAction(self.action))
+            except ValueError:
+                raise InvalidResult(f"{self.action!r} is no verb; use HookResult.block(...) and the like") from None
+        if self.action in _TEXT and not isinstance(self.value, str):
+            raise InvalidResult(f"HookResult.{self.action}: expected text, got {type(self.value).__name__}")
+        if self.action is HookAction.STOP and self.kind not in STOP_KINDS:
+            raise InvalidResult(f"stop kind {self.kind!r}: expected one of {', '.join(STOP_KINDS)}")
 
     @classmethod
     def cont(cls, *, reason: str = "", state: AgentState | None = None) -> HookResult:
@@ -61,7 +73,7 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def block(cls, message: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """The tool does not run; the model gets ``message`` as an error result."""
-        return cls(HookAction.BLOCK, _text("block", message), reason, state)
+        return cls(HookAction.BLOCK, message, reason, state)
 
     @classmethod
     def answer(cls, value: Any, *, reason: str = "", state: AgentState | None = None) -> HookResult:
@@ -71,31 +83,29 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def ask(cls, question: str, *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """The call needs approval."""
-        return cls(HookAction.ASK, _text("ask", question), reason, state)
+        return cls(HookAction.ASK, question, reason, state)
 
     @classmethod
     def retry(cls, note: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Do it once more; a model is also given ``note``."""
-        return cls(HookAction.RETRY, _text("retry", note), reason, state)
+        return cls(HookAction.RETRY, note, reason, state)
 
     @classmethod
     def stop(
         cls, message: str = "", kind: str = "stop_requested", *, reason: str = "", state: AgentState | None = None
     ) -> HookResult:
         """Record a stop signal; it takes effect at the next checkpoint (DESIGN 4.7)."""
-        if kind not in STOP_KINDS:
-            raise InvalidResult(f"stop kind {kind!r}: expected one of {', '.join(STOP_KINDS)}")
-        return cls(HookAction.STOP, _text("stop", message), reason, state, kind)
+        return cls(HookAction.STOP, message, reason, state, kind)
 
     @classmethod
     def keep_going(cls, note: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Do not stop yet; ``note`` goes to the model as a user message."""
-        return cls(HookAction.KEEP_GOING, _text("keep_going", note), reason, state)
+        return cls(HookAction.KEEP_GOING, note, reason, state)
 
     @classmethod
     def end(cls, reply: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """End the run now, with this reply."""
-        return cls(HookAction.END_TURN, _text("end", reply), reason, state)
+        return cls(HookAction.END_TURN, reply, reason, state)
 
     @classmethod
     def merge(cls, *, reason: str = "", state: AgentState | None = None, **fields: Any) -> HookResult:
@@ -115,18 +125,12 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def deny(cls, message: str = "Denied.", *, by: str = "", reason: str = "") -> HookResult:
         """At ``approval_requested``: the call is blocked and the model gets ``message``."""
-        return cls.claim(deny=_text("deny", message), by=by, reason=reason)
+        return cls.claim(deny=message, by=by, reason=reason)
 
     @classmethod
     def edit(cls, arguments: Mapping[str, Any], *, by: str = "", reason: str = "") -> HookResult:
         """At ``approval_requested``: run it with these arguments, if the guards let them pass."""
         return cls.claim(edit=dict(arguments), by=by, reason=reason)
-
-
-def _text(verb: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidResult(f"HookResult.{verb}: expected text, got {type(value).__name__} ({value!r})")
-    return value
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,14 @@ class Scope:
     def accept_state(self, state: AgentState) -> None:
         """Take over a hook's ``state=``; raises ``TypeError`` where it may not change."""
         self._state = self.state.accept(state)
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def hurry(self) -> None:
+        """Something was cancelled: do not wait long from here on."""
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event into the stream. A bare scope has none."""

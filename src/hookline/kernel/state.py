@@ -121,8 +121,3 @@ class AgentResult(Frozen, frozen=True):
             self._seal("messages", tuple)
         if type(self.steps) is not History:
             self._seal("steps", tuple)
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        return self.ids.run_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -115,16 +116,19 @@ class Tally(msgspec.Struct):
     def fail(self, entry: Entry, failure: BaseException) -> bool:
         """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
         self.said = True
+        if self.point.resilient and isinstance(failure, asyncio.CancelledError) and self.scope.is_cancelled():
+            self.scope.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
+            return False
         if isinstance(failure, CallRefused):
             self.error = self.error or failure
-            return True
-        error = HookError(entry.name, self.point, failure)
-        log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
-        self._record(entry, HookAction.FAILED, error=str(error))
-        if entry.on_failure == "closed":
-            self.error = self.error or error
             return not self.point.resilient
-        self.failures += (_info(error, error.cause),)
+        error = HookError(entry.name, self.point, failure)
+        self._record(entry, HookAction.FAILED, error=str(error))
+        if entry.on_failure == "closed" and self.error is None:
+            self.error = error  # it reaches the caller; the others are logged
+            return not self.point.resilient
+        log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
+        self.failures += (_info(error, error.cause, fatal=entry.on_failure == "closed"),)
         if entry.on_failure == "block":
             self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
         return entry.on_failure == "block"

@@ -125,11 +125,6 @@ class StopSignal(Frozen, frozen=True):
     message: str = ""
     hook: str = ""
 
-    @property
-    def rank(self) -> int:
-        """0 is the strongest."""
-        return STOP_KINDS.index(self.kind)
-
 
 class ErrorInfo(Frozen, frozen=True):
     """One failure, as data. ``source`` is the hook, tool or model that failed."""

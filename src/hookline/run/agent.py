@@ -10,14 +10,14 @@ from typing import Any
 from ..base.event import Event
 from ..base.frozen import EMPTY, freeze
 from ..kernel.errors import RegistrationError
-from ..kernel.hook import compile_hook
-from ..kernel.registry import HookRegistry, HookStack, Interceptor
+from ..kernel.registry import EMPTY_STACK, HookRegistry, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
+from ..tools.tool import Tool
 from .budget import Budget
-from .context import AgentContext, Interrupt
+from .context import AgentContext, CallContext, Interrupt
 from .events import EventStream, Sink
 from .handle import Run, background_loop, must_nest, own_loop
 from .loop import Loop
@@ -25,7 +25,6 @@ from .model_call import gated
 from .plugin import Plugin, load_plugin
 from .session import Session
 
-_NO_HOOKS = HookStack()
 _SILENCE = EventStream("", time.time)
 _NOBODYS = Interrupt()  # a place holder: each run makes its own
 
@@ -69,8 +68,14 @@ class Agent:
         interceptor: Interceptor | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        if not callable(getattr(llm, "complete", None)):
-            raise RegistrationError(f"llm={llm!r} is not a model: it needs complete, stream and count_tokens")
+        lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(llm, name)]
+        if lacks or isinstance(llm, type):
+            problem = f"it lacks {', '.join(lacks)}" if lacks else "it is a class: make an instance"
+            raise RegistrationError(f"llm={llm!r} is not a model ({problem}); see hookline.Model")
+        if isinstance(tools, Tool) or not isinstance(tools, Iterable):
+            raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
+        if not all(callable(sink) for sink in sinks):
+            raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
         Budget(max_steps=max_steps)
@@ -92,6 +97,18 @@ class Agent:
                     self.hooks.register(hook, plugin=plugin.name)
             if plugin.configure is not None:
                 plugin.configure(self)
+
+    def unplug(self, name: str) -> None:
+        """Take out a plugin, its hooks and its tools, from the next run on."""
+        self.hooks.unregister_plugin(name)
+        gone = [tool.name for plugin in self.plugins if plugin.name == name for tool in ToolRegistry(plugin.tools)]
+        self.tools = self.tools.without(gone)
+        self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
+
+    def _tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """A plugin that is filtered out takes its tools with it: they would run without its guards."""
+        out = [p for p in self.plugins if allowed_plugins is not None and p.name not in allowed_plugins and p.tools]
+        return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
         """Register a hook for all runs, from their next fire on; the closure unregisters it."""
@@ -170,6 +187,10 @@ class Agent:
         if not isinstance(task, str):
             raise TypeError(f"the task is text, not {type(task).__name__}")
         given: AgentContext | None = options.get("ctx")
+        if given is not None and not isinstance(given, (AgentContext, CallContext)):
+            raise TypeError(f"ctx= takes an AgentContext, not {type(given).__name__}")
+        if not isinstance(options.get("session"), (Session, type(None))):
+            raise TypeError(f"session= takes a Session, not {type(options['session']).__name__}")
         ctx = (
             AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
             if given is None
@@ -177,6 +198,8 @@ class Agent:
         )
         if options.get("session") is not None:
             ctx.session = options["session"]
+        elif given is not None and given.run_id:  # a run inside a run is a conversation of its own
+            ctx.session = Session(ctx.new_id("session"))
         if not ctx.session.id:
             ctx.session.id = ctx.new_id("session")
         run_id = ctx.new_id("run")
@@ -185,12 +208,15 @@ class Agent:
             run_id, task_id, options.get("correlation_id") or task_id, ctx.session.id, self.name,
             "" if given is None else given.ids.run_id,
         )  # fmt: skip
-        ctx.agent_name, ctx.tool_registry = self.name, self.tools
+        ctx.agent_name = self.name
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
         allowed = options.get("allowed_plugins")
         if allowed is not None:
+            if isinstance(allowed, str):
+                raise TypeError(f"allowed_plugins is a list of names: [{allowed!r}]")
             ctx.allowed_plugins = tuple(allowed)
+        ctx.tool_registry = self._tools_for(ctx.allowed_plugins)
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
@@ -205,8 +231,8 @@ class Agent:
         if stream.listening:
             asked = bool(options.get("every_call"))
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
-        hooks = options.get("hooks") or ()
-        run_hooks = HookStack([entry for hook in hooks for entry in compile_hook(hook)]) if hooks else _NO_HOOKS
+        hooks = options.get("hooks")
+        run_hooks = HookRegistry(hooks).stack if hooks else EMPTY_STACK
         loop = Loop(self, ctx, run_hooks, task, base)
         ctx.llm = gated(loop, self.model)
         run = Run(loop, stream)

@@ -6,16 +6,16 @@ import asyncio
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 import msgspec
 
 from ..base.frozen import EMPTY
 from ..base.names import describe, words
-from ..base.tasks import abandon, is_cancelled
+from ..base.tasks import OutOfTime, abandon, carry, running_loop, unpack, within
 from ..kernel.dispatch import PLAIN
-from ..kernel.errors import HookError
+from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
@@ -54,6 +54,7 @@ class Slot(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
+    valid: ToolCallRequest | None = None
     tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
     result: ToolCallResult | None = None
@@ -86,7 +87,7 @@ class Batch:
         await self._attempt(self.slots)
         for index in range(len(self.slots)):
             if AFTER_TOOL in loop.heard or TOOL_END_WITH_PATH in loop.heard:
-                await self._settle(index)
+                await self._in_any_case(self._settle(index))
         messages = []
         for slot in self.slots:
             result = slot.result
@@ -135,16 +136,13 @@ class Batch:
                 await self._invoke(ready[0])
             elif ready:
                 await self._execute(ready)
-        except Stopped as stopped:
-            self.cause = stronger(self.cause, stopped)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._blame(cause)
-            for slot in slots:
-                if slot.asking:
-                    await self._in_any_case(self._decided(slot, "cancelled", "", ""))
-                if not running:
-                    slot.result = None
+            for slot in slots if not running and not isinstance(cause, Stopped) else ():
+                slot.result = None
         for slot in slots:
+            if slot.asking:
+                await self._in_any_case(self._decided(slot, "cancelled", "", ""))
             if slot.result is None:
                 slot.result = self._result(slot, "cancelled", error="Cancelled: the call did not finish.")
             if not slot.ended:
@@ -163,7 +161,8 @@ class Batch:
         if isinstance(checked, str):
             return request, checked
         slot.tool, slot.values = tool, checked.values
-        return replace(request, arguments=checked.arguments, raw=None), None
+        slot.valid = replace(request, arguments=checked.arguments, raw=None)
+        return slot.valid, None
 
     def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
         """What ``before_tool`` means for the call: a result, a question, or nothing against it."""
@@ -174,6 +173,8 @@ class Batch:
         elif verdict.action is HookAction.BLOCK:
             message = verdict.value or f"Tool {slot.request.name!r} was blocked by hook {verdict.hook!r}."
             self._block(slot, message, verdict.hook)
+        elif verdict.payload is not slot.valid and (problem := self._validate(slot, verdict.payload)[1]) is not None:
+            slot.result = self._result(slot, "error", error=problem)  # an interceptor changed it, or did not validate
         elif slot.answer is not None and not slot.asks:
             slot.result = self._result(slot, "answered", slot.answer.value)
 
@@ -254,16 +255,18 @@ class Batch:
         if len(work) == 1:
             await work[0]
         elif work:
-            tasks = [asyncio.ensure_future(item) for item in work]
+            tasks = [asyncio.ensure_future(carry(item)) for item in work]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             except BaseException:
                 await _let_go(tasks)
                 raise
             await _let_go([task for task in tasks if not task.done()])
-            for task in tasks:
-                if task in done:
-                    task.result()
+            causes = [cause for task in done if (cause := task.exception()) is not None]
+            if causes:
+                raise reduce(stronger, causes)
+            for task in done:
+                unpack(task.result())
         self.loop.raise_if_cancelled()
 
     async def _invoke(self, slot: Slot) -> None:
@@ -277,15 +280,19 @@ class Batch:
         failure: BaseException | None = None
         try:
             work = tool.call(slot.values, ctx)
-            value = jsonable(await work if tool.timeout is None else await asyncio.wait_for(work, tool.timeout))
+            value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+            if loop.alert and loop.ctx.is_cancelled():
+                raise asyncio.CancelledError  # it went on all the same: too late
         except asyncio.CancelledError as cancelled:
-            if is_cancelled() or loop.cancelling:
+            if loop.cancelling or loop.ctx.is_cancelled():
                 raise
             failure = cancelled
-        except TimeoutError as error:
-            failure = error
-            if tool.timeout is not None and not str(error):
-                failure = TimeoutError(f"no result after {tool.timeout:g} s")
+        except OutOfTime:
+            failure = TimeoutError(f"no result after {tool.timeout:g} s")
+        except CallRefused as refused:
+            if isinstance(refused.__cause__, (Ended, HookError)):
+                raise  # a hook's word about the model call of a tool counts for the run
+            failure = refused
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is an error result
             failure = error
         loop.listen()
@@ -337,6 +344,9 @@ class Batch:
         """The context a tool gets; its progress may be reported from any thread."""
 
         def report(fraction: float | None, message: str) -> None:
+            if running_loop() is self.loop.aio:
+                self._queue(slot, fraction, message)
+                return
             with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
                 self.loop.aio.call_soon_threadsafe(self._queue, slot, fraction, message)
 
@@ -359,8 +369,9 @@ class Batch:
             )  # fmt: skip
             try:
                 await self._progress(slot, "progress", message, fraction=fraction)
-            except HookError as error:
+            except BaseException as error:  # noqa: BLE001 - every cause becomes a status
                 self.loop.abort(error)
+                return
 
     async def _progress(self, slot: Slot, phase: Any, message: str, **fields: Any) -> None:
         request = slot.request
@@ -387,15 +398,15 @@ class Batch:
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             slot.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
             await self._blame(cause)
-        if TOOL_END_WITH_PATH in loop.heard:
-            await self._tell_paths(result)
-        if self.cause is None and verdict.action is HookAction.RETRY:
+        if verdict.action is HookAction.RETRY:
             self.slots[index] = again = self._slot(slot.call, result.attempt + 1)
             await self._attempt([again])
             await self._settle(index)
+        elif TOOL_END_WITH_PATH in loop.heard:
+            await self._tell_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:
-        if self.cause is not None and not isinstance(self.cause, Stopped):
+        if self.cause is not None or self.loop.ctx._signals:
             return "the run is over"
         if result.outcome not in ("ok", "error"):
             return f"the call was {result.outcome}"
@@ -431,12 +442,14 @@ class Batch:
             await self._blame(cause)
 
     async def _blame(self, cause: BaseException) -> None:
+        if isinstance(cause, GeneratorExit):
+            raise cause  # the coroutine is being closed: nothing can be awaited any more
         if isinstance(cause, asyncio.CancelledError):
             cause = await self.loop.absorb(cause)
         self.cause = stronger(self.cause, cause)
 
 
-async def _let_go(tasks: list[asyncio.Future[Any]]) -> None:
+async def _let_go(tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Cancel tasks and give well-behaved ones one chance to finish; the others are abandoned."""
     for task in tasks:
         abandon(task)

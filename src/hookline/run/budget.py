@@ -27,10 +27,11 @@ class Budget:
     """Tokens, cost, time, tool calls and steps used so far, with optional limits.
 
     Everything but steps also counts, live, in ``parent``, whose limits hold as well. ``cost`` is
-    ``None`` once a call of unknown price was made. Limits are reached at ``>=``.
+    ``None`` once a call of unknown price was made; its limit then looks at what is known. Limits are
+    reached at ``>=``.
 
     Raises:
-        ValueError: a limit that is not a positive number.
+        ValueError: a limit that is not a number, 0 or more.
     """
 
     def __init__(
@@ -53,12 +54,15 @@ class Budget:
                 raise ValueError(f"a limit is a number, 0 or more, or None for none; not {value!r}")
         self.parent = parent
         self._input = self._output = self._cached = 0
-        self.cost: float | None = 0.0
+        self._cost, self._priced = 0.0, True
         self.tool_calls = 0
         self.steps = 0
         self._clock: Any = clock
         self._began: float | None = None
         self._lock: threading.Lock | None = None  # there is one once several runs count here
+
+    def __repr__(self) -> str:
+        return f"Budget(tokens={self.tokens}, cost={self.cost}, tool_calls={self.tool_calls}, steps={self.steps})"
 
     def child(self, *, max_steps: int | None = None) -> Budget:
         """A ledger that counts in this one too."""
@@ -88,6 +92,11 @@ class Budget:
         return Usage(self._input, self._output, self._cached)
 
     @property
+    def cost(self) -> float | None:
+        """USD spent, or ``None`` once a call of unknown price was made."""
+        return self._cost if self._priced else None
+
+    @property
     def tokens(self) -> int:
         """Input and output tokens of all model calls."""
         return self._input + self._output
@@ -107,7 +116,8 @@ class Budget:
         self._output += output
         self._cached += cached
         self.tool_calls += tool_calls
-        self.cost = None if self.cost is None or cost is None else self.cost + cost
+        self._cost += cost or 0.0
+        self._priced = self._priced and cost is not None
         if self._lock is not None:
             self._lock.release()
         if self.parent is not None:
@@ -132,8 +142,8 @@ class Budget:
             return _reached("token_limit", "Token limit", self.tokens, self.max_tokens)
         if self.max_seconds is not None and self.elapsed >= self.max_seconds:
             return _reached("time_limit", "Time limit", round(self.elapsed, 1), self.max_seconds)
-        if self.max_cost is not None and self.cost is not None and self.cost >= self.max_cost:
-            return _reached("cost_limit", "Cost limit", round(self.cost, 4), self.max_cost)
+        if self.max_cost is not None and self._cost >= self.max_cost:
+            return _reached("cost_limit", "Cost limit", round(self._cost, 4), self.max_cost)
         if self.max_tool_calls is not None and self.tool_calls >= self.max_tool_calls:
             return _reached("tool_calls_limit", "Tool call limit", self.tool_calls, self.max_tool_calls)
         return self.parent.exceeded(steps=False) if self.parent is not None else None

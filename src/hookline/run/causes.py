@@ -7,7 +7,7 @@ import asyncio
 from ..kernel.errors import CallRefused, HooklineError
 from ..kernel.results import Verdict
 from ..kernel.state import AgentResult
-from ..kernel.values import Status
+from ..kernel.values import STOP_KINDS, Status, StopSignal
 
 _RANK: dict[Status, int] = {"completed": 0, "stopped": 1, "ended": 2, "cancelled": 3, "failed": 4}
 
@@ -53,3 +53,8 @@ class RunFailed(HooklineError):
         super().__init__(str(cause) if cause is not None else first)
         self.result = result
         self.__cause__ = cause
+
+
+def strength(signal: StopSignal) -> int:
+    """Where a stop signal stands in the order of DESIGN 5.4; 0 is the strongest."""
+    return STOP_KINDS.index(signal.kind)

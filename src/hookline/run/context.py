@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base.event import Event
-from ..base.frozen import EMPTY, Growing
+from ..base.frozen import EMPTY, Growing, as_history
 from ..kernel.errors import HooklineError
 from ..kernel.registry import HookRegistry
 from ..kernel.scope import Scope
@@ -21,6 +22,9 @@ from .budget import Budget
 from .events import EventStream
 from .llm import GatedModel
 from .session import Session
+
+GRACE = 5.0
+"""Seconds that hooks get, in all, after a cancellation."""
 
 _RANDOM = random.Random()
 
@@ -70,11 +74,12 @@ class Interrupt:
             late = self.cancelled
         if late:
             watcher(self.reason)
-        return lambda: self._drop(watcher)
+        return lambda: self.drop(watcher)
 
-    def _drop(self, watcher: Callable[[str], None]) -> None:
+    def drop(self, watcher: Callable[[str], None]) -> None:
+        """Do not call ``watcher`` any more."""
         with self._lock:
-            self._watchers = tuple(w for w in self._watchers if w is not watcher)
+            self._watchers = tuple(w for w in self._watchers if w != watcher)
 
     @property
     def cancel_token(self) -> threading.Event:
@@ -94,10 +99,37 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_errors", "_events", "_held", "_messages", "_metadata", "_open", "_opened", "_response_format", "_signals",
-        "_steps", "_system_prompt", "agent_name", "allowed_plugins", "artifacts", "blackboard",
-        "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm", "memory", "new_id", "random",
-        "session", "spent", "tool_registry",
+        "_cancels",
+        "_errors",
+        "_events",
+        "_held",
+        "_messages",
+        "_metadata",
+        "_open",
+        "_opened",
+        "_response_format",
+        "_signals",
+        "_steps",
+        "_system_prompt",
+        "_task",
+        "agent_name",
+        "allowed_plugins",
+        "artifacts",
+        "blackboard",
+        "budget",
+        "call_ids",
+        "clock",
+        "deps",
+        "hooks",
+        "ids",
+        "interrupt",
+        "llm",
+        "memory",
+        "new_id",
+        "random",
+        "session",
+        "spent",
+        "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +149,8 @@ class AgentContext(Scope):
         new_id: Callable[[str], str] = make_id,
     ) -> None:
         super().__init__()
+        if budget is not None and not isinstance(budget, Budget):
+            raise TypeError(f"budget= takes a Budget(max_tokens=...), not {type(budget).__name__}")
         self.session = session if session is not None else Session(new_id("session"))
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
         self.budget = budget if budget is not None else Budget(clock=clock)
@@ -133,6 +167,8 @@ class AgentContext(Scope):
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self._opened = False
+        self._task: asyncio.Task[Any] | None = None
+        self._cancels = 0
 
     @property
     def run_id(self) -> str:
@@ -148,6 +184,20 @@ class AgentContext(Scope):
     def correlation_id(self) -> str:
         """The id that ties this run to what caused it."""
         return self.ids.correlation_id
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is being cancelled since the run began in it."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > (self._cancels if task is self._task else 0)
+
+    def hurry(self) -> None:
+        """From here on hooks get ``GRACE`` seconds in all."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + GRACE
+
+    def began_in(self, task: asyncio.Task[Any] | None) -> None:
+        """Remember the run's task, and how often somebody had cancelled it before."""
+        self._task, self._cancels = task, task.cancelling() if task is not None else 0
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event into the run's stream."""
@@ -172,7 +222,7 @@ class AgentContext(Scope):
             setattr(new, name, getattr(self, name))
         new.tool_registry = new.llm = new._events = new._open = None
         new._held, new.spent = (), None
-        new._opened = False
+        new._opened, new._task, new._cancels = False, None, 0
         return new
 
     @property
@@ -210,15 +260,22 @@ class AgentContext(Scope):
         self._response_format, self._state = accepted.response_format, None
 
     def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
-        known = {id(message) for message in before}
-        ids = [call.id for message in messages if id(message) not in known for call in message.tool_calls]
-        if any(call_id in self.call_ids for call_id in ids) and len(messages) > len(before):
+        tail = as_history(messages).tail_after(before)
+        known = {call.id for message in before for call in message.tool_calls} if tail is None else set()
+        new = messages if tail is None else tail
+        fresh = {call.id for message in new for call in message.tool_calls} - known
+        if fresh & self.call_ids:
             raise TypeError("AgentState.messages: a new call has the id of an old one")
-        self.call_ids.update(ids)
+        self.call_ids |= fresh
+        if tail is not None and self._open is None:
+            for message in tail:
+                self._messages.append(message)
+            return
         if self._open is not None:
-            cut = next(i for i in reversed(range(len(messages))) if messages[i] == self._open) + 1
-            self._held += tuple(messages[cut:])
-            messages = messages[:cut]
+            ids = [call.id for call in self._open.tool_calls]
+            found = [i for i, message in enumerate(messages) if [call.id for call in message.tool_calls] == ids]
+            self._held += tuple(messages[found[-1] + 1 :])
+            messages = messages[: found[-1] + 1]
         self._messages = Growing(messages)
 
     def append(self, message: Message) -> None:

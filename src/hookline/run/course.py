@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ..base.tasks import is_cancelled
 from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import Failure
@@ -22,11 +20,8 @@ from ..kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .causes import Ended, Stopped, stronger
-from .context import AgentContext
+from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
-
-GRACE = 5.0
-"""Seconds that hooks get, in all, after a cancellation."""
 
 DONE = frozenset(("completed", "finish_reason"))
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
@@ -48,9 +43,11 @@ class Course:
 
     def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack) -> None:
         self.agent, self.ctx = agent, ctx
-        self.budget, self.tools = ctx.budget, agent.tools
+        self.budget = ctx.budget
+        self.tools: ToolRegistry = ctx.tool_registry or agent.tools
         self.cause: BaseException | None = None
-        self.cancelling = self.outside = False
+        self.cancelling = self.over = False
+        self.outside = self._cuts = self._own = 0
         self.hop = 0
         self.limited = self.alert = ctx.budget.limited
         self.calls = self.good_calls = 0
@@ -58,6 +55,7 @@ class Course:
         self.aio: Any = None
         self._run_hooks = run_hooks
         self._around = entered()
+        self._nested: tuple[Any, Any, HookStack] = (None, None, run_hooks)
         self._compile()
         self._finishing = False
         self._lock = threading.Lock()
@@ -75,17 +73,23 @@ class Course:
         if HookRegistry.changes != self._seen:
             self._compile()
         interceptor = self._interceptor
-        if ACTIVE.get() is not self._around and isinstance(interceptor, HookStack):
-            interceptor = interceptor.without(ACTIVE.get())  # those that are running (DESIGN 4.8)
+        if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, HookStack):
+            if self._nested[0] is not interceptor or self._nested[1] != active:
+                self._nested = interceptor, active, interceptor.without(active)
+            interceptor = self._nested[2]  # without those that are running (DESIGN 4.8)
         try:
             verdict = await interceptor.intercept(point, payload, self.ctx, how)
-        except CallRefused:
+        except CallRefused as refused:
+            await self._aftermath(refused.verdict, point)
+            if refused.status == "stopped":
+                raise Stopped from refused
             raise
         except Exception as failure:  # noqa: BLE001 - an interceptor of the user's may raise anything
             error = failure if isinstance(failure, HookError) else HookError(type(interceptor).__name__, point, failure)
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
-            with suppress(HookError, CallRefused):  # of two failures the first one counts; both are recorded
+            with suppress(HookError, CallRefused, Stopped):  # of two failures the first one counts; both are recorded
                 await self.report(info, quiet=point is ON_ERROR)
+            await self._aftermath(error.verdict, point)
             raise error from error.cause
         if HookRegistry.changes != self._seen:
             self._compile()
@@ -97,6 +101,15 @@ class Course:
         if verdict.action is HookAction.END_TURN:
             raise Ended(verdict)
         return verdict
+
+    async def _aftermath(self, verdict: Verdict | None, point: Point) -> None:
+        """What else was said and went wrong at a point that failed."""
+        if verdict is None:
+            return
+        self.signal(*verdict.signals)
+        for soft in verdict.failures:
+            with suppress(HookError, CallRefused, Stopped):
+                await self.report(soft, quiet=point is ON_ERROR)
 
     def listen(self) -> None:
         """Look for changed registrations: after code that is not ours has run."""
@@ -171,6 +184,8 @@ class Course:
 
     async def blame(self, cause: BaseException) -> None:
         """Take a cause into account; the strongest one gives the run its status."""
+        if isinstance(cause, GeneratorExit):
+            raise cause  # the coroutine is being closed: nothing can be awaited any more
         if isinstance(cause, asyncio.CancelledError):
             cause = await self.absorb(cause)
         self.cause = stronger(self.cause, cause)
@@ -180,13 +195,25 @@ class Course:
     def cancel(self) -> None:
         """Stop as soon as possible. Called in the run's own loop."""
         self.cancelling = self.alert = True
-        if self._task is not None and self.ctx.deadline is None and not self._finishing:
+        if self._task is None or self.ctx.deadline is not None:
+            return
+        if not self._finishing:
+            self._own += 1
+            self._task.cancel()
+        else:  # the hooks of on_run_end are not interrupted, but may not take for ever
+            self.ctx.hurry()
+            self.aio.call_later(GRACE, self._cut)
+
+    def _cut(self) -> None:
+        if not self.over and self._task is not None:
+            self._cuts += 1
             self._task.cancel()
 
     def abort(self, cause: BaseException) -> None:
         """Break off what is running now, because of ``cause``."""
         if self._abort is None and self._task is not None:
             self._abort, self.alert = cause, True
+            self._own += 1
             self._task.cancel()
 
     def raise_if_cancelled(self) -> None:
@@ -196,19 +223,22 @@ class Course:
 
     async def absorb(self, cancelled: asyncio.CancelledError) -> BaseException:
         """Take in a cancellation: hooks have ``GRACE`` seconds from here. Gives what caused it."""
-        task = self._task
-        if task is not None and asyncio.current_task() is task and is_cancelled():
+        task, count = self._task, 0
+        if task is not None and asyncio.current_task() is task and self.ctx.is_cancelled():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # a cancel() that was asked for but not yet delivered
-            while task.cancelling():
+            while self.ctx.is_cancelled():
                 task.uncancel()
+                count += 1
+        outside, self._own = max(0, count - self._own), 0
+        self.outside += outside
         cause, self._abort = self._abort, None
-        if cause is not None:
+        if cause is not None and not outside:
             return cause
-        self.outside = not self.cancelling
-        if self.ctx.deadline is None:
-            self.ctx.deadline = time.monotonic() + GRACE
-        return cancelled
+        self.ctx.hurry()
+        if outside:
+            self.ctx.interrupt.cancel("the caller was cancelled")
+        return cancelled if cause is None else stronger(cause, cancelled)
 
     def steer(self, message: Message) -> bool:
         """Put a message into the conversation before the next model call; false if none will come."""

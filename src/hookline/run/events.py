@@ -20,8 +20,13 @@ Sink = Callable[[Event], None]
 class RunStarted(Event, frozen=True):
     """A run began."""
 
-    task: str = ""
     ids: Ids = Ids()
+
+
+class TaskTaken(Event, frozen=True):
+    """The task, as it left ``on_run_start``, is in the transcript."""
+
+    task: str = ""
 
 
 class StepStarted(Event, frozen=True):
@@ -95,7 +100,7 @@ class ToolProgressed(Event, frozen=True):
 
 
 class ToolEnded(Event, frozen=True):
-    """An attempt of a tool call has an outcome. What it gave back is in no event before the hooks saw it."""
+    """An attempt of a tool call has an outcome. Its result is in no event before the hooks saw it."""
 
     call_id: str = ""
     tool: str = ""

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..base.event import Event
-from ..base.tasks import is_cancelled
+from ..base.tasks import running_loop
 from ..kernel.state import AgentResult
 from ..kernel.values import Message
 from .causes import RunFailed, status_of
@@ -43,9 +43,19 @@ class Run:
         """
         self._aio = asyncio.get_running_loop()
         result = await self._run()
-        if self._loop.outside or is_cancelled():
-            raise asyncio.CancelledError
+        await self._give_back_cancellations()
         return self._judge(result)
+
+    async def _give_back_cancellations(self) -> None:
+        """What others did to the caller's task during the run is theirs to see, now that it is over."""
+        loop, task = self._loop, asyncio.current_task()
+        assert task is not None
+        for _ in range(loop.outside):
+            task.cancel()
+        if loop.ctx.is_cancelled():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # deliver what is pending, so that it comes once
+            raise asyncio.CancelledError
 
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run:
         """Start in a task of its own, from that loop's thread or another."""
@@ -54,7 +64,7 @@ class Run:
         context = contextvars.copy_context()
         if nested:
             context.run(_NESTED.set, True)
-        if _running() is aio:
+        if running_loop() is aio:
             self._task = aio.create_task(work, context=context)
         else:
             aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
@@ -67,6 +77,8 @@ class Run:
         finally:
             if self._outer is not None:
                 self._outer()
+            ctx.interrupt.drop(self._deliver)
+            ctx.interrupt.cancel("the run is over")  # for runs and threads that it started and left behind
             ctx.llm, ctx.interrupt._watchers = None, ()  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
@@ -112,7 +124,7 @@ class Run:
     async def settled(self) -> None:
         """Wait until the run is over, however it ended."""
         with suppress(Exception):
-            await asyncio.wrap_future(self._started())
+            await asyncio.shield(asyncio.wrap_future(self._started()))
 
     def wait(self, timeout: float | None = None) -> AgentResult:
         """Block until the run is over; Ctrl-C cancels it.
@@ -121,7 +133,7 @@ class Run:
             RunFailed: the run ended ``failed``.
             TimeoutError: it is still running after ``timeout`` seconds.
         """
-        if self._aio is not None and _running() is self._aio:
+        if self._aio is not None and running_loop() is self._aio:
             raise RuntimeError("run.wait() would block the loop the run needs: use 'await run.result()'")
         try:
             return self._judge(self._started().result(timeout))
@@ -142,20 +154,13 @@ class Run:
 
     def _deliver(self, reason: str) -> None:
         aio = self._aio
-        if aio is None or _running() is aio:
+        if aio is None or running_loop() is aio:
             self._loop.cancel()
             return
         try:
             aio.call_soon_threadsafe(self._loop.cancel)
         except RuntimeError:
             pass  # the loop is closed: so is the run
-
-
-def _running() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 _NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested", default=False)
@@ -195,4 +200,4 @@ def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 def must_nest() -> bool:
     """Whether a blocking run needs a loop of its own: see :func:`own_loop`."""
-    return _running() is not None or _NESTED.get()
+    return running_loop() is not None or _NESTED.get()

@@ -48,7 +48,7 @@ class GatedModel:
         """Ask the model. The call fires ``before_llm`` and ``after_llm`` and counts in the budget.
 
         Args:
-            messages: a conversation, or one user message as text.
+            messages: a conversation (messages, or mappings of their fields), or one user message as text.
             purpose: what the call is for, as hooks see it.
             tools: tools the model may call; calls come back in the reply and are not run.
             response_format: a JSON schema for the reply.
@@ -60,7 +60,7 @@ class GatedModel:
         """
         if purpose == "step":
             raise HooklineError('purpose "step" is for the calls of the loop itself; name another')
-        given = (Message("user", messages),) if isinstance(messages, str) else tuple(messages)
+        given = (Message("user", messages),) if isinstance(messages, str) else tuple(map(Message.of, messages))
         return self._ask(
             ModelRequest(
                 given, tuple(tools), self.name, purpose=purpose, response_format=response_format, params=params

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -32,10 +33,10 @@ from ..kernel.scope import ACTIVE, CURRENT
 from ..kernel.state import AgentResult
 from ..kernel.values import Message, ModelResponse, Status, Step, StopSignal, Usage
 from .batch import Batch
-from .causes import Stopped, status_of
+from .causes import Stopped, status_of, strength
 from .context import AgentContext
 from .course import DONE, Course, Setup
-from .events import RunFinished, RunStarted, StepFinished, StepStarted
+from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
 from .model_call import call_model
 
 MAX_KEEP_GOING = 3
@@ -58,8 +59,8 @@ class Loop(Course):
     async def run(self) -> AgentResult:
         """Run to the end, whatever happens on the way."""
         self._task, self.aio = asyncio.current_task(), asyncio.get_running_loop()
-        active = ACTIVE.set(self._around)
-        around = CURRENT.set(self.ctx)
+        self.ctx.began_in(self._task)
+        active, around = ACTIVE.set(self._around), CURRENT.set(self.ctx)
         try:
             self.raise_if_cancelled()
             await self._begin()
@@ -69,6 +70,9 @@ class Loop(Course):
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self.blame(cause)
         result = await self._finish()
+        self.over = True
+        for _ in range(self._cuts):
+            self._task.uncancel()  # type: ignore[union-attr]
         CURRENT.reset(around)
         ACTIVE.reset(active)
         if self.cause is not None and not isinstance(self.cause, (Exception, asyncio.CancelledError)):
@@ -80,16 +84,19 @@ class Loop(Course):
         ctx, session = self.ctx, self.ctx.session
         self.budget.begin()
         if ctx.listening:
-            ctx.emit(RunStarted, task=self.task, ids=ctx.ids)
-        if session.first_run() and SESSION_START in self.heard:
-            opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
-            await self.fire(SESSION_START, opened)
-        if ON_RUN_START in self.heard:
-            self.task = (await self.fire(ON_RUN_START, RunStart(self.task, ctx.ids))).payload.task
+            ctx.emit(RunStarted, ids=ctx.ids)
+        with suppress(Stopped):  # it takes effect before the first step
+            if session.first_run() and SESSION_START in self.heard:
+                opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
+                await self.fire(SESSION_START, opened)
+            if ON_RUN_START in self.heard:
+                self.task = (await self.fire(ON_RUN_START, RunStart(self.task, ctx.ids))).payload.task
         self._recording = True
         ctx.append(Message("user", self.task))
+        ctx.emit(TaskTaken, task=self.task)
         if BEFORE_PROMPT_BUILD in self.heard:
-            await self._build_prompt()
+            with suppress(Stopped):
+                await self._build_prompt()
 
     async def _build_prompt(self) -> None:
         ctx = self.ctx
@@ -115,8 +122,13 @@ class Loop(Course):
                 self.signal(limit)
             if ON_STOP not in self.heard:
                 return False
-            signals = tuple(sorted(ctx._signals, key=lambda signal: signal.rank))
-            verdict = await self.fire(ON_STOP, Stopping(signals, ctx.ids))
+            signals = tuple(sorted(ctx._signals, key=strength))
+            try:
+                verdict = await self.fire(ON_STOP, Stopping(signals, ctx.ids))
+            except Stopped:
+                return False
+            if self._steered and all(signal.kind == "completed" for signal in ctx._signals):
+                continue  # somebody spoke meanwhile
             if verdict.action is not HookAction.KEEP_GOING or self._kept_going >= MAX_KEEP_GOING:
                 return False
             self._kept_going += 1
@@ -168,6 +180,8 @@ class Loop(Course):
         try:
             if AFTER_STEP in self.heard:
                 await self.fire(AFTER_STEP, step)
+        except Stopped:
+            pass
         except BaseException as cause:  # noqa: BLE001
             await self.blame(cause)
         if ctx.listening:
@@ -205,9 +219,7 @@ class Loop(Course):
         if self._steered and self._recording:
             self.take_in_steering()  # it came too late for this run, and is there for the next
         signals = ctx._signals
-        strongest = (
-            min(signals, key=lambda signal: signal.rank) if len(signals) > 1 else signals[0] if signals else None
-        )
+        strongest = min(signals, key=strength) if len(signals) > 1 else signals[0] if signals else None
         status: Status = status_of(cause)
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
@@ -217,10 +229,10 @@ class Loop(Course):
             if self._recording:
                 ctx.append(Message("assistant", getattr(cause, "reply", ""), hook=getattr(cause, "hook", "")))
         added = self._added()
-        saved = ctx.session.save(self._base, ctx._messages.view(), added, ctx._metadata)
+        ctx.session.save(self._base, ctx._messages.view(), added, ctx._metadata)
         result = AgentResult(
             getattr(cause, "reply", "") if status == "ended" else self._last_words(added),
-            status, strongest if status in ("completed", "stopped") else None, hook, self.task, ctx._steps.view(),
+            status, self._stop_of(status, strongest), hook, self.task, ctx._steps.view(),
             self.budget.usage, self.budget.cost, self.calls, tuple(self.tool_names), self.good_calls, added,
             ctx._errors, self.budget.elapsed, ctx.ids,
         )  # fmt: skip
@@ -229,15 +241,23 @@ class Loop(Course):
             if ON_RUN_END in self.heard:
                 result = (await self.fire(ON_RUN_END, result)).payload
         except BaseException as failure:  # noqa: BLE001
+            told = getattr(failure, "verdict", None) or getattr(failure.__cause__, "verdict", None)
+            result = told.payload if told is not None else result  # what the other hooks made of it holds
             await self.blame(failure)
             if status_of(self.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", errors=ctx._errors)
         if ctx._messages.view() is not final[0] or ctx._metadata is not final[1]:
-            now = self._added()
-            ctx.session.save(saved, ctx._messages.view(), now, ctx._metadata)
-            result = msgspec.structs.replace(result, messages=now) if result.messages is added else result
+            known = {id(message) for message in final[0]}
+            late = [message for message in ctx._messages.view() if id(message) not in known]
+            ctx.session.save(final[0], ctx._messages.view(), late, ctx._metadata)
+            result = msgspec.structs.replace(result, messages=self._added()) if result.messages is added else result
         ctx.emit(RunFinished, result=result)
         return result
+
+    def _stop_of(self, status: Status, strongest: StopSignal | None) -> StopSignal | None:
+        if status == "cancelled":
+            return StopSignal("user_requested", self.ctx.interrupt.reason)
+        return strongest if status in ("completed", "stopped") else None
 
     def _last_words(self, added: Sequence[Message]) -> str:
         if added and added[-1].role == "assistant":
@@ -246,8 +266,9 @@ class Loop(Course):
 
     def _added(self) -> Sequence[Message]:
         """The messages of this run: those that the session did not hold."""
-        messages = self.ctx._messages.view()
-        if not self._base:
+        messages, base = self.ctx._messages.view(), self._base
+        if not base:
             return messages
-        known = {id(message) for message in self._base}
-        return tuple([message for message in messages if id(message) not in known])
+        same = next((i for i, (old, new) in enumerate(zip(base, messages, strict=False)) if old != new), len(base))
+        known = {id(message) for message in base}
+        return tuple([message for message in messages[same:] if id(message) not in known])

@@ -10,7 +10,7 @@ import msgspec
 
 from ..base.frozen import json_text
 from ..base.names import describe, words
-from ..base.tasks import is_cancelled
+from ..base.tasks import running_loop
 from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError, HooklineError, ModelError
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
@@ -66,7 +66,7 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             except (Ended, HookError, CallRefused):
                 raise
             except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and (is_cancelled() or loop.cancelling):
+                if isinstance(error, asyncio.CancelledError) and (loop.cancelling or loop.ctx.is_cancelled()):
                     raise
                 mended = await _put_to_on_error(loop, error, asked, model, how)
                 if generation.text:
@@ -75,7 +75,9 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
                     attempt, extra = attempt + 1, _note(mended.value)
                     continue
                 if mended.answer is None:
-                    raise _model_error(error) from error
+                    if isinstance(error, ModelError):
+                        raise
+                    raise ModelError(describe(error)) from error
                 await generation.serve(mended.answer.value, mended.answer.hook)
         loop.listen()
         if AFTER_LLM not in loop.heard and inside_step:
@@ -227,10 +229,6 @@ async def _put_to_on_error(
     return verdict or Verdict(failure)
 
 
-def _model_error(error: BaseException) -> ModelError:
-    return error if isinstance(error, ModelError) else ModelError(describe(error))
-
-
 def _emit_reply(loop: Course, reply: ModelReply) -> None:
     if loop.ctx.listening:
         loop.ctx.emit(
@@ -259,12 +257,7 @@ def gated(loop: Course, model: Model) -> GatedModel:
             raise CallRefused(str(error), status="failed") from error
 
     def begin(request: ModelRequest) -> Awaitable[ModelReply]:
-        try:
-            asyncio.get_running_loop()
-            is_sync = loop.ctx.entry is not None
-        except RuntimeError:
-            is_sync = True
-        if is_sync:
+        if running_loop() is None or loop.ctx.entry is not None:
             raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
         return ask(replace(request, hop=loop.hop, ids=loop.ctx.ids))
 

@@ -15,7 +15,7 @@ class Session:
 
     Args:
         id: how stores and channels know it; made up if left out.
-        messages: what was said before.
+        messages: what was said before, as messages or mappings of their fields.
         metadata: the user's data; each run starts from it and leaves its own here.
         key: how a channel found it.
         platform: where it takes place.
@@ -33,11 +33,14 @@ class Session:
         personality_id: str = "",
     ) -> None:
         self.id = id
-        self.messages: Sequence[Message] = tuple(messages)
+        self.messages: Sequence[Message] = tuple(Message.of(message) for message in messages)
         self.metadata: Mapping[str, Any] = freeze(metadata)
         self.key, self.platform, self.personality_id = key, platform, personality_id
         self._started = bool(self.messages)
         self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}, {len(self.messages)} messages)"
 
     def first_run(self) -> bool:
         """Whether this is the first run of the session; true once."""
@@ -47,12 +50,11 @@ class Session:
 
     def save(
         self, base: Sequence[Message], messages: Sequence[Message], added: Sequence[Message], data: Mapping[str, Any]
-    ) -> Sequence[Message]:
-        """Take over what a run made of ``base``; gives the transcript as it is now.
+    ) -> None:
+        """Take over what a run made of ``base``.
 
         If another run saved meanwhile, only the messages this run ``added`` are put after its.
         """
         with self._lock:
             self.messages = messages if self.messages is base else History((*self.messages, *added))
             self.metadata = data
-            return self.messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,10 @@ class ToolRegistry:
             if made.name in self._tools:
                 raise RegistrationError(f"two tools are named {made.name!r}; give one another name")
             self._tools[made.name] = made
+
+    def without(self, names: Collection[str]) -> ToolRegistry:
+        """These tools but those of these names."""
+        return ToolRegistry(tool for tool in self if tool.name not in names)
 
     def get(self, name: str) -> Tool | None:
         """The tool of that name."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
 import msgspec
 
 from ..base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
+from ..base.names import describe
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
@@ -86,16 +87,23 @@ class Tool:
         """The arguments as JSON and as the function will get them, or what is wrong with them in words."""
         try:
             values = self._validate(thaw(arguments))
-        except ValueError as error:
+            if self._native and len(values) == len(self._params):
+                return Checked(freeze_flat(values), values)
+            shown, values = (values, values) if self._native else self._shown(values)
+        except Exception as error:  # noqa: BLE001 - a validator may raise anything
             return self._explain(error, arguments)
-        if self._native and len(values) == len(self._params):
-            return Checked(freeze_flat(values), values)
-        shown = values if self._native else self._adapter.dump_python(values, mode="json", warnings=False)
         missing = {name: default for name, default in self._defaults.items() if name not in values}
         checked: FrozenDict = freeze(scrub({**shown, **missing}) if missing or not self._native else values)
         for name in missing:
             values[name] = deepcopy(self._params[name].default)
         return Checked(checked, values)
+
+    def _shown(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Values as JSON, and the values that this very JSON stands for: nothing runs that guards cannot see."""
+        shown = self._adapter.dump_python(values, mode="json", warnings=False)
+        again = self._validate(thaw(shown))
+        stable = self._adapter.dump_python(again, mode="json", warnings=False) == shown
+        return shown, again if stable else values  # a validator that counts, say, must not run twice
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """Run with the values of a :class:`Checked`."""
@@ -194,7 +202,7 @@ class Tool:
 
     def _explain(self, error: Any, arguments: Mapping[str, Any]) -> str:
         if not hasattr(error, "errors"):
-            return f"Invalid arguments for {self.name}: {error}"
+            return f"Invalid arguments for {self.name}: {describe(error)}"
         problems, unknown = [], []
         for item in error.errors(include_url=False, include_context=False):
             where = ".".join(str(part) for part in item["loc"])
