@@ -107,7 +107,9 @@ class Agent:
 
     def _tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """A plugin that is filtered out takes its tools with it: they would run without its guards."""
-        out = [p for p in self.plugins if allowed_plugins is not None and p.name not in allowed_plugins and p.tools]
+        if allowed_plugins is None or not self.plugins:
+            return self.tools
+        out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
         return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:

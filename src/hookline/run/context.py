@@ -82,6 +82,11 @@ class Interrupt:
             self._watchers = tuple(w for w in self._watchers if w != watcher)
 
     @property
+    def followed(self) -> bool:
+        """Whether anybody but its own run would notice."""
+        return len(self._watchers) > 1 or self._token is not None
+
+    @property
     def cancel_token(self) -> threading.Event:
         """An event that is set when cancelled, for sync code that waits."""
         with self._lock:
@@ -102,7 +107,7 @@ class AgentContext(Scope):
         "_cancels",
         "_errors",
         "_events",
-        "_held",
+        "_handed", "_held",
         "_messages",
         "_metadata",
         "_open",
@@ -167,6 +172,7 @@ class AgentContext(Scope):
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self._opened = False
+        self._handed: tuple[AgentState, ...] = ()
         self._task: asyncio.Task[Any] | None = None
         self._cancels = 0
 
@@ -235,6 +241,7 @@ class AgentContext(Scope):
                 self._messages.view(), self._metadata, self._system_prompt, self._response_format,
                 self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
             )  # fmt: skip
+            self._handed = (*self._handed[-7:], self._state)
         return self._state
 
     def open(
@@ -245,6 +252,7 @@ class AgentContext(Scope):
         self._messages: Growing[Message] = Growing(messages)
         self._steps: Growing[Step] = Growing()
         self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format
+        self._handed = ()
         self.call_ids = {call.id for message in messages for call in message.tool_calls}
         self._signals: tuple[StopSignal, ...] = ()
         self._errors: tuple[ErrorInfo, ...] = ()
@@ -252,12 +260,23 @@ class AgentContext(Scope):
 
     def accept_state(self, state: AgentState) -> None:
         """Take over a hook's ``state=``; messages added while calls are open wait for their results."""
-        before = self.state
-        accepted = before.accept(state)
-        if accepted.messages is not before.messages:
-            self._take_messages(accepted.messages, before.messages)
-        self._metadata, self._system_prompt = accepted.metadata, accepted.system_prompt
-        self._response_format, self._state = accepted.response_format, None
+        now = self.state
+        # A hook may have read the state, waited, and changed what it had read: the loop's part may have moved on.
+        seen = next(
+            (old for old in reversed(self._handed) if old.usage == state.usage and old.steps == state.steps), now
+        )
+        accepted = seen.accept(state)
+        if accepted.messages is not seen.messages:
+            if seen.messages is not now.messages and seen.messages != now.messages:
+                raise TypeError("AgentState.messages: the transcript went on meanwhile; read ctx.state again")
+            self._take_messages(accepted.messages, now.messages if seen.messages is now.messages else seen.messages)
+        if accepted.metadata is not seen.metadata:
+            self._metadata = accepted.metadata
+        if accepted.system_prompt is not seen.system_prompt:
+            self._system_prompt = accepted.system_prompt
+        if accepted.response_format is not seen.response_format:
+            self._response_format = accepted.response_format
+        self._state = None
 
     def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
         tail = as_history(messages).tail_after(before)

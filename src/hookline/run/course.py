@@ -44,7 +44,7 @@ class Course:
     def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack) -> None:
         self.agent, self.ctx = agent, ctx
         self.budget = ctx.budget
-        self.tools: ToolRegistry = ctx.tool_registry or agent.tools
+        self.tools = agent.tools if ctx.tool_registry is None else ctx.tool_registry
         self.cause: BaseException | None = None
         self.cancelling = self.over = False
         self.outside = self._cuts = self._own = 0
@@ -208,6 +208,10 @@ class Course:
         if not self.over and self._task is not None:
             self._cuts += 1
             self._task.cancel()
+
+    def was_cancelled(self) -> bool:
+        """Whether somebody cancelled the run's task, and nobody has taken that in."""
+        return self._task is not None and self._task.cancelling() > self.ctx._cancels
 
     def abort(self, cause: BaseException) -> None:
         """Break off what is running now, because of ``cause``."""

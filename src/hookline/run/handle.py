@@ -41,9 +41,10 @@ class Run:
         Raises:
             RunFailed: the run ended ``failed``.
         """
-        self._aio = asyncio.get_running_loop()
+        loop = self._loop
         result = await self._run()
-        await self._give_back_cancellations()
+        if loop.outside or loop.was_cancelled():
+            await self._give_back_cancellations()
         return self._judge(result)
 
     async def _give_back_cancellations(self) -> None:
@@ -52,10 +53,9 @@ class Run:
         assert task is not None
         for _ in range(loop.outside):
             task.cancel()
-        if loop.ctx.is_cancelled():
-            with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)  # deliver what is pending, so that it comes once
-            raise asyncio.CancelledError
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # deliver what is pending, so that it comes once
+        raise asyncio.CancelledError
 
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run:
         """Start in a task of its own, from that loop's thread or another."""
@@ -77,8 +77,9 @@ class Run:
         finally:
             if self._outer is not None:
                 self._outer()
-            ctx.interrupt.drop(self._deliver)
-            ctx.interrupt.cancel("the run is over")  # for runs and threads that it started and left behind
+            if ctx.interrupt.followed:  # runs and threads that it started and left behind
+                ctx.interrupt.drop(self._deliver)
+                ctx.interrupt.cancel("the run is over")
             ctx.llm, ctx.interrupt._watchers = None, ()  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
@@ -153,7 +154,7 @@ class Run:
         return result
 
     def _deliver(self, reason: str) -> None:
-        aio = self._aio
+        aio = self._aio or self._loop.aio
         if aio is None or running_loop() is aio:
             self._loop.cancel()
             return

@@ -58,7 +58,8 @@ class Loop(Course):
 
     async def run(self) -> AgentResult:
         """Run to the end, whatever happens on the way."""
-        self._task, self.aio = asyncio.current_task(), asyncio.get_running_loop()
+        self.aio = aio = asyncio.get_running_loop()
+        self._task = asyncio.current_task(aio)
         self.ctx.began_in(self._task)
         active, around = ACTIVE.set(self._around), CURRENT.set(self.ctx)
         try:
@@ -85,15 +86,17 @@ class Loop(Course):
         self.budget.begin()
         if ctx.listening:
             ctx.emit(RunStarted, ids=ctx.ids)
-        with suppress(Stopped):  # it takes effect before the first step
-            if session.first_run() and SESSION_START in self.heard:
-                opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
+        if session.first_run() and SESSION_START in self.heard:
+            opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
+            with suppress(Stopped):  # it takes effect before the first step
                 await self.fire(SESSION_START, opened)
-            if ON_RUN_START in self.heard:
+        if ON_RUN_START in self.heard:
+            with suppress(Stopped):
                 self.task = (await self.fire(ON_RUN_START, RunStart(self.task, ctx.ids))).payload.task
         self._recording = True
         ctx.append(Message("user", self.task))
-        ctx.emit(TaskTaken, task=self.task)
+        if ctx.listening:
+            ctx.emit(TaskTaken, task=self.task)
         if BEFORE_PROMPT_BUILD in self.heard:
             with suppress(Stopped):
                 await self._build_prompt()
@@ -251,7 +254,8 @@ class Loop(Course):
             late = [message for message in ctx._messages.view() if id(message) not in known]
             ctx.session.save(final[0], ctx._messages.view(), late, ctx._metadata)
             result = msgspec.structs.replace(result, messages=self._added()) if result.messages is added else result
-        ctx.emit(RunFinished, result=result)
+        if ctx.listening:
+            ctx.emit(RunFinished, result=result)
         return result
 
     def _stop_of(self, status: Status, strongest: StopSignal | None) -> StopSignal | None:

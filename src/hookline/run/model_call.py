@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, cast
 
 import msgspec
@@ -241,24 +242,25 @@ def _emit_reply(loop: Course, reply: ModelReply) -> None:
 
 def gated(loop: Course, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
+    return GatedModel(model, partial(_begin_gated, loop, model))
 
-    async def ask(request: ModelRequest) -> ModelReply:
-        try:
-            loop.checkpoint(inside_step=False)
-            return cast(ModelReply, await call_model(loop, request, model))
-        except Ended as ended:
-            message = f"the call was ended by hook {ended.hook!r}"
-            raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended
-        except Stopped as stopped:
-            raise CallRefused("the run is stopping", status="stopped") from stopped
-        except HookError as error:
-            raise CallRefused(str(error), status="failed", hook=error.hook) from error
-        except ModelError as error:
-            raise CallRefused(str(error), status="failed") from error
 
-    def begin(request: ModelRequest) -> Awaitable[ModelReply]:
-        if running_loop() is None or loop.ctx.entry is not None:
-            raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
-        return ask(replace(request, hop=loop.hop, ids=loop.ctx.ids))
+def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
+    if running_loop() is None or loop.ctx.entry is not None:
+        raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
+    return _ask_gated(loop, model, replace(request, hop=loop.hop, ids=loop.ctx.ids))
 
-    return GatedModel(model, begin)
+
+async def _ask_gated(loop: Course, model: Model, request: ModelRequest) -> ModelReply:
+    try:
+        loop.checkpoint(inside_step=False)
+        return cast(ModelReply, await call_model(loop, request, model))
+    except Ended as ended:
+        message = f"the call was ended by hook {ended.hook!r}"
+        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended
+    except Stopped as stopped:
+        raise CallRefused("the run is stopping", status="stopped") from stopped
+    except HookError as error:
+        raise CallRefused(str(error), status="failed", hook=error.hook) from error
+    except ModelError as error:
+        raise CallRefused(str(error), status="failed") from error

@@ -33,7 +33,7 @@ class Session:
         personality_id: str = "",
     ) -> None:
         self.id = id
-        self.messages: Sequence[Message] = tuple(Message.of(message) for message in messages)
+        self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
         self.metadata: Mapping[str, Any] = freeze(metadata)
         self.key, self.platform, self.personality_id = key, platform, personality_id
         self._started = bool(self.messages)
