@@ -18,7 +18,7 @@ from .results import HookAction, Verdict
 from .scope import ACTIVE, Scope
 from .tally import How, Tally
 
-Pair = tuple[Entry, Callable[..., Any]]
+Pair = tuple[Entry, Callable[..., Any], frozenset[int] | None]
 Pairs = tuple[Pair, ...]
 Found = tuple[Entry, Any, BaseException | None]
 
@@ -40,7 +40,7 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
 
     ``HookError`` means that a hook failed closed, ``CallRefused`` that a refused ``ctx.llm`` call left one.
     """
-    walk = iter(chain.rewriters if how.start == "rewrite" else ())
+    walk = iter(chain.rewriters if how is PLAIN or how.start == "rewrite" else ())
     if scope.tracing:
         found = _trace(walk, payload, scope)
     elif chain.quick and scope.deadline is None:
@@ -48,7 +48,7 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
     else:
         found = _glide(walk, payload, scope)
     if found is None and chain.simple and not scope.listening:
-        if how.validate is None:
+        if how is PLAIN or how.validate is None:
             return Verdict(payload)
         payload, problem = how.validate(payload)
         return Verdict(payload) if problem is None else Verdict(payload, HookAction.INVALID, problem)
@@ -59,7 +59,7 @@ def _glide(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
     """Call hooks until one has something to say: which, what it returned, what it raised."""
     around = scope.entry
     try:
-        for entry, call in walk:
+        for entry, call, _ in walk:
             scope.entry = entry
             result = call(scope, payload)
             if result is not None:
@@ -85,7 +85,7 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
     if found is not None:
         original = tally.payload
         await _go_on(tally, walk, "rewrite", found)
-        tally.report_early_judges([entry for entry, _ in chain.rewriters], original)
+        tally.report_early_judges([pair[0] for pair in chain.rewriters], original)
     if how.start != "observe" and tally.open:
         problem = None
         if how.validate is not None:
@@ -145,9 +145,9 @@ async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around:
     """``_glide`` that also awaits hooks which can be awaited as they are, without stopping at each."""
     outer, mark = scope.entry, ACTIVE.set
     try:
-        for entry, call in walk:
-            if entry.quick:
-                mark(around | entry.alone if around else entry.alone)
+        for entry, call, quick in walk:
+            if quick is not None:
+                mark(around | quick if around else quick)
                 result = await call(scope, payload)
             else:
                 mark(around)

@@ -24,10 +24,7 @@ class HookTimeout(HooklineError, TimeoutError):
 
 
 class HookError(HooklineError):
-    """A hook failed closed: the guarded action did not happen (DESIGN 5.1).
-
-    ``__cause__`` is the exception itself.
-    """
+    """A hook failed closed: the guarded action did not happen (DESIGN 5.1). ``__cause__`` says why."""
 
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:
         super().__init__(f"hook {hook!r} failed at {point}: {describe(cause)}")
@@ -43,10 +40,7 @@ class ModelError(HooklineError):
 
 
 class CallRefused(HooklineError):
-    """A call of ``ctx.llm`` did not happen, or its reply may not be used (DESIGN 4.8).
-
-    Left uncaught in a hook, it ends the run with ``status``.
-    """
+    """A call of ``ctx.llm`` that may not be used (DESIGN 4.8); uncaught, it ends the run with ``status``."""
 
     def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "") -> None:
         super().__init__(message)

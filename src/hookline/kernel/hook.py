@@ -94,10 +94,7 @@ def observer(*points: str, **options: Any) -> Callable[[Callable[..., Any]], Fun
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """One hook at one point, compiled: ready to be called with ``(ctx, payload)``.
-
-    ``quick`` hooks are coroutine functions that can be awaited as they are; ``alone`` is the hook's id.
-    """
+    """One hook at one point, ready to be called; ``quick`` ones can be awaited as they are, ``alone`` is its id."""
 
     hook: Any
     call: Callable[..., Any]

@@ -8,9 +8,9 @@ from inspect import ismethod
 from typing import Any, Protocol
 
 from ..base.frozen import Frozen
-from .dispatch import PLAIN, Chain, fire
+from .dispatch import PLAIN, Chain, Pairs, fire
 from .errors import RegistrationError
-from .hook import Entry, compile_hook
+from .hook import Entry, Phase, compile_hook
 from .points import Point, resolve
 from .results import HookAction, Verdict
 from .scope import CURRENT, Scope
@@ -64,7 +64,7 @@ class HookStack:
     def entries(self, point: str) -> tuple[Entry, ...]:
         """The entries at a point, in firing order."""
         chain = self._chains.get(resolve(point), _NOTHING)
-        return (*(e for e, _ in chain.rewriters), *(e for e, _ in chain.guards), *chain.observers)
+        return (*(pair[0] for pair in (*chain.rewriters, *chain.guards)), *chain.observers)
 
     def at(self, point: str) -> list[Any]:
         """The hooks at a point, in firing order."""
@@ -96,10 +96,11 @@ EMPTY_STACK = HookStack()
 
 
 def _chain(entries: list[Entry]) -> Chain:
-    guards = tuple((e, e.call) for e in entries if e.phase == "guard")
-    observers = tuple(e for e in entries if e.phase == "observe")
-    rewriters = tuple((e, e.call) for e in entries if e.phase == "rewrite")
-    return Chain(rewriters, guards, observers, not guards and not observers, any(e.quick for e, _ in rewriters))
+    def pairs(phase: Phase) -> Pairs:
+        return tuple((e, e.call, e.alone if e.quick else None) for e in entries if e.phase == phase)
+
+    rewriters, guards, observers = pairs("rewrite"), pairs("guard"), tuple(e for e in entries if e.phase == "observe")
+    return Chain(rewriters, guards, observers, not guards and not observers, any(pair[2] for pair in rewriters))
 
 
 class HookRegistry:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing, as_history
@@ -23,10 +22,11 @@ from .events import EventStream
 from .llm import GatedModel
 from .session import Session
 
+if TYPE_CHECKING:
+    from random import Random
+
 GRACE = 5.0
 """Seconds that hooks get, in all, after a cancellation."""
-
-_RANDOM = random.Random()
 
 
 _POOL: list[str] = []
@@ -104,37 +104,10 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_cancels",
-        "_errors",
-        "_events",
-        "_handed", "_held",
-        "_messages",
-        "_metadata",
-        "_open",
-        "_opened",
-        "_response_format",
-        "_signals",
-        "_steps",
-        "_system_prompt",
-        "_task",
-        "agent_name",
-        "allowed_plugins",
-        "artifacts",
-        "blackboard",
-        "budget",
-        "call_ids",
-        "clock",
-        "deps",
-        "hooks",
-        "ids",
-        "interrupt",
-        "llm",
-        "memory",
-        "new_id",
-        "random",
-        "session",
-        "spent",
-        "tool_registry",
+        "_cancels", "_errors", "_events", "_handed", "_held", "_messages", "_metadata", "_open", "_opened", "_random",
+        "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name", "allowed_plugins",
+        "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm",
+        "memory", "new_id", "session", "spent", "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -150,7 +123,7 @@ class AgentContext(Scope):
         interrupt: Interrupt | None = None,
         allowed_plugins: Sequence[str] | None = None,
         clock: Any = time,
-        random: random.Random = _RANDOM,
+        random: Random | None = None,
         new_id: Callable[[str], str] = make_id,
     ) -> None:
         super().__init__()
@@ -161,7 +134,7 @@ class AgentContext(Scope):
         self.budget = budget if budget is not None else Budget(clock=clock)
         self.memory, self.artifacts, self.blackboard, self.deps = memory, artifacts, blackboard, deps
         self.interrupt = interrupt if interrupt is not None else Interrupt()
-        self.clock, self.random, self.new_id = clock, random, new_id
+        self.clock, self.new_id, self._random = clock, new_id, random
         self.tool_registry: ToolRegistry | None = None
         self.llm: GatedModel | None = None
         self.allowed_plugins = None if allowed_plugins is None else tuple(allowed_plugins)
@@ -175,6 +148,15 @@ class AgentContext(Scope):
         self._handed: tuple[AgentState, ...] = ()
         self._task: asyncio.Task[Any] | None = None
         self._cancels = 0
+
+    @property
+    def random(self) -> Random:
+        """Where chance comes from; a seeded one makes runs repeatable."""
+        if self._random is None:
+            from random import Random
+
+            self._random = Random()
+        return self._random
 
     @property
     def run_id(self) -> str:
@@ -328,7 +310,7 @@ class AgentContext(Scope):
 
 _SHARED = (
     "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "deps", "hooks", "ids",
-    "interrupt", "memory", "new_id", "random", "session",
+    "interrupt", "memory", "new_id", "_random", "session",
 )  # fmt: skip
 
 
