@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from hookline import POINTS
+import msgspec
+
+from hookline import POINTS, Frozen
 
 HEAD = """# Points
 
@@ -10,6 +12,14 @@ Every moment a hook can take part in. This page is generated from the point tabl
 
 | point | model | payload | verbs | fires | a closed failure | fired by | also known as |
 |---|---|---|---|---|---|---|---|
+"""
+
+
+FIELDS = """
+## Payloads
+
+What each of these carries; a hook that may `replace` may change the fields marked with *.
+
 """
 
 
@@ -22,7 +32,18 @@ def points_page() -> str:
         payload = f"`{point.payload.__name__}`" + (f" → `{point.result.__name__}`" if point.result else "")
         cells = (f"`{point}`", point.model, payload, verbs, point.when, point.closed, point.fired_by, names)
         rows.append("| " + " | ".join(cells) + " |\n")
-    return HEAD + "".join(rows)
+    return HEAD + "".join(rows) + FIELDS + "".join(_fields_of(kind) for kind in _kinds())
+
+
+def _kinds() -> list[type[Frozen]]:
+    used = [kind for point in POINTS.values() for kind in (point.payload, point.result) if kind is not None]
+    return sorted(set(used), key=lambda kind: kind.__name__)
+
+
+def _fields_of(kind: type[Frozen]) -> str:
+    fields = msgspec.structs.fields(kind)
+    names = ", ".join(f"`{field.name}`" + ("*" if field.name in kind.free else "") for field in fields)
+    return f"- **`{kind.__name__}`**: {names}\n"
 
 
 if __name__ == "__main__":

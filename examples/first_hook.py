@@ -83,7 +83,7 @@ def show(event: Event) -> None:
         case HookExecuted(hook=name, verb=verb, reason=reason):
             print(f"    {YELLOW}hook {name}: {verb}{END} {DIM}({reason}){END}")
         case ToolSettled(tool=name, outcome=outcome, text=text):
-            print(f"    {GREEN if outcome == 'ok' else RED}{outcome}{END} {text}")
+            print(f"    {GREEN if outcome == 'ok' else RED}{name} {outcome}{END}: {text}")
         case TextDelta(text=text):
             print(text, end="", flush=True)
         case RunFinished(result=result):
@@ -101,7 +101,7 @@ async def main() -> None:
         tools=[list_files, delete_file],
         hooks=[keep_originals, hide_secrets],
     )
-    print(f"{BOLD}You:{END} clean up\n")
+    print(f"{BOLD}You:{END} clean up")
     async for event in agent.stream("clean up"):
         show(event)
     print(f"still there: {', '.join(list_files())}")

@@ -46,14 +46,20 @@ def test_every_public_name_is_exported_and_documented():
             assert value.__doc__, f"{name} has no docstring"
 
 
-@pytest.mark.parametrize("page", ["README.md"])
-def test_the_code_in_the_pages_runs(page, capsys):
+@pytest.mark.parametrize("page", ["README.md", "docs/recipes.md"])
+def test_the_code_in_the_pages_runs(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks
-    space = {}
-    for block in blocks:
-        exec(compile(block, page, "exec"), space)
-    assert "I may not. completed" in capsys.readouterr().out
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(blocks))
+    done = python(str(script))
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_first_hook_of_the_readme_prints_what_it_says(capsys):
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "I may not. completed\nFiles stay.\n"
 
 
 def test_the_generated_reference_is_up_to_date():
@@ -63,7 +69,7 @@ def test_the_generated_reference_is_up_to_date():
 
 
 def test_the_point_table_can_be_printed():
-    out = hookline.points_table()
+    out = python("-c", "import hookline; print(hookline.points_table())").stdout
     assert len(out.splitlines()) == 30
     assert "BeforeToolExec (Forge)" in out
 
