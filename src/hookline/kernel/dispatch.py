@@ -18,21 +18,21 @@ from .results import HookAction, Verdict
 from .scope import ACTIVE, Scope
 from .tally import How, Tally
 
-Pair = tuple[Entry, Callable[..., Any], frozenset[int] | None]
-Pairs = tuple[Pair, ...]
+Pair = tuple[Entry, Callable[..., Any]]
+Quick = tuple[Entry, Callable[..., Any], frozenset[int] | None]
 Found = tuple[Entry, Any, BaseException | None]
 
 PLAIN = How()
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
-    """The hooks of one point, in firing order: ``simple`` if only rewriters, ``quick`` if any is (see Entry)."""
+    """The hooks of a point in firing order; ``simple``: rewriters only; ``quick``: they, if any is (see Entry)."""
 
-    rewriters: Pairs = ()
-    guards: Pairs = ()
+    rewriters: tuple[Pair, ...] = ()
+    guards: tuple[Pair, ...] = ()
     observers: tuple[Entry, ...] = ()
     simple: bool = True
-    quick: bool = False
+    quick: tuple[Quick, ...] | None = None
 
 
 async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
@@ -40,11 +40,13 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
 
     ``HookError`` means that a hook failed closed, ``CallRefused`` that a refused ``ctx.llm`` call left one.
     """
-    walk = iter(chain.rewriters if how is PLAIN or how.start == "rewrite" else ())
-    if scope.tracing:
-        found = _trace(walk, payload, scope)
-    elif chain.quick and scope.deadline is None:
+    walk: Iterator[Any] = iter(chain.rewriters if how is PLAIN or how.start == "rewrite" else ())
+    quick = chain.quick is not None and how.start == "rewrite" and scope.deadline is None and not scope.tracing
+    if quick:
+        walk = iter(chain.quick or ())
         found = await _glide_async(walk, payload, scope, ACTIVE.get())
+    elif scope.tracing:
+        found = _trace(walk, payload, scope)
     else:
         found = _glide(walk, payload, scope)
     if found is None and chain.simple and not scope.listening:
@@ -52,14 +54,14 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
             return Verdict(payload)
         payload, problem = how.validate(payload)
         return Verdict(payload) if problem is None else Verdict(payload, HookAction.INVALID, problem)
-    return await _conclude(chain, Tally(point, payload, scope, how), walk, found)
+    return await _conclude(chain, Tally(point, payload, scope, how), walk, found, quick)
 
 
 def _glide(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
     """Call hooks until one has something to say: which, what it returned, what it raised."""
     around = scope.entry
     try:
-        for entry, call, _ in walk:
+        for entry, call in walk:
             scope.entry = entry
             result = call(scope, payload)
             if result is not None:
@@ -79,12 +81,12 @@ def _trace(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
     return None
 
 
-async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Found | None) -> Verdict:
+async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Any], found: Found | None, quick: bool) -> Verdict:
     """Everything from the first rewriter on that had something to say."""
     scope, how = tally.scope, tally.how
     if found is not None:
         original = tally.payload
-        await _go_on(tally, walk, "rewrite", found)
+        await _go_on(tally, walk, "rewrite", found, quick)
         tally.report_early_judges([pair[0] for pair in chain.rewriters], original)
     if how.start != "observe" and tally.open:
         problem = None
@@ -108,7 +110,7 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Pair], found: Fou
     return verdict
 
 
-async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found | None) -> None:
+async def _go_on(tally: Tally, walk: Iterator[Any], phase: Phase, found: Found | None, quick: bool = False) -> None:
     """Take up a phase at the hook that had something to say, and see it through."""
     scope, around = tally.scope, ACTIVE.get()
     glide = _trace if scope.tracing else _glide
@@ -121,15 +123,9 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
             if result is not None and hasattr(result, "__await__"):
                 ACTIVE.set(around | entry.alone)
                 result = await _in_time(entry, result, scope)
-                ACTIVE.set(around)
             scope.began = began
             if (result is not None or scope.tracing) and tally.apply(entry, phase, result):
                 return
-            if glide is _glide and scope.deadline is None:
-                found = await _glide_async(walk, tally.payload, scope, around)
-            else:
-                found = glide(walk, tally.payload, scope)
-            continue
         except asyncio.CancelledError as cancelled:
             if error is None and scope.is_cancelled() and not tally.point.resilient:
                 raise
@@ -138,10 +134,14 @@ async def _go_on(tally: Tally, walk: Iterator[Pair], phase: Phase, found: Found 
             error = failure
         finally:
             ACTIVE.set(around)
-        found = None if tally.fail(entry, error) else glide(walk, tally.payload, scope)
+        if error is not None and tally.fail(entry, error):
+            return
+        if quick and scope.deadline is not None:  # from here on each hook has only so much time
+            walk, quick = ((entry, call) for entry, call, _ in walk), False
+        found = await _glide_async(walk, tally.payload, scope, around) if quick else glide(walk, tally.payload, scope)
 
 
-async def _glide_async(walk: Iterator[Pair], payload: Any, scope: Scope, around: frozenset[int]) -> Found | None:
+async def _glide_async(walk: Iterator[Quick], payload: Any, scope: Scope, around: frozenset[int]) -> Found | None:
     """``_glide`` that also awaits hooks which can be awaited as they are, without stopping at each."""
     outer, mark = scope.entry, ACTIVE.set
     try:

@@ -8,9 +8,9 @@ from inspect import ismethod
 from typing import Any, Protocol
 
 from ..base.frozen import Frozen
-from .dispatch import PLAIN, Chain, Pairs, fire
+from .dispatch import PLAIN, Chain, fire
 from .errors import RegistrationError
-from .hook import Entry, Phase, compile_hook
+from .hook import Entry, compile_hook
 from .points import Point, resolve
 from .results import HookAction, Verdict
 from .scope import CURRENT, Scope
@@ -96,11 +96,12 @@ EMPTY_STACK = HookStack()
 
 
 def _chain(entries: list[Entry]) -> Chain:
-    def pairs(phase: Phase) -> Pairs:
-        return tuple((e, e.call, e.alone if e.quick else None) for e in entries if e.phase == phase)
-
-    rewriters, guards, observers = pairs("rewrite"), pairs("guard"), tuple(e for e in entries if e.phase == "observe")
-    return Chain(rewriters, guards, observers, not guards and not observers, any(pair[2] for pair in rewriters))
+    rewriters = tuple((e, e.call) for e in entries if e.phase == "rewrite")
+    guards = tuple((e, e.call) for e in entries if e.phase == "guard")
+    observers = tuple(e for e in entries if e.phase == "observe")
+    mixed = tuple((e, call, e.alone if e.quick else None) for e, call in rewriters)
+    quick = mixed if any(e.quick for e, _ in rewriters) else None
+    return Chain(rewriters, guards, observers, not guards and not observers, quick)
 
 
 class HookRegistry:
@@ -171,7 +172,9 @@ class HookRegistry:
         """The compiled hooks. The same object until something changes."""
         while (stack := self._stack) is None:
             entries = self._entries
-            compiled = HookStack(entries) if entries else EMPTY_STACK
+            if not entries:
+                return EMPTY_STACK
+            compiled = HookStack(entries)
             with _lock:
                 if self._entries is entries:
                     self._stack = compiled

@@ -26,10 +26,9 @@ Validator = Callable[[Any], tuple[Any, str | None]]
 
 
 class How(msgspec.Struct, frozen=True):
-    """How to fire a point.
+    """How to fire a point: ``validate`` between rewrite and guard (it gives the payload and what is wrong with it),
 
-    ``validate`` is called between rewrite and guard and gives the payload and what is wrong with it;
-    ``start`` is the phase to start from; ``no_retry`` says why a ``retry`` would not be honoured.
+    from phase ``start`` on; ``no_retry`` says why a ``retry`` would not be honoured.
     """
 
     validate: Validator | None = None

@@ -36,7 +36,7 @@ class Session:
         self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
         self.metadata: Mapping[str, Any] = freeze(metadata)
         self.key, self.platform, self.personality_id = key, platform, personality_id
-        self._started = bool(self.messages)
+        self._fresh = [] if self.messages else [True]
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -44,9 +44,10 @@ class Session:
 
     def first_run(self) -> bool:
         """Whether this is the first run of the session; true once."""
-        with self._lock:
-            first, self._started = not self._started, True
-            return first
+        try:
+            return self._fresh.pop()
+        except IndexError:
+            return False
 
     def save(
         self, base: Sequence[Message], messages: Sequence[Message], added: Sequence[Message], data: Mapping[str, Any]
