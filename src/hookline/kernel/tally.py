@@ -26,9 +26,9 @@ Validator = Callable[[Any], tuple[Any, str | None]]
 
 
 class How(msgspec.Struct, frozen=True):
-    """How to fire a point: ``validate`` between rewrite and guard (it gives the payload and what is wrong with it),
+    """How to fire a point: from phase ``start`` on, with ``validate`` between rewrite and guard.
 
-    from phase ``start`` on; ``no_retry`` says why a ``retry`` would not be honoured.
+    It gives the payload and what is wrong with it. ``no_retry`` says why a ``retry`` would not be honoured.
     """
 
     validate: Validator | None = None
