@@ -349,7 +349,10 @@ def test_a_task_that_is_no_text_is_refused(task):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"llm": "gpt"}, "not a model"),
+        ({"llm": "gpt"}, "it lacks name, provider, complete, count_tokens"),
+        ({"llm": ScriptedModel}, "make an instance"),
+        ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
+        ({"llm": ScriptedModel(), "sinks": [3]}, "sinks are callables"),
         ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),
         ({"llm": ScriptedModel(), "tools": [add, add]}, "two tools"),
         ({"llm": ScriptedModel(), "hooks": [3]}, "not a hook"),
@@ -361,6 +364,32 @@ def test_a_task_that_is_no_text_is_refused(task):
 def test_an_agent_that_cannot_work_is_refused_with_the_reason(options, message):
     with pytest.raises(RegistrationError, match=message):
         Agent("a", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ctx": {"user": 1}}, "ctx= takes an AgentContext, not dict"),
+        ({"session": "abc"}, "session= takes a Session, not str"),
+        ({"hooks": 3}, "hooks are a list"),
+    ],
+)
+def test_what_a_run_cannot_use_is_refused_before_it_begins(options, message):
+    with pytest.raises((TypeError, RegistrationError), match=message):
+        scripted_agent([reply("x")]).run("x", **options)
+
+
+def test_a_budget_that_is_none_is_refused_where_it_is_given():
+    with pytest.raises(TypeError, match=r"budget= takes a Budget\(max_tokens=...\), not int"):
+        AgentContext(budget=100)
+
+
+def test_chance_comes_from_the_context_and_can_be_seeded():
+    from random import Random
+
+    draws = [AgentContext(random=Random(7)).random.random() for _ in range(2)]
+    assert draws[0] == draws[1]
+    assert 0 <= AgentContext().random.random() < 1
 
 
 def test_a_registry_may_be_shared_and_the_old_name_works():

@@ -110,6 +110,15 @@ def test_an_async_tool_may_use_it():
     assert result.messages[2].content == "deep thought"
 
 
+def test_the_loops_own_purpose_cannot_be_borrowed():
+    @hook(BEFORE_STEP)
+    async def pretend(ctx, payload):
+        await ctx.llm.complete("hm", purpose="step")
+
+    with pytest.raises(RunFailed, match="for the calls of the loop itself"):
+        scripted_agent([reply("x")], hooks=[pretend]).run("x")
+
+
 def test_tokens_can_be_counted_from_anywhere():
     seen = []
 

@@ -70,7 +70,7 @@ class Agent:
     ) -> None:
         lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(llm, name)]
         if lacks or isinstance(llm, type):
-            problem = f"it lacks {', '.join(lacks)}" if lacks else "it is a class: make an instance"
+            problem = "it is a class: make an instance" if isinstance(llm, type) else f"it lacks {', '.join(lacks)}"
             raise RegistrationError(f"llm={llm!r} is not a model ({problem}); see hookline.Model")
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
