@@ -168,13 +168,15 @@ class Batch:
         """What ``before_tool`` means for the call: a result, a question, or nothing against it."""
         slot.request = verdict.payload
         slot.answer, slot.asks = verdict.answer, () if approved else verdict.asks
-        if verdict.action is HookAction.INVALID:
-            slot.result = self._result(slot, "error", error=verdict.value)
-        elif verdict.action is HookAction.BLOCK:
+        if verdict.action is HookAction.BLOCK:
             message = verdict.value or f"Tool {slot.request.name!r} was blocked by hook {verdict.hook!r}."
             self._block(slot, message, verdict.hook)
-        elif verdict.payload is not slot.valid and (problem := self._validate(slot, verdict.payload)[1]) is not None:
-            slot.result = self._result(slot, "error", error=problem)  # an interceptor changed it, or did not validate
+            return
+        problem = verdict.value if verdict.action is HookAction.INVALID else None
+        if problem is None and slot.request is not slot.valid:  # a user's interceptor changed it, or did not validate
+            slot.request, problem = self._validate(slot, slot.request)
+        if problem is not None:
+            slot.result = self._result(slot, "error", error=problem)
         elif slot.answer is not None and not slot.asks:
             slot.result = self._result(slot, "answered", slot.answer.value)
 
