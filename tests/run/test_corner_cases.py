@@ -386,6 +386,24 @@ def test_on_run_end_keeps_what_the_other_hooks_made_of_the_result():
     assert caught.value.result.reply == "***"
 
 
+def test_a_failing_on_error_after_on_run_end_keeps_the_result_too():
+    @hook(ON_RUN_END)
+    def redact(ctx, result):
+        return result.replace(reply="***")
+
+    @observer(ON_RUN_END)
+    def soft(ctx, result):
+        raise OSError("soft")
+
+    @hook(ON_ERROR)
+    def broken(ctx, failure):
+        raise RuntimeError("handler down")
+
+    with pytest.raises(RunFailed, match="handler down") as caught:
+        scripted_agent([reply("secret")], hooks=[redact, soft, broken]).run("x")
+    assert caught.value.result.reply == "***"
+
+
 def test_a_refused_model_call_at_on_run_end_skips_no_later_hook():
     seen = []
 

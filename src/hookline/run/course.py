@@ -95,9 +95,12 @@ class Course:
             self._compile()
         if verdict.signals:
             self.signal(*verdict.signals)
-        if verdict.failures:
-            for soft in verdict.failures:
+        for soft in verdict.failures:
+            try:
                 await self.report(soft, quiet=point is ON_ERROR)
+            except (HookError, CallRefused) as error:
+                error.verdict = verdict  # the point itself had concluded
+                raise
         if verdict.action is HookAction.END_TURN:
             raise Ended(verdict)
         return verdict

@@ -245,7 +245,8 @@ class Loop(Course):
                 result = (await self.fire(ON_RUN_END, result)).payload
         except BaseException as failure:  # noqa: BLE001
             told = getattr(failure, "verdict", None) or getattr(failure.__cause__, "verdict", None)
-            result = told.payload if told is not None else result  # what the other hooks made of it holds
+            if told is not None and isinstance(told.payload, AgentResult):
+                result = told.payload  # what the other hooks made of it holds
             await self.blame(failure)
             if status_of(self.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", errors=ctx._errors)

@@ -54,7 +54,7 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             verdict = await loop.fire(BEFORE_LLM, base)
             loop.checkpoint(inside_step=inside_step)
             asked, answer = verdict.payload, verdict.answer
-        generation = Generation(loop, asked, model)
+        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic())
         how = PLAIN if attempt <= MAX_RETRIES else How(no_retry="retry_limit")
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
@@ -96,17 +96,16 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         attempt, extra = attempt + 1, (_rejected(reply), Message("user", note))
 
 
-class Generation:
+class Generation(msgspec.Struct):
     """One attempt at getting a reply."""
 
-    __slots__ = ("_began", "loop", "model", "request", "response", "source", "text")
-
-    def __init__(self, loop: Course, request: ModelRequest, model: Model) -> None:
-        self.loop, self.request, self.model = loop, request, model
-        self.response = NOTHING
-        self.source = "model"
-        self.text = ""
-        self._began = loop.ctx.clock.monotonic()
+    loop: Course
+    request: ModelRequest
+    model: Model
+    began: float
+    response: ModelResponse = NOTHING
+    source: str = "model"
+    text: str = ""
 
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
@@ -166,7 +165,7 @@ class Generation:
         return ModelReply(
             response.content, response.tool_calls, request.hop, request.attempt, request.purpose, response.usage,
             response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
-            response.organization_id, self.loop.ctx.clock.monotonic() - self._began, request, self.source, request.ids,
+            response.organization_id, self.loop.ctx.clock.monotonic() - self.began, request, self.source, request.ids,
         )  # fmt: skip
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
