@@ -111,9 +111,12 @@ class Batch:
         try:
             if loop.alert or loop.ctx._signals:
                 loop.checkpoint()
+            asked: list[Slot] = []
             for slot in slots:
                 if BEFORE_TOOL in loop.heard:
                     self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot))))
+                    if slot.asks and slot.result is None:
+                        asked.append(slot)
                 else:  # nobody judges, but the arguments must be right all the same
                     slot.request, problem = self._validate(slot, slot.request)
                     if problem is not None:
@@ -122,7 +125,6 @@ class Batch:
                     await self._report(slot, "InvalidCall", slot.result.error or "")
                 if loop.alert:
                     loop.raise_if_cancelled()
-            asked = [slot for slot in slots if slot.asks and slot.result is None]
             if asked:
                 loop.checkpoint()
                 await self._each([self._approve(slot) for slot in asked])
@@ -161,7 +163,9 @@ class Batch:
         if isinstance(checked, str):
             return request, checked
         slot.tool, slot.values = tool, checked.values
-        slot.valid = replace(request, arguments=checked.arguments, raw=None)
+        slot.valid = ToolCallRequest(
+            request.id, request.name, checked.arguments, request.hop, request.attempt, None, request.ids
+        )
         return slot.valid, None
 
     def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
@@ -231,6 +235,9 @@ class Batch:
     def _count(self, slots: list[Slot]) -> list[Slot]:
         """The calls left to run, within the limit of tool calls."""
         loop, ready = self.loop, []
+        if len(slots) == 1 and not loop.limited and slots[0].result is None:
+            loop.budget.count_tool_call()
+            return slots
         for slot in slots:
             if slot.result is not None:
                 continue

@@ -12,7 +12,7 @@ from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import Failure
 from ..kernel.points import ON_ERROR, POINTS, Point
-from ..kernel.registry import HookRegistry, HookStack, Interceptor
+from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.results import HookAction, Verdict
 from ..kernel.scope import ACTIVE, entered
 from ..kernel.tally import How
@@ -128,7 +128,9 @@ class Course:
             own = HookStack(*agent.layers, *extra) if extra else agent
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
-        if isinstance(own, HookStack):
+        if own is EMPTY_STACK and not self.ctx.listening:
+            self.heard = own.points
+        elif isinstance(own, HookStack):
             own = own.only(self.ctx.allowed_plugins).without(self._around)
             self.heard = _EVERYWHERE if self.ctx.listening else own.points
         self._interceptor: Interceptor = own
@@ -151,7 +153,7 @@ class Course:
     def signal(self, *signals: StopSignal) -> None:
         """Record stop signals."""
         self.ctx.set_signals(self.ctx._signals + signals)
-        for signal in signals:
+        for signal in signals if self.ctx.listening else ():
             self.ctx.emit(Signalled, signal=signal)
 
     def close_calls(self, results: Sequence[Message]) -> None:

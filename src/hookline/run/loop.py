@@ -40,6 +40,7 @@ from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTake
 from .model_call import call_model
 
 MAX_KEEP_GOING = 3
+COMPLETED = StopSignal("completed")
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 
 
@@ -65,7 +66,9 @@ class Loop(Course):
         try:
             self.raise_if_cancelled()
             await self._begin()
-            while self.cause is None and (self._road_is_clear() or await self._may_go_on()):
+            while self.cause is None and (
+                self._road_is_clear() or (not self._at_the_end() and await self._may_go_on())
+            ):
                 await self._step()
             self.raise_if_cancelled()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -110,6 +113,10 @@ class Loop(Course):
 
     def _road_is_clear(self) -> bool:
         return not self.ctx._signals and not self.alert and (self._endless or self.budget.exceeded() is None)
+
+    def _at_the_end(self) -> bool:
+        """A signal is recorded, and nobody is there who could say otherwise."""
+        return bool(self.ctx._signals) and not (self._steered or self.alert or ON_STOP in self.heard)
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -210,7 +217,7 @@ class Loop(Course):
             for call in reply.tool_calls:
                 self.ctx.call_ids.add(call.id)
         elif reply.content:
-            self.signal(StopSignal("completed"))
+            self.signal(COMPLETED)
         else:
             self.signal(StopSignal("unknown", "The model returned neither text nor tool calls."))
 

@@ -86,7 +86,7 @@ class Tool:
     def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
         """The arguments as JSON and as the function will get them, or what is wrong with them in words."""
         try:
-            values = self._validate(thaw(arguments))
+            values = self._validate(dict(arguments) if self._native else thaw(arguments))
             if self._native and len(values) == len(self._params):
                 return Checked(freeze_flat(values), values)
             shown, values = (values, values) if self._native else self._shown(values)
