@@ -369,6 +369,16 @@ def test_a_call_is_put_to_the_approvers_once_with_all_questions_and_its_digest()
     assert len(request.digest) == 64
 
 
+def test_a_question_stands_though_the_hook_that_asked_is_gone():
+    @guard(BEFORE_TOOL)
+    def ask_once(ctx, request):
+        agent.hooks.unregister(ask_once)
+        return HookResult.ask("ok?")
+
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[ask_once])
+    assert agent.run("x").steps[0].outcomes == ("blocked",)
+
+
 def test_asked_calls_of_a_batch_wait_at_the_same_time():
     waiting = []
 

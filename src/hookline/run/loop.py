@@ -66,9 +66,9 @@ class Loop(Course):
         try:
             self.raise_if_cancelled()
             await self._begin()
-            while self.cause is None and (
-                self._road_is_clear() or (not self._at_the_end() and await self._may_go_on())
-            ):
+            while self.cause is None:
+                if not self._road_is_clear() and (self._at_the_end() or not await self._may_go_on()):
+                    break
                 await self._step()
             self.raise_if_cancelled()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
