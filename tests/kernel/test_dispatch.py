@@ -325,7 +325,7 @@ async def test_async_observers_run_concurrently():
     registry = HookRegistry()
     for _ in range(3):
         registry.on(BEFORE_TOOL, meet, phase="observe", on_failure="closed")
-    await registry.fire(BEFORE_TOOL, CALL)
+    assert (await registry.fire(BEFORE_TOOL, CALL)).action == "cont"
 
 
 async def test_a_failing_observer_does_not_keep_the_others_from_being_called():
