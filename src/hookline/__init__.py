@@ -95,8 +95,21 @@ from .kernel.values import (
     ToolSpec,
     Usage,
 )
-from .models.protocol import Model
+from .models.errors import (
+    AuthError,
+    BadRequest,
+    ContextOverflow,
+    ModelTimeout,
+    NotInstalled,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    UnknownModel,
+    Unreachable,
+)
+from .models.protocol import FINISH_REASONS, Model
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .providers.names import get_model
 from .reference import points_table
 from .run.agent import Agent
 from .run.budget import Budget
@@ -149,6 +162,7 @@ __all__ = [
     "BEFORE_STEP",
     "BEFORE_TICKET_COMPLETE",
     "BEFORE_TOOL",
+    "FINISH_REASONS",
     "INBOUND_CLAIM",
     "MESSAGE_RECEIVED",
     "MESSAGE_SENDING",
@@ -177,9 +191,12 @@ __all__ = [
     "ApprovalDecided",
     "ApprovalDecision",
     "ApprovalRequest",
+    "AuthError",
+    "BadRequest",
     "Budget",
     "CallRefused",
     "Compaction",
+    "ContextOverflow",
     "Discarded",
     "ErrorInfo",
     "Event",
@@ -219,8 +236,11 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "ModelResponse",
+    "ModelTimeout",
+    "NotInstalled",
     "Outbound",
     "OutboundMessage",
+    "Overloaded",
     "PassThrough",
     "PersonalityChange",
     "PersonalitySwitched",
@@ -230,7 +250,9 @@ __all__ = [
     "Progress",
     "PromptBuild",
     "PromptParts",
+    "ProviderError",
     "Question",
+    "RateLimited",
     "RegistrationError",
     "RetryIgnored",
     "Run",
@@ -267,11 +289,14 @@ __all__ = [
     "ToolSettled",
     "ToolSpec",
     "ToolStarted",
+    "UnknownModel",
+    "Unreachable",
     "Usage",
     "Verdict",
     "__version__",
     "call",
     "freeze",
+    "get_model",
     "guard",
     "hook",
     "installed_plugins",

@@ -349,7 +349,7 @@ def test_a_task_that_is_no_text_is_refused(task):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"llm": "gpt"}, "it lacks name, provider, complete, count_tokens"),
+        ({"llm": "gpt"}, "no kind of model 'gpt'"),
         ({"llm": ScriptedModel}, "make an instance"),
         ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
         ({"llm": ScriptedModel(), "sinks": [3]}, "sinks are callables"),

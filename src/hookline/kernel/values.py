@@ -127,7 +127,7 @@ class StopSignal(Frozen, frozen=True):
 
 
 class ErrorInfo(Frozen, frozen=True):
-    """One failure, as data. ``source`` is the hook, tool or model that failed."""
+    """One failure, as data. ``source`` failed; ``retry_after`` is a provider's wish, in seconds."""
 
     where: Where
     type: str
@@ -135,6 +135,7 @@ class ErrorInfo(Frozen, frozen=True):
     source: str = ""
     call_id: str = ""
     fatal: bool = False
+    retry_after: float | None = None
 
 
 class Step(Frozen, frozen=True):

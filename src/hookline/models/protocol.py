@@ -8,10 +8,19 @@ from typing import Protocol, runtime_checkable
 from ..kernel.payloads import ModelRequest
 from ..kernel.values import Message, ModelResponse
 
+FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "other")
+"""Why a model stopped: it was done, it called tools, it hit a length limit, it was silenced, or else."""
+
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model. Implementations keep no conversation: each request holds all of it."""
+    """A language model. Implementations keep no conversation: each request holds all of it.
+
+    Of a request, ``tool_choice`` is ``None`` or ``"auto"`` (as the model likes), ``"none"``, ``"required"`` or
+    a tool's name; ``params`` may hold ``temperature``, ``max_tokens``, ``top_p``, ``stop`` and ``seed``, and
+    settings of the provider's own. A reply's ``finish_reason`` is one of :data:`FINISH_REASONS`. What fails
+    raises a :class:`~hookline.ProviderError`.
+    """
 
     @property
     def name(self) -> str:

@@ -14,6 +14,7 @@ from ..kernel.registry import EMPTY_STACK, HookRegistry, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
+from ..providers.names import get_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
 from .budget import Budget
@@ -36,7 +37,7 @@ class Agent:
         name: how it is called.
         description: what it is for, for people and for other agents.
         instructions: its system prompt.
-        llm: the model.
+        llm: the model, or its name: see :func:`hookline.get_model`.
         tools: functions under ``@tool``, or plain functions.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
@@ -57,7 +58,7 @@ class Agent:
         description: str = "",
         instructions: str = "",
         *,
-        llm: Model,
+        llm: Model | str,
         tools: Iterable[Any] = (),
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
@@ -68,6 +69,8 @@ class Agent:
         interceptor: Interceptor | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
+        if isinstance(llm, str):
+            llm = get_model(llm)
         lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(llm, name)]
         if lacks or isinstance(llm, type):
             problem = "it is a class: make an instance" if isinstance(llm, type) else f"it lacks {', '.join(lacks)}"

@@ -19,6 +19,7 @@ from ..kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from ..kernel.results import HookAction, Verdict
 from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
+from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .causes import Ended, Stopped
 from .course import Course
@@ -220,7 +221,8 @@ def _distinct(loop: Course, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]
 async def _put_to_on_error(
     loop: Course, error: BaseException, request: ModelRequest, model: Model, how: How
 ) -> Verdict:
-    info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True)
+    wait = error.retry_after if isinstance(error, ProviderError) else None
+    info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True, retry_after=wait)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await loop.report(info, failure=failure, how=how)

@@ -1,0 +1,1 @@
+"""Model vendors, each imported only when it is used."""

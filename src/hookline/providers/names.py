@@ -1,0 +1,48 @@
+"""Models by name: ``local``, ``openai:NAME``, ``anthropic:NAME``, ``scripted:FILE``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+from ..base.names import nearest
+from ..kernel.errors import RegistrationError
+from ..models.protocol import Model
+
+_MAKERS = {
+    "local": "local.model:make",
+    "openai": "openai:make",
+    "anthropic": "anthropic:make",
+    "scripted": "script:make",
+}
+PROVIDERS = tuple(_MAKERS)
+
+
+def get_model(name: str, **options: Any) -> Model:
+    """The model that a name stands for.
+
+    Nothing heavy happens yet: weights are loaded and servers are asked at the first request.
+
+    Args:
+        name: ``local`` (the embedded model), ``local:PATH`` (a GGUF file), ``openai:NAME``,
+            ``anthropic:NAME`` or ``scripted:FILE``.
+        options: whatever that kind of model takes, such as ``base_url`` and ``api_key``.
+
+    Raises:
+        RegistrationError: there is no such kind of model, or it does not take such an option.
+        NotInstalled: its package is missing.
+        AuthError: it needs a key and there is none.
+    """
+    kind, _, rest = name.partition(":")
+    if kind not in _MAKERS:
+        known = "local, local:PATH, openai:NAME, anthropic:NAME, scripted:FILE"
+        raise RegistrationError(f"no kind of model {kind!r}.{nearest(kind, _MAKERS)} A model is one of: {known}")
+    module, _, maker = _MAKERS[kind].partition(":")
+    make: Callable[..., Model] = getattr(import_module(f"{__package__}.{module}"), maker)
+    try:
+        signature(make).bind(rest, **options)
+    except TypeError as error:
+        raise RegistrationError(f"model {name!r}: {error}") from error
+    return make(rest, **options)
