@@ -120,6 +120,10 @@ def asked(config: Configuration) -> tuple[bool, str]:
     from ..kernel.payloads import ModelRequest
     from .text import short
 
+    from ..providers.local import weights
+
+    if config.settings.model == "local" and not weights.is_fetched():
+        return False, "its weights are not there yet: hookline models pull"
     prompt = (Message("user", "Answer with one word: are you there?"),)
     began = time.monotonic()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -17,6 +18,8 @@ def main() -> None:
     from .exits import UNREAD, ReaderGone
     from .failures import report
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what this terminal cannot
     args = sys.argv[1:]
     try:
         code = run_app(args)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
 
@@ -81,7 +82,7 @@ def _given(key: Key, given: dict[str, Any]) -> Iterable[Flag]:
     if key.name == "approvals":
         chosen = [choice for choice in APPROVALS if given.get(choice)]
         if len(chosen) > 1:
-            raise typer.BadParameter(f"choose one of {', '.join(f'--{choice}' for choice in chosen)}")
+            raise ConfigError(f"choose one of {', '.join(f'--{choice}' for choice in chosen)}")
         yield from (Flag(key.name, f"--{choice}", choice) for choice in chosen)
     elif given.get(key.name) is not None:
         on, _, off = key.about.flag.partition("/")

@@ -12,6 +12,7 @@ import typer
 
 from ..base.event import Event
 from ..config.sources import Configuration
+from ..kernel.errors import HooklineError
 from ..run.context import Interrupt
 from .exits import MEANINGS, ReaderGone, exit_code
 from .failures import say_error
@@ -67,10 +68,10 @@ def run(
     lines = JsonLines(ctx.interrupt) if json else None
     with view:
         outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view])
-    saved(settings, session, conversation)
     result = outcome.result
     if lines is None:
         show_reply(result.reply)
+    saved(settings, session, conversation)
     if outcome.failure is not None:
         if settings.debug:
             import traceback
@@ -88,11 +89,11 @@ def task_text(words: list[str]) -> str:
     """The task: the words given, then the text piped in.
 
     Raises:
-        BadParameter: there is neither.
+        HooklineError: there is neither.
     """
     task = "\n\n".join(part for part in (" ".join(words).strip(), piped_text()) if part)
     if not task:
-        raise typer.BadParameter('what should the agent do? hookline run "TASK", or pipe a text into it')
+        raise HooklineError('there is no task: hookline run "TASK", or pipe a text into it')
     return task
 
 

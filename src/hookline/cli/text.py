@@ -8,10 +8,15 @@ from ..base.frozen import json_text
 from ..kernel.state import AgentResult
 
 
+JOINERS = "\u200c\u200d"
+"""Invisible, harmless, and part of words and signs in many scripts."""
+
+
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """The text with control characters shown, not obeyed: a model's words must not move the cursor."""
     if text.isprintable():
         return text
+    text, keep = text.replace("\r\n", "\n"), keep + JOINERS
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
@@ -41,11 +46,11 @@ def summary(result: AgentResult) -> str:
     """How a run ended, in one line."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
-        why = f" ({result.stop.message or result.stop.kind})"
+        why = f" ({short(result.stop.message or result.stop.kind)})"
     elif result.status == "ended" and result.hook_ended:
-        why = f" (by {result.hook_ended})"
+        why = f" (by {short(result.hook_ended)})"
     parts = (
-        f"{result.status}{short(why, 200)}",
+        f"{result.status}{why}",
         counted(len(result.steps), "step"),
         counted(result.tool_calls, "tool call"),
         counted(result.usage.total_tokens, "token"),

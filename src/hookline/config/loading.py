@@ -55,7 +55,7 @@ def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[Lo
     Raises:
         LoadError: a reference leads nowhere, or to something that is no hook.
     """
-    importable(home)
+    _search(home)
     hooks: list[LoadedHook] = []
     plugins: list[Plugin] = []
     for item in items:
@@ -78,7 +78,7 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
     Raises:
         LoadError: a reference leads nowhere, or to something that is no tool.
     """
-    importable(home)
+    _search(home)
     tools: list[Any] = []
     for item in items:
         reference = parse(item)
@@ -110,6 +110,11 @@ def origin(hook: Any) -> str:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):
         return f"{type(target).__module__}.{type(target).__qualname__}"
+
+
+def _search(home: Path) -> None:
+    for folder in (home, Path.cwd()):
+        importable(folder)
 
 
 def _hooks_of(declared: DeclaredHook) -> list[Any]:

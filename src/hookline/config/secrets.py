@@ -26,10 +26,10 @@ def masked(value: Any, name: str = "") -> Any:
         return {key: masked(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [masked(item, name) for item in value]
-    if value is not None and value != "" and _NAMES.search(name):
-        return MASK
-    if not isinstance(value, str):
+    if not isinstance(value, str) or not value:
         return value
+    if _NAMES.search(name):
+        return MASK
     value = _USERINFO.sub(MASK, value)
     value = _QUERY.sub(rf"\g<1>{MASK}", value)
     value = _OPTION.sub(rf"\g<1>{MASK}", value)

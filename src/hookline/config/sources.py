@@ -79,10 +79,10 @@ def load(
 def find(folder: Path) -> Path | None:
     """The configuration file of a folder: the nearest one, here or above."""
     for place in (folder, *folder.parents):
-        if (place / FILE).is_file():
+        if os.path.isfile(place / FILE):  # also false where we may not look
             return place / FILE
         shared = place / SHARED_FILE
-        if shared.is_file() and "hookline" in _toml(shared).get("tool", {}):
+        if os.path.isfile(shared) and _own_table(shared) is not None:
             return shared
     return None
 
@@ -93,9 +93,7 @@ def read_file(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it is not TOML, or holds an unknown key or a wrong value.
     """
-    table = _toml(path)
-    if path.name == SHARED_FILE:
-        table = table.get("tool", {}).get("hookline", {})
+    table = _own_table(path) if path.name == SHARED_FILE else _toml(path)
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.hookline] must be a table")
     values = {}
@@ -105,6 +103,12 @@ def read_file(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: unknown key {name!r}.{nearest(name, KEYS)} Known keys: {known}")
         values[name] = anchored(name, _checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
     return values
+
+
+def _own_table(shared: Path) -> Any:
+    """What a file shared with others says of us; ``None`` if nothing."""
+    tools = _toml(shared).get("tool")
+    return tools.get("hookline") if isinstance(tools, dict) else None
 
 
 def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
