@@ -118,9 +118,8 @@ def asked(config: Configuration) -> tuple[bool, str]:
 
     from ..config.build import build_model
     from ..kernel.payloads import ModelRequest
-    from .text import short
-
     from ..providers.local import weights
+    from .text import short
 
     if config.settings.model == "local" and not weights.is_fetched():
         return False, "its weights are not there yet: hookline models pull"

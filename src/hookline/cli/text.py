@@ -7,7 +7,6 @@ from typing import Any
 from ..base.frozen import json_text
 from ..kernel.state import AgentResult
 
-
 JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and signs in many scripts."""
 
