@@ -97,15 +97,22 @@ class Terminal:
         """Read until these words come, after what was waited for before."""
         end = time.monotonic() + seconds
         while words not in self.text[self.seen :]:
-            if time.monotonic() > end or not self._read(1):
-                raise AssertionError(f"{words!r} did not come; the screen:\n{self.text}")
+            if time.monotonic() > end or not self._read(0.2):
+                raise TimeoutError(f"{words!r} did not come; the screen:\n{self.text}")
         self.seen = self.text.index(words, self.seen) + len(words)
 
     def send(self, text):
         os.write(self.fd, text.encode())
 
-    def interrupt(self):
-        os.kill(self.pid, signal.SIGINT)
+    def interrupt(self, words):
+        """Press Ctrl-C, again if it came in the moment in which input() does not notice, until these words come."""
+        for _ in range(10):
+            os.kill(self.pid, signal.SIGINT)
+            try:
+                return self.wait_for(words, seconds=3)
+            except TimeoutError:
+                pass
+        raise AssertionError(f"{words!r} did not come; the screen:\n{self.text}")
 
     def end(self):
         """Read to the end; the exit code."""

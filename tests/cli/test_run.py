@@ -14,6 +14,10 @@ from hookline import HookResult, guard, hook, observer
 def careful(ctx, request):
     return HookResult.ask("Really?", reason="rule 7")
 
+@hook("approval_requested", priority=-10)
+def mine(ctx, request):
+    return HookResult.approve(by="mine")
+
 @hook("on_run_start")
 def finish(ctx, payload):
     return HookResult.end("Not today.")
@@ -134,6 +138,13 @@ def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hoo
     assert (asked.returncode, approved.returncode, denied.returncode) == (0, 0, 0)
 
 
+def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
+    args = ["--hooks", "rules.py:careful", "--hooks", "rules.py:mine", "--deny"]
+    done = hookline("run", "task", "-m", script(CALL, "done"), *args)
+    assert "approval approved by mine" in done.stderr
+    assert "tool calculate ok: 42" in done.stderr
+
+
 def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
     assert process.stderr.readline() == "step 1\n"
@@ -154,12 +165,13 @@ def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
     assert process.stderr.read() == "step 1\n"  # no summary: it did not wait for the hook
 
 
-def test_output_that_nobody_reads_is_no_reason_for_noise(start, script):
-    process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json")
+def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rules, folder):
+    process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(timeout=30) == 141
     assert process.stderr.read() == ""
+    assert (folder / "ended.txt").read_text() == "cancelled"
 
 
 def test_a_session_goes_on_where_it_was_left(hookline, script, folder):

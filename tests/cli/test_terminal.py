@@ -42,9 +42,8 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
 def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
     screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
     screen.wait_for("edit: ")
-    screen.interrupt()
+    screen.interrupt("cancelled")
     assert screen.end() == 130
-    assert "cancelled" in screen.text
 
 
 def test_what_was_typed_before_the_question_approves_nothing(terminal, script):
@@ -87,14 +86,12 @@ def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script)
     chat.wait_for("> ")
     chat.send("count\n")
     chat.wait_for("two three")
-    chat.interrupt()
-    chat.wait_for("(cancelled")
+    chat.interrupt("(cancelled")
     chat.wait_for("> ")
     chat.send("and now?\n")
     chat.wait_for("I am back.")
     chat.wait_for("> ")
-    chat.interrupt()
-    chat.wait_for("(Ctrl-D leaves)")
+    chat.interrupt("(Ctrl-D leaves)")
     chat.wait_for("> ")
     chat.send("\x04")
     assert chat.end() == 0

@@ -69,7 +69,7 @@ def doctor(
     out = console()
     out.print(f"\nAsking {config.settings.model} for one word …", markup=False)
     good, said = asked(config)
-    out.print(_mark(GOOD if good else BAD), said, markup=False)
+    out.print(said, style="green" if good else "red", markup=False)
     return 0 if good else BAD_INPUT
 
 
@@ -122,7 +122,7 @@ def asked(config: Configuration) -> tuple[bool, str]:
     from .text import short
 
     if config.settings.model == "local" and not weights.is_fetched():
-        return False, "its weights are not there yet: hookline models pull"
+        return False, "no answer: its weights are not there yet: hookline models pull"
     prompt = (Message("user", "Answer with one word: are you there?"),)
     began = time.monotonic()
     try:
