@@ -4,12 +4,14 @@ import io
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from hookline import POINTS
 from hookline.cli.app import run_app
+from hookline.cli.doctor import EXTRAS
 from hookline.cli.failures import report
 from hookline.config.settings import KEYS
 
@@ -142,6 +144,11 @@ def test_doctor_names_what_is_missing_and_never_a_key(hookline, here, monkeypatc
     assert "ANTHROPIC_API_KEY not" in lines
     assert "hookline models pull" in lines["weights SmolLM2-135M-Instruct"]
     assert "hunter2" not in out
+
+
+def test_doctor_knows_every_extra_there_is():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"all"}
 
 
 def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):

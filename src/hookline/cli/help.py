@@ -21,16 +21,17 @@ def _write_rows(formatter: Any, rows: list[tuple[str, str]], heading: str) -> No
         formatter.write_paragraph()
         formatter.write(f"{_heading(heading)}\n")
         with formatter.indentation():
-            formatter.write_dl(rows, col_max=34)
+            formatter.write_dl(rows, col_max=26)
 
 
 def _write_params(command: Any, ctx: Any, formatter: Any) -> None:
     groups: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)
-        if record is not None:
-            usual = "Arguments" if param.param_type_name == "argument" else "Options"
-            groups.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+        if record is not None and param.param_type_name == "argument":
+            groups.setdefault("Arguments", []).append((param.metavar or param.name.upper(), param.help or ""))
+        elif record is not None:
+            groups.setdefault(getattr(param, "rich_help_panel", None) or "Options", []).append(record)
     last = groups.pop("Options", [])
     for name, rows in [*groups.items(), ("Options", last)]:
         _write_rows(formatter, rows, name)
@@ -40,7 +41,7 @@ def _write_epilog(command: Any, formatter: Any) -> None:
     if command.epilog:
         formatter.write_paragraph()
         for line in inspect.cleandoc(command.epilog).splitlines():
-            formatter.write(f"{line if line[:1] == ' ' else _heading(line)}\n")
+            formatter.write(f"{_heading(line) if line.endswith(':') else line}\n")
 
 
 class Command(TyperCommand):

@@ -32,7 +32,7 @@ def hooks(
     config: Configuration,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]", help="FILE.py, FILE.py:name or module:name; the configured ones if left out."),
+        typer.Argument(metavar="FILE", help="FILE.py, FILE.py:name or module:name; if left out, the configured ones."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
@@ -69,7 +69,8 @@ def show_hooks(registry: HookRegistry) -> None:
     for point, *rest in hook_rows(registry):
         shown.append(("" if point == last else point, *rest))
         last = point
-    table(COLUMNS, shown, keep=("point", "phase", "priority", "on_failure"))
+    heads = ("point", "hook", "phase", "prio", "on_failure", "layer", "from")
+    table(heads, shown, keep=("point", "phase", "prio", "on_failure"))
 
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:

@@ -42,7 +42,7 @@ def run(
     config: Configuration,
     task: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TASK]", help="What to do. A text piped in follows it.", show_default=False),
+        typer.Argument(metavar="TASK", help="What to do. A text piped in follows it.", show_default=False),
     ] = None,
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)

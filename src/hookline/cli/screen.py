@@ -33,10 +33,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
         made.add_column(column, no_wrap=column in keep, overflow="fold")
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
-    out = console()
-    if title:
-        out.print(Text(f"\n{title}", style="bold"))
-    out.print(made)
+    _show(Text(f"\n{title}", style="bold") if title else None, made)
 
 
 def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
@@ -47,9 +44,17 @@ def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
     made = Table.grid(padding=(0, 2, 0, 0))
     for label, text in pairs:
         made.add_row(Text(f"  {label}", style="dim"), Text(printable(text)))
+    _show(Text(title, style="bold"), made)
+
+
+def _show(*parts: Any) -> None:
+    """Print these, without the blanks that rich puts at the end of lines."""
     out = console()
-    out.print(Text(title, style="bold"))
-    out.print(made)
+    with out.capture() as shown:
+        for part in parts:
+            if part is not None:
+                out.print(part)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in shown.get().splitlines()))
 
 
 def nearby(place: str) -> str:

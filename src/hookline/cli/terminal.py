@@ -52,8 +52,11 @@ class Terminal:
                 answer.set_result(b"")  # the terminal is gone
 
         loop.add_reader(self._fd, take)
+        line = b""
         try:
             line = await answer
         finally:
             loop.remove_reader(self._fd)
+            if not line.endswith(b"\n"):
+                self.show("\n")  # nobody pressed Enter
         return line.decode(errors="replace").strip() if line else None
