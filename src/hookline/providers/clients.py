@@ -1,0 +1,54 @@
+"""One HTTP client for each event loop: its connections belong to the loop they were opened in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from ..base.workers import in_thread
+
+
+class LoopClients:
+    """The clients of one model, made when a loop first needs one and closed when that loop ends.
+
+    Args:
+        make: makes a client (one with ``is_closed()`` and ``await close()``); it runs in a worker thread,
+            because it imports the vendor's package.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._kept: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
+
+    async def get(self) -> Any:
+        """The client of the running loop."""
+        loop = asyncio.get_running_loop()
+        client = self._open_in(loop)
+        if client is not None:
+            return client
+        made = await in_thread(self._make)
+        keeper = _closed_with_its_loop(made)
+        await anext(keeper)
+        with self._lock:
+            client = self._open_in(loop)
+            if client is None:
+                for old in [old for old in self._kept if old.is_closed()]:
+                    del self._kept[old]
+                self._kept[loop] = made, keeper
+                return made
+        await keeper.aclose()  # another task of this loop was quicker
+        return client
+
+    def _open_in(self, loop: asyncio.AbstractEventLoop) -> Any:
+        client, _ = self._kept.get(loop, (None, None))
+        return client if client is not None and not client.is_closed() else None
+
+
+async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
+    """A loop closes its open async generators before it ends, and those nobody holds any more."""
+    try:
+        yield
+    finally:
+        await client.close()
