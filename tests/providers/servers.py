@@ -4,6 +4,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+
 class Said:
     """One answer of the scripted server, in the chunks in which it is sent."""
 
@@ -36,7 +37,7 @@ class Script(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.turns, self.requests = [], []
+        self.turns, self.requests, self.connections = [], [], set()
         self.gone, self.stopping = threading.Event(), threading.Event()
 
     @property
@@ -61,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         script = self.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        script.requests.append((self.path, dict(self.headers), body))
+        script.connections.add(self.client_address)
+        script.requests.append((self.path, self.headers, body))
         said = script.turns.pop(0) if len(script.turns) > 1 else script.turns[0]
         self.send_response(said.status)
         for name, value in {**said.headers, "Transfer-Encoding": "chunked"}.items():

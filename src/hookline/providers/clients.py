@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from ..base.workers import in_thread
+
+_all: WeakSet[LoopClients] = WeakSet()
 
 
 class LoopClients:
@@ -21,6 +26,7 @@ class LoopClients:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._lock = make, threading.Lock()
         self._kept: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None]]] = {}
+        _all.add(self)
 
     async def get(self) -> Any:
         """The client of the running loop."""
@@ -45,6 +51,12 @@ class LoopClients:
         client, _ = self._kept.get(loop, (None, None))
         return client if client is not None and not client.is_closed() else None
 
+    def _close_in_other_threads(self) -> None:
+        for loop, (_, keeper) in list(self._kept.items()):
+            if loop.is_running():
+                with suppress(Exception):
+                    asyncio.run_coroutine_threadsafe(keeper.aclose(), loop).result(1.0)
+
 
 async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
     """A loop closes its open async generators before it ends, and those nobody holds any more."""
@@ -52,3 +64,10 @@ async def _closed_with_its_loop(client: Any) -> AsyncGenerator[None, None]:
         yield
     finally:
         await client.close()
+
+
+@atexit.register
+def _close_what_is_open() -> None:
+    """A loop in a background thread does not end before the program does."""
+    for clients in list(_all):
+        clients._close_in_other_threads()

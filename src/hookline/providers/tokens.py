@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from math import ceil
@@ -11,7 +12,7 @@ from ..base.frozen import json_text
 from ..kernel.values import Message
 
 _PER_MESSAGE = 4
-_OLD = ("gpt-3.5", "gpt-35", "gpt-4-", "gpt-4", "text-embedding")
+_OLD = ("gpt-3.5", "gpt-35", "gpt-4", "text-embedding")
 _NEW_GPT_4 = ("gpt-4o", "gpt-4.")
 
 Counter = Callable[[str], int]
@@ -33,11 +34,14 @@ def openai_counter(model: str) -> Counter:
 
 @lru_cache(maxsize=2)
 def _encoding(name: str) -> Any:
-    try:
-        from bpe_openai import get_encoding
-    except ImportError:
-        return None
-    return get_encoding(name)
+    """A tokenizer, which takes about a second to load."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it reads its data in an outdated way
+        try:
+            from bpe_openai import get_encoding
+        except ImportError:
+            return None
+        return get_encoding(name)
 
 
 def count(content: str | Sequence[Message], counter: Counter) -> int:
