@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Said:
     """One answer of the scripted server, in the chunks in which it is sent."""
 
-    def __init__(self, chunks, status=200, headers=None, *, cut=False, hold=None):
-        self.chunks, self.status, self.headers, self.cut, self.hold = chunks, status, headers or {}, cut, hold
+    def __init__(self, chunks, status=200, headers=None, *, cut=False, hold=None, quiet=False):
+        self.chunks, self.status, self.headers = chunks, status, headers or {}
+        self.cut, self.hold, self.quiet = cut, hold, quiet
 
 
 def whole(data, status=200, **headers):
@@ -75,6 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
             if said.hold is not None:
                 self._hold(said.hold)
+            if said.quiet:
+                script.stopping.wait()
             if said.cut:
                 self.close_connection = True
                 return

@@ -2,12 +2,14 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import warnings
 
 import pytest
 
-from hookline import Message, ModelRequest
+from hookline import Agent, Message, ModelRequest
 from hookline.providers.clients import LoopClients
 from hookline.providers.openai import OpenAIModel
 
@@ -90,6 +92,27 @@ def test_connections_that_are_kept_open_leave_nothing_behind(script, no_warnings
     for thread in threads:
         thread.join()
     assert said == [["Hello.", "Hello."]] * 6
+
+
+def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(script, no_warnings):
+    script.say(whole(REPLY))
+    for _ in range(3):
+        assert Agent("a", llm=OpenAIModel("m", base_url=script.url)).run("Hi.").reply == "Hello."
+        gc.collect()
+
+
+def test_a_program_that_ends_leaves_nothing_open(script):
+    script.say(whole(REPLY))
+    program = f"""
+from hookline import Agent
+from hookline.providers.openai import OpenAIModel
+print(Agent("a", llm=OpenAIModel("m", base_url={script.url!r})).run("Hi.").reply)
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "Hello.\n"
+    assert "unclosed" not in done.stderr
 
 
 def test_a_connection_is_used_again_in_its_loop(script):
