@@ -140,6 +140,8 @@ from .run.handle import Run
 from .run.llm import GatedModel
 from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
+from .tools.basic import calculator, clock
+from .tools.files import file_tools
 from .tools.registry import ToolRegistry
 from .tools.tool import Tool, tool
 
@@ -294,7 +296,10 @@ __all__ = [
     "Usage",
     "Verdict",
     "__version__",
+    "calculator",
     "call",
+    "clock",
+    "file_tools",
     "freeze",
     "get_model",
     "guard",
