@@ -5,6 +5,7 @@ Everything a user needs is exported here; the folders below show how it is built
 
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
+from .builtin.path_guard import PathGuard
 from .kernel.errors import (
     CallRefused,
     HookError,
@@ -244,6 +245,7 @@ __all__ = [
     "OutboundMessage",
     "Overloaded",
     "PassThrough",
+    "PathGuard",
     "PersonalityChange",
     "PersonalitySwitched",
     "Plugin",
