@@ -141,6 +141,7 @@ from .run.handle import Run
 from .run.llm import GatedModel
 from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
+from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
 from .tools.basic import calculator, clock
 from .tools.files import file_tools
 from .tools.registry import ToolRegistry
@@ -227,6 +228,7 @@ __all__ = [
     "Interceptor",
     "Interrupt",
     "InvalidResult",
+    "JsonSessionStore",
     "JudgedBeforeRewrite",
     "LLMAgent",
     "MergeLost",
@@ -268,6 +270,8 @@ __all__ = [
     "ScriptedModel",
     "Session",
     "SessionStart",
+    "SessionStore",
+    "SessionSummary",
     "Signalled",
     "Steered",
     "Step",
@@ -276,6 +280,7 @@ __all__ = [
     "StepStarted",
     "StopSignal",
     "Stopping",
+    "StoreError",
     "Subagent",
     "SubagentChange",
     "TaskTaken",
