@@ -3,6 +3,7 @@
 Everything a user needs is exported here; the folders below show how it is built.
 """
 
+from .base.errors import NotInstalled
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
 from .builtin.path_guard import PathGuard
@@ -101,7 +102,6 @@ from .models.errors import (
     BadRequest,
     ContextOverflow,
     ModelTimeout,
-    NotInstalled,
     Overloaded,
     ProviderError,
     RateLimited,
@@ -144,7 +144,9 @@ from .run.session import Session
 from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
 from .tools.basic import calculator, clock
 from .tools.files import file_tools
-from .tools.registry import ToolRegistry
+from .tools.mcp import McpServer, mcp
+from .tools.mcp_connection import McpError
+from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 LLMAgent = Agent
@@ -231,6 +233,8 @@ __all__ = [
     "JsonSessionStore",
     "JudgedBeforeRewrite",
     "LLMAgent",
+    "McpError",
+    "McpServer",
     "MergeLost",
     "Message",
     "MessageChange",
@@ -298,6 +302,7 @@ __all__ = [
     "ToolSettled",
     "ToolSpec",
     "ToolStarted",
+    "Toolset",
     "UnknownModel",
     "Unreachable",
     "Usage",
@@ -313,6 +318,7 @@ __all__ = [
     "hook",
     "installed_plugins",
     "load_plugin",
+    "mcp",
     "observer",
     "points_table",
     "reply",
