@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, RegistrationError, ScriptedModel, call, file_tools, reply
+from hookline import Agent, RegistrationError, ScriptedModel, call, file_tools, observer, reply
 from hookline.tools import files
 
 SECRET = "the secret outside"
@@ -236,6 +236,18 @@ def test_a_whole_run_reads_and_is_told_what_went_wrong(place):
     result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=file_tools(place)).run("go")
     assert result.steps[0].outcomes == ("ok", "error", "ok")
     assert result.messages[3].content.startswith("PermissionError: '../secret.txt' is not in the folder")
+
+
+def test_hooks_are_told_the_folder_that_paths_start_from(place):
+    told = []
+
+    @observer("tool_end_with_path")
+    def note(ctx, path):
+        told.append((path.file_path, path.working_dir))
+
+    llm = ScriptedModel([call("read_file", path="notes.txt"), reply("ok")])
+    Agent("a", llm=llm, tools=file_tools(place), hooks=[note]).run("go")
+    assert told == [("notes.txt", str(place))]
 
 
 def test_a_relative_folder_stays_what_it_was(tmp_path, monkeypatch):

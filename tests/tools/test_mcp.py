@@ -27,6 +27,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.tools.mcp import McpTool
 from hookline.tools.tool import Checked
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -71,6 +72,7 @@ def shared(tmp_path_factory):
     """One server for all tests that do it no harm."""
     started = Started(tmp_path_factory.mktemp("mcp") / "notes")
     with started.server:
+        started.server.tools()
         yield started
 
 
@@ -277,6 +279,21 @@ def test_what_is_checked_is_what_is_sent(shared):
 
 def test_a_wrong_schema_leaves_the_check_to_the_server(shared):
     assert texts(run(shared.server, call("odd_schema", a=1))) == ["[('a', 1)]"]
+
+
+def test_a_schema_makes_nobody_fetch_anything():
+    from mcp_types import Tool as Listed
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        far = {"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/schema"}
+        listed = Listed(name="x", input_schema={"type": "object", "properties": {"a": far}})
+        made = McpTool(mcp("unused"), listed, "x", None, None)
+        thread = threading.Thread(target=made.validate, args=({"a": 1},))
+        thread.start()
+        listener.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        thread.join()
 
 
 def test_paths_are_found_by_the_names_of_properties(shared):
@@ -533,6 +550,7 @@ def test_secrets_in_a_target_are_not_in_its_name():
     assert mcp("/usr/bin/npx -y @x/server --token s3cret").name == "npx server"
     assert mcp("https://me:s3cret@host/mcp?key=s3cret").name == "https://host/mcp"
     assert mcp("npx x", name="files").name == "files"
+    assert mcp(["python", "-c", "import x\n" * 99]).name == "python " + ("import x " * 9)[:33]
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch):

@@ -21,7 +21,7 @@ from ..kernel.values import ToolSpec
 from .mcp_connection import Connection, Lost, McpError, Target
 from .tool import Checked, Tool
 
-_MAX_NAME = 64
+_MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5
 
 
@@ -74,7 +74,7 @@ def mcp(
         if not command or not all(isinstance(part, str) and part for part in command[:1]):
             raise RegistrationError(f"mcp({target!r}): expected a command or an http(s):// address")
         url, named = "", next((part for part in command[1:] if not part.startswith("-")), "")
-        default = f"{PurePath(command[0]).name} {PurePath(named).name if named else ''}".strip()
+        default = " ".join(f"{PurePath(command[0]).name} {PurePath(named).name}".split())[:_MAX_DEFAULT]
     for option, seconds in (("timeout", timeout), ("call_timeout", call_timeout)):
         if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
             raise RegistrationError(f"mcp({target!r}): {option} must be a positive number of seconds")
