@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def below(folder: Path, path: str | Path) -> Path | None:
@@ -23,7 +25,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
     Raises:
         OSError: it cannot be written; what was there is still there.
     """
-    fresh = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    fresh = path.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         with open(fresh, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)

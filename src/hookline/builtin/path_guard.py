@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from ..base.files import below
@@ -41,6 +40,8 @@ class PathGuard:
         write: bool = False,
         write_tools: Iterable[str] = ("write_*", "edit_*", "delete_*", "move_*"),
     ) -> None:
+        from pathlib import Path
+
         self.folder = Path(folder).resolve()
         if not self.folder.is_dir():
             raise RegistrationError(f"there is no folder {str(folder)!r}")

@@ -7,8 +7,7 @@ import string
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -17,6 +16,9 @@ from ..base.frozen import EMPTY, Frozen
 from ..kernel.errors import HooklineError
 from ..kernel.values import Message
 from ..run.session import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = 1
 """The version of the file format."""
@@ -85,6 +87,8 @@ class JsonSessionStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        from pathlib import Path
+
         self.folder = Path(folder).expanduser()
         self._lock = threading.Lock()
 

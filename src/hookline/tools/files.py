@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..base.files import below, replace_file
 from ..kernel.errors import RegistrationError
 from .tool import Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MAX_BYTES = 5_000_000
 """How much of a file is looked at."""
@@ -36,6 +39,8 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False) -> list[Tool
     Raises:
         RegistrationError: there is no such folder.
     """
+    from pathlib import Path
+
     root = Path(folder).resolve()
     if not root.is_dir():
         raise RegistrationError(f"there is no folder {str(folder)!r}")
@@ -162,7 +167,7 @@ class _Files:
         for folder, folders, names in os.walk(start):
             folders.sort()
             for name in sorted(names):
-                file = Path(folder, name)
+                file = start / folder / name
                 if not file.is_symlink():  # its target is found by itself, if it is in the folder
                     yield file
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import threading
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..base.frozen import freeze, json_text, scrub, thaw
 from ..base.names import describe, nearest
@@ -62,6 +59,10 @@ def mcp(
     Raises:
         RegistrationError: arguments that cannot work.
     """
+    import shlex
+    from pathlib import PurePath
+    from urllib.parse import urlsplit
+
     if isinstance(target, str) and re.match(r"https?://", target, re.IGNORECASE):
         command: tuple[str, ...] = ()
         url, parts = target, urlsplit(target)
