@@ -132,7 +132,7 @@ def _as_text(message: Message) -> Message:
 
 def _lesson(tool: ToolSpec, answer: Any) -> list[Message]:
     call = {TOOL: tool.name, ARGUMENTS: example(parameters_of(tool))}
-    reply = "The result is ..." if answer is None else example(answer)
+    reply = "..." if answer is None else example(answer)
     wish = tool.description.split("\n\n")[0].strip() or tool.name.replace("_", " ")
     return [
         Message("user", wish),

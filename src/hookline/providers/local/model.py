@@ -20,10 +20,10 @@ from .constrained import Constrained
 from .engine import Engine, engine_for
 from .recover import Recovering
 
-CONTEXT = 8192
+CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 
 
-def make(path: str = "", *, context: int = CONTEXT) -> LocalModel:
+def make(path: str = "", *, context: int | None = None) -> LocalModel:
     """The model for ``local`` or ``local:PATH``."""
     return LocalModel(path or None, context=context)
 
@@ -37,7 +37,7 @@ class LocalModel:
 
     Args:
         path: a GGUF file; the embedded model if left out.
-        context: how many tokens request and reply may have together.
+        context: how many tokens request and reply may have together; 8192, of the embedded model 4096, if left out.
         report: is told, in bytes, how far the fetching of weights is; without it, a terminal shows it.
 
     Raises:
@@ -48,10 +48,12 @@ class LocalModel:
     provider = "local"
 
     def __init__(
-        self, path: str | Path | None = None, *, context: int = CONTEXT, report: weights.Report | None = None
+        self, path: str | Path | None = None, *, context: int | None = None, report: weights.Report | None = None
     ) -> None:
         if find_spec("xllamacpp") is None:
             raise NotInstalled("xllamacpp", "local")
+        if context is None:
+            context = EMBEDDED_CONTEXT if path is None else CONTEXT
         if not (is_number(context) and context >= 256):
             raise RegistrationError(f"context= is a number of tokens, 256 or more, not {context!r}")
         self._path = None if path is None else _checked(Path(path).expanduser())
