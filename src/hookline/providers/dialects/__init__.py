@@ -1,0 +1,1 @@
+"""The APIs that models are asked through: how each writes requests and replies."""

@@ -1,0 +1,129 @@
+"""OpenAI's Responses API, used without its memory: each request holds the whole conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ...kernel.payloads import ModelRequest
+from ...kernel.values import Message, ToolCall, Usage
+from ..schemas import is_strict, parameters_of
+from ..wire import Json, Reply, ToolNames, arguments_text, finish, text_of
+
+_CUT_SHORT = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class Responses:
+    """The Responses API. It knows no ``seed``, so that one is left out."""
+
+    path = "/responses"
+
+    def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
+        """The request, as this API wants it."""
+        items = [item for message in request.messages for item in _items(message, names)]
+        body: Json = {"model": model, "input": items, "store": False}
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": names.out(tool.name),
+                    "description": tool.description,
+                    "parameters": parameters_of(tool),
+                    "strict": False,
+                }
+                for tool in request.tools
+            ]
+            choice = request.tool_choice
+            if choice in ("auto", "none", "required"):
+                body["tool_choice"] = choice
+            elif choice:
+                body["tool_choice"] = {"type": "function", "name": names.out(choice)}
+        if request.response_format is not None:
+            schema = request.response_format
+            shape = {"type": "json_schema", "name": "reply", "schema": schema, "strict": is_strict(schema)}
+            body["text"] = {"format": shape}
+        for key, value in request.params.items():
+            if key == "text" and isinstance(value, dict):
+                body["text"] = {**body.get("text", {}), **value}
+            elif key != "seed":
+                body["max_output_tokens" if key == "max_tokens" else key] = value
+        return body
+
+    def streamed(self, body: Json) -> Json:
+        """The same request, for a reply in pieces."""
+        return {**body, "stream": True}
+
+    def read(self, data: Json) -> Reply:
+        """What a whole reply says."""
+        text, calls, refused = [], [], False
+        for item in data.get("output") or ():
+            if item.get("type") == "function_call":
+                call_id = item.get("call_id") or item.get("id") or ""
+                calls.append(ToolCall(call_id, item.get("name") or "", item.get("arguments")))
+            elif item.get("type") == "message":
+                for part in item.get("content") or ():
+                    refused = refused or part.get("type") == "refusal"
+                    text.append(part.get("text") or part.get("refusal") or "")
+        reason = "stop"
+        if data.get("status", "completed") != "completed":
+            reason = _CUT_SHORT.get((data.get("incomplete_details") or {}).get("reason") or "", "other")
+        usage = data.get("usage")
+        return Reply(
+            "".join(text),
+            calls,
+            finish(reason, calls, refused),
+            data.get("model") or "",
+            _usage(usage) if usage else None,
+        )
+
+    def stream(self) -> ResponsesStream:
+        """Puts a streamed reply together."""
+        return ResponsesStream()
+
+
+class ResponsesStream:
+    """A streamed response: its last event holds all of it, but for servers that leave the items out there."""
+
+    def __init__(self) -> None:
+        self._items: list[Json] = []
+        self._last: Json | None = None
+
+    def add(self, event: Json) -> str:
+        """Take in one event; gives the text in it."""
+        kind = event.get("type")
+        if kind in ("response.output_text.delta", "response.refusal.delta"):
+            return text_of(event.get("delta"))
+        if kind == "response.output_item.done":
+            self._items.append(event["item"])
+        elif kind in ("response.completed", "response.incomplete", "response.failed"):
+            self._last = event["response"]
+        elif kind == "error":
+            self._last = {"error": event}
+        return ""
+
+    def whole(self) -> Json | None:
+        """The response that the events make up."""
+        if self._last is None:
+            return None
+        return {**self._last, "output": self._last.get("output") or self._items}
+
+
+def _items(message: Message, names: ToolNames) -> Iterator[Json]:
+    if message.role == "tool" and message.call_id:
+        yield {"type": "function_call_output", "call_id": message.call_id, "output": message.content}
+        return
+    if message.role == "assistant":
+        if message.content:
+            part = {"type": "output_text", "text": message.content}
+            yield {"type": "message", "role": "assistant", "content": [part]}
+    else:
+        role = "user" if message.role == "tool" else message.role
+        yield {"type": "message", "role": role, "content": message.content}
+    for call in message.tool_calls:
+        name, arguments = names.out(call.name), arguments_text(call)
+        yield {"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments}
+
+
+def _usage(usage: Any) -> Usage:
+    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
+    return Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached)

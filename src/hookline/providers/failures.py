@@ -1,0 +1,230 @@
+"""A vendor's errors, as the one set that Hookline has."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from importlib import import_module
+from json import JSONDecodeError
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ..base.names import words
+from ..models.errors import (
+    AuthError,
+    BadRequest,
+    ContextOverflow,
+    ModelTimeout,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    UnknownModel,
+    Unreachable,
+)
+
+_KINDS: dict[str, type[ProviderError]] = {
+    "invalid_api_key": AuthError,
+    "authentication_error": AuthError,
+    "permission_error": AuthError,
+    "model_not_found": UnknownModel,
+    "context_length_exceeded": ContextOverflow,
+    "exceed_context_size_error": ContextOverflow,
+    "request_too_large": ContextOverflow,
+    "rate_limit_error": RateLimited,
+    "rate_limit_exceeded": RateLimited,
+    "overloaded_error": Overloaded,
+    "server_error": Overloaded,
+    "api_error": Overloaded,
+    "timeout_error": ModelTimeout,
+}
+_NO_CREDIT = ("insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active")
+_STATUSES: dict[int, type[ProviderError]] = {
+    401: AuthError,
+    402: AuthError,
+    403: AuthError,
+    404: UnknownModel,
+    408: ModelTimeout,
+    413: ContextOverflow,
+    429: RateLimited,
+}
+_TOO_LONG = re.compile(
+    r"(prompt|input|request) is too long|maximum context length|context (length|window|size|limit)|too many tokens",
+    re.I,
+)
+_NO_MODEL = re.compile(r"model\b.{0,100}(not found|does not exist)|not a valid model|invalid model", re.I | re.S)
+_NO_MONEY = re.compile(r"credit balance is too low|insufficient (credits?|balance|quota)", re.I)
+_LONGEST = 300
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Whom a model is asked at, for what errors say.
+
+    Args:
+        provider: the vendor, which is also the name of its package.
+        url: the API's base URL.
+        key_name: the environment variable of the key.
+        timeout: how many seconds of silence are waited for.
+        secrets: what no message may hold.
+    """
+
+    provider: str
+    url: str
+    key_name: str
+    timeout: float | None
+    secrets: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """The URL, without a user and a password in it."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+    def told(self, text: str) -> str:
+        """What a provider said: in one line, not too long, without the key."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        text = " ".join(text.split()).rstrip(".")
+        return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+class _Fault(msgspec.Struct):
+    """What is known of a failure: the HTTP status, the provider's names for it, its words, the wait it asks for."""
+
+    status: int | None
+    kinds: list[str]
+    text: str
+    retry_after: float | None = None
+
+
+@contextmanager
+def in_our_words(source: Source, model: str) -> Iterator[None]:
+    """What a vendor's client raises inside comes out as a :class:`~hookline.ProviderError`."""
+    try:
+        yield
+    except ProviderError:
+        raise
+    except Exception as error:
+        told = failure(error, source, model)
+        if told is None:
+            raise
+        raise told from None  # the client's own error may print the key
+
+
+def failure(error: Exception, source: Source, model: str) -> ProviderError | None:
+    """The error of ours that a vendor's error is; ``None`` if it is none of a vendor's."""
+    import httpx2
+
+    sdk = import_module(source.provider)
+    if isinstance(error, httpx2.ConnectTimeout) or isinstance(error.__cause__, httpx2.ConnectTimeout):
+        return unreachable(source, "no connection in time")
+    if isinstance(error, (sdk.APITimeoutError, httpx2.TimeoutException)):
+        return ModelTimeout(
+            f"{source.provider} sent nothing for {model!r} within {source.timeout} s. Ask for less (max_tokens), "
+            "or give a longer timeout="
+        )
+    if isinstance(error, (sdk.APIConnectionError, httpx2.RequestError)):
+        return unreachable(source, _cause(error))
+    if isinstance(error, sdk.APIError):
+        response = getattr(error, "response", None)
+        status = getattr(error, "status_code", None)
+        headers = response.headers if response is not None else {}
+        return _judge(_fault(error.body, words(error), status, retry_after(headers)), source, model)
+    if isinstance(error, getattr(sdk, "CredentialsError", ())):
+        return AuthError(f"{source.provider}: {source.told(words(error))}. Set {source.key_name}")
+    if isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
+        return broken_off(source, model)
+    return None
+
+
+def refused(body: Any, source: Source, model: str) -> ProviderError:
+    """The error for a reply that is one, though its HTTP status says otherwise."""
+    return _judge(_fault(body, "it says no more", None, None), source, model)
+
+
+def broken_off(source: Source, model: str) -> Overloaded:
+    """The error for a reply that is not all there."""
+    return Overloaded(f"{source.provider} broke off its reply for {model!r}. Try again later")
+
+
+def unreachable(source: Source, why: str) -> Unreachable:
+    """The error for a server that is not there, or is not what it should be."""
+    return Unreachable(
+        f"cannot reach {source.provider} at {source.address}: {source.told(why)}. "
+        "Check the network, that the server runs, and base_url= (--base-url)"
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds a provider asks to wait, from its headers: milliseconds, seconds or a date."""
+    for header, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        try:
+            return max(0.0, float(headers[header]) / unit)
+        except (KeyError, ValueError):
+            continue
+    try:
+        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _cause(error: BaseException) -> str:
+    """The words of what is at the bottom of a connection error."""
+    while True:
+        below = error.__cause__ or error.__context__
+        if below is None or not words(below):
+            return words(error)
+        error = below
+
+
+def _fault(body: Any, text: str, status: int | None, wait: float | None) -> _Fault:
+    inner = body.get("error", body) if isinstance(body, Mapping) else body
+    if not isinstance(inner, Mapping):
+        said = inner if isinstance(inner, str) and inner.strip() and "<html" not in inner.lower() else text
+        return _Fault(status, [], said, wait)
+    kinds = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
+    if status in (None, 200):  # in the middle of a stream
+        status = next((int(kind) for kind in kinds if kind.isdigit()), None)
+    return _Fault(status, kinds, str(inner.get("message") or text), wait)
+
+
+def _class_of(fault: _Fault) -> type[ProviderError]:
+    for kind in fault.kinds:
+        if kind in _KINDS:
+            return _KINDS[kind]
+    if fault.status in (None, 400, 413, 422, 500):
+        if _TOO_LONG.search(fault.text):
+            return ContextOverflow
+        if fault.status is not None and _NO_MODEL.search(fault.text):
+            return UnknownModel
+    if fault.status is None:
+        return BadRequest if "invalid_request_error" in fault.kinds else Overloaded
+    return _STATUSES.get(fault.status) or (Overloaded if fault.status >= 500 else BadRequest)
+
+
+def _judge(fault: _Fault, source: Source, model: str) -> ProviderError:
+    provider, status = source.provider, f" ({fault.status})" if fault.status else ""
+    said = f"{status}: {source.told(fault.text)}"
+    if not set(fault.kinds).isdisjoint(_NO_CREDIT) or fault.status == 402 or _NO_MONEY.search(fault.text):
+        advice = f"Add credit to the account of {source.key_name}, or use another key: waiting does not help"
+        return AuthError(f"{provider} wants to be paid for {model!r}{said}. {advice}", status=fault.status)
+    kind = _class_of(fault)
+    messages = {
+        AuthError: f"{provider} refuses the key for {model!r}{said}. Set {source.key_name} to a key that may use it, "
+        "or give api_key=",
+        UnknownModel: f"{provider} has no model {model!r} at {source.address}{said}. Check the name, and that "
+        "base_url= (--base-url) is the root of the API, which often ends in /v1",
+        RateLimited: f"{provider} limits requests to {model!r}{said}. Wait"
+        + (f" {fault.retry_after:g} s" if fault.retry_after is not None else "")
+        + ", or send fewer",
+        ContextOverflow: f"the request is too long for {model!r} of {provider}{said}. Shorten the history or the task, "
+        "or ask for fewer max_tokens",
+        BadRequest: f"{provider} does not accept the request to {model!r}{said}",
+        Overloaded: f"{provider} is out of order or overloaded for {model!r}{said}. Try again later",
+        ModelTimeout: f"{provider} took too long for {model!r}{said}. Try again, or ask for less",
+    }
+    return kind(messages[kind], status=fault.status, retry_after=fault.retry_after)

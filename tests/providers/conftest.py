@@ -1,0 +1,48 @@
+"""Two real HTTP servers: llama.cpp with the embedded weights, and one that says what a test tells it to say."""
+
+import threading
+
+import pytest
+
+from .servers import Script
+
+KEY = "sk-of-the-tests-0123456789"
+VARIABLES = (
+    "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_ORG_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_keys_from_outside(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def llama():
+    """The address of a llama.cpp server that wants a key."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    from hookline.providers.local.weights import fetch
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(fetch())
+    params.n_ctx, params.n_parallel, params.cache_ram_mib = 2048, 1, 0
+    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = 1, 2
+    params.verbosity, params.warmup = -1, False
+    params.api_keys = [KEY]
+    server = xllamacpp.Server(params)
+    yield server.listening_address
+    del server
+
+
+@pytest.fixture
+def script():
+    server = Script()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield server
+    server.stopping.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()

@@ -1,0 +1,70 @@
+"""Names and schemas, as the APIs allow them."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hookline import Message, ModelRequest, ToolCall, ToolSpec
+from hookline.providers.schemas import is_strict
+from hookline.providers.wire import ToolNames, fits
+
+
+def test_a_legal_name_goes_out_as_it_is():
+    assert ToolNames(["read_file", "a-b"]).out("read_file") == "read_file"
+
+
+def test_a_dot_becomes_a_line():
+    names = ToolNames(["files.read"])
+    assert names.out("files.read") == "files_read"
+    assert names.back("files_read") == "files.read"
+
+
+def test_a_legal_name_wins_over_one_that_would_become_it():
+    names = ToolNames(["files.read", "files_read"])
+    assert names.out("files_read") == names.back("files_read") == "files_read"
+    assert names.back(names.out("files.read")) == "files.read"
+
+
+def test_a_name_that_was_never_offered_comes_back_as_it_is():
+    assert ToolNames([]).back("made_up") == "made_up"
+
+
+def test_names_in_the_history_are_known_too():
+    request = ModelRequest((Message("assistant", "", (ToolCall("c", "old.tool"),)),), (ToolSpec("new.tool"),))
+    names = ToolNames.of(request)
+    assert [names.back(name) for name in ("old_tool", "new_tool")] == ["old.tool", "new.tool"]
+
+
+@given(st.lists(st.text(max_size=80), max_size=6))
+@example(["a.b", "a_b", "a b"])
+@example(["x" * 70, "x" * 71, ""])
+def test_every_name_fits_and_finds_back(given_names):
+    names = ToolNames(given_names)
+    sent = [names.out(name) for name in given_names]
+    assert all(map(fits, sent))
+    assert [names.back(name) for name in sent] == given_names
+
+
+CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "strict"),
+    [
+        (CLOSED, True),
+        ({**CLOSED, "properties": {"a": CLOSED}}, True),
+        ({**CLOSED, "properties": {"a": {"type": "array", "items": CLOSED}}}, True),
+        ({**CLOSED, "properties": {"a": {"enum": [{"default": 1}]}}}, True),
+        ({**CLOSED, "properties": {"default": {"type": "string"}}, "required": ["default"]}, True),
+        ({"type": "array", "items": CLOSED}, False),
+        ({"type": "object"}, False),
+        ({**CLOSED, "required": []}, False),
+        ({**CLOSED, "additionalProperties": True}, False),
+        ({**CLOSED, "properties": {"a": {"type": "object"}}}, False),
+        ({**CLOSED, "properties": {"a": {"type": "array", "items": {"type": "object"}}}}, False),
+        ({**CLOSED, "properties": {"a": {"type": "string", "default": "x"}}}, False),
+        ({**CLOSED, "$defs": {"b": {"type": "object"}}}, False),
+    ],
+)
+def test_a_schema_is_strict_when_all_of_it_is(schema, strict):
+    assert is_strict(schema) is strict
