@@ -39,8 +39,10 @@ def exit_code(result: AgentResult, failure: BaseException | None = None) -> int:
 
 
 def _is_setup(failure: BaseException | None) -> bool:
+    from ..providers.local.weights import WeightsError
+
     while failure is not None:
-        if isinstance(failure, _SETUP):
+        if isinstance(failure, (*_SETUP, WeightsError)):
             return True
         failure = failure.__cause__
     return False

@@ -66,8 +66,8 @@ def show_hooks(registry: HookRegistry) -> None:
     from .screen import table
 
     shown, last = [], ""
-    for point, *rest in hook_rows(registry):
-        shown.append(("" if point == last else point, *rest))
+    for point, hook, phase, priority, *rest in hook_rows(registry):
+        shown.append(("" if point == last else point, hook, phase, f"{priority:g}", *rest))
         last = point
     heads = ("point", "hook", "phase", "prio", "on_failure", "layer", "from")
     table(heads, shown, keep=("point", "phase", "prio", "on_failure"))
