@@ -164,6 +164,9 @@ def test_params_are_pairs_with_json_values():
         [Flag("params", "--param", ["temperature=0.5", "stop=[1]", "user=me"])], env={}, folder="/"
     ).settings
     assert settings.params == {"temperature": 0.5, "stop": [1], "user": "me"}
+    assert load(env={"HOOKLINE_PARAMS": '{"stop": ["a", "b"]}'}, folder="/").settings.params == {"stop": ["a", "b"]}
+    with pytest.raises(ConfigError, match="HOOKLINE_PARAMS: that is no JSON object"):
+        load(env={"HOOKLINE_PARAMS": '{"stop"'}, folder="/")
     with pytest.raises(ConfigError, match="--param: expected KEY=VALUE"):
         load([Flag("params", "--param", ["temperature"])], env={}, folder="/")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.names import describe, words
 from ..kernel.errors import HooklineError
-from .exits import BAD_INPUT, FAILED
+from .exits import BAD_INPUT, CANCELLED, FAILED
 from .text import printable
 
 
@@ -20,6 +20,10 @@ def say_error(message: str) -> None:
 
 def report(error: Exception, args: Sequence[str]) -> int:
     """Say in a sentence what went wrong, with the traceback if it was asked for; the exit code."""
+    import typer
+
+    if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a question
+        return CANCELLED
     if hasattr(error, "format_message"):  # a mistake in the arguments, found by typer
         say_error(error.format_message())
         context: Any = getattr(error, "ctx", None)

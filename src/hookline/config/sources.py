@@ -133,7 +133,7 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def from_text(key: Key, text: Any, where: str) -> Any:
-    """A setting's value from words: ``none`` unsets, commas separate the items of a list.
+    """A setting's value from words: ``none`` unsets, commas separate items, a table may be JSON.
 
     Raises:
         ConfigError: it says what is expected.
@@ -144,6 +144,8 @@ def from_text(key: Key, text: Any, where: str) -> Any:
         return _checked(key, text, where)
     elif text.strip().lower() == "none":
         return None if key.may_be_none else key.default
+    elif key.is_table and text.lstrip().startswith("{"):
+        return _checked(key, _object(text, where), where)
     elif key.is_list or key.is_table:
         items = [item.strip() for item in text.split(",") if item.strip()]
     else:
@@ -151,6 +153,13 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     if key.is_table:
         return dict(_pair(item, where) for item in items)
     return _checked(key, items, where)
+
+
+def _object(text: str, where: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: that is no JSON object: {words(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
