@@ -15,6 +15,6 @@ def read_note(name: str) -> str:
 
 
 @tool
-def delete_note(name: str) -> str:
-    """Delete the note."""
-    return f"Deleted: {NOTES.pop(name.lower())}"
+def discard_note(name: str) -> str:
+    """Throw the note away."""
+    return f"Thrown away: {NOTES.pop(name.lower())}"
