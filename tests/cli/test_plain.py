@@ -52,7 +52,7 @@ def lines():
 def test_tools_their_progress_and_their_outcomes_have_a_line_each(lines):
     assert lines(call("copy", path="a"), "done") == [
         "step 1",
-        '  tool copy {"path":"a"}',
+        '  calls copy {"path":"a"}',
         "  tool copy: 50% halfway",
         "  tool copy ok: copied all of it",
         "step 2",
@@ -61,7 +61,7 @@ def test_tools_their_progress_and_their_outcomes_have_a_line_each(lines):
 
 def test_what_a_hook_decided_is_told_with_its_reason(lines):
     shown = lines(call("copy", path="secret"), "done", hooks=[no_secrets])
-    assert "  hook no_secrets at before_tool: block (rule 3)" in shown
+    assert "  hook no_secrets blocks at before_tool: rule 3" in shown
     assert "  tool copy blocked: Not that one." in shown
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from ..base.event import Event
-from ..run.events import ModelCalled, ModelReplied, StepStarted, TextDelta
+from ..run.events import ModelCalled, StepStarted, TextDelta
 from .plain import PlainView
 from .text import printable
 
@@ -24,7 +24,7 @@ class StreamView(PlainView):
         """Show one event."""
         if isinstance(event, TextDelta) and event.purpose == "step":
             self._text(event.text)
-        elif not isinstance(event, StepStarted) and not (isinstance(event, ModelReplied) and event.purpose == "step"):
+        elif not isinstance(event, StepStarted):
             if isinstance(event, ModelCalled) and event.purpose == "step":
                 self._shown = ""
             super().__call__(event)
