@@ -168,7 +168,12 @@ async def test_an_error_in_the_middle_of_a_response_stream(script, responses, ev
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("overloaded_error", Overloaded), ("rate_limit_error", RateLimited), ("invalid_request_error", BadRequest)],
+    [
+        ("overloaded_error", Overloaded),
+        ("rate_limit_error", RateLimited),
+        ("invalid_request_error", BadRequest),
+        ("something_new", Overloaded),
+    ],
 )
 async def test_an_error_in_the_middle_of_a_message_stream(script, anthropic, name, kind):
     begun = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}

@@ -10,6 +10,7 @@ from hookline import (
     Agent,
     AuthError,
     Message,
+    Model,
     ModelRequest,
     NotInstalled,
     Overloaded,
@@ -463,7 +464,9 @@ async def test_a_response_stream_that_breaks_off_is_an_error(script, responses):
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
     with pytest.raises(AuthError, match="set OPENAI_API_KEY, or give base_url="):
         get_model("openai:gpt-x")
-    assert get_model("openai:gpt-x", base_url="http://localhost:1/v1").name == "gpt-x"
+    model = get_model("openai:gpt-x", base_url="http://localhost:1/v1")
+    assert isinstance(model, Model)
+    assert model.name == "gpt-x"
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert get_model("openai:gpt-x").base_url == "https://api.openai.com/v1"
 
@@ -488,6 +491,8 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
         ("openai:x", {"api": "respones"}, "Did you mean 'responses'"),
         ("openai:x", {"base_url": "localhost:8080/v1"}, "http://"),
         ("openai:x", {"colour": "red"}, "colour"),
+        ("openai:x", {"timeout": 0}, "timeout"),
+        ("openai:x", {"max_retries": -1}, "max_retries"),
     ],
 )
 def test_wrong_arguments_are_told(name, options, told):

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..base.frozen import json_text
+from ..base.names import is_number
 from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ModelRequest
 from ..kernel.values import Message, ModelResponse, Usage
@@ -72,14 +73,14 @@ class RemoteModel(ABC):
         Raises:
             ProviderError: one of its kinds, whatever goes wrong.
         """
-        import httpx2
-
         asked, names = request.model or self.name, ToolNames.of(request)
         with in_our_words(self._source, asked):
             client = await self._clients.get()
             body = self._dialect.body(request, asked, names)
+            from httpx2 import Response  # the client has loaded it by now
+
             answer = await client.post(
-                self._dialect.path, cast_to=httpx2.Response, content=json_text(body).encode(), options=_JSON
+                self._dialect.path, cast_to=Response, content=json_text(body).encode(), options=_JSON
             )
             return self._response(_decode(answer.content, self._source), answer.headers, request, asked, names)
 
@@ -139,17 +140,21 @@ class RemoteModel(ABC):
         return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))
 
 
-def check(package: str, name: str, base_url: str | None) -> None:
+def check(package: str, name: str, base_url: str | None, timeout: float | None, max_retries: int) -> None:
     """What can be checked before anybody is asked.
 
     Raises:
-        RegistrationError: there is no name, or the base URL is none.
+        RegistrationError: there is no name, the base URL is none, or a number makes no sense.
         NotInstalled: the vendor's package is missing.
     """
     if not name:
         raise RegistrationError(f"a model of {package} needs a name: {package}:NAME")
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise RegistrationError(f"base_url {base_url!r} is not a URL: it begins with http:// or https://")
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
+        raise RegistrationError(f"timeout {timeout!r} is not a number of seconds above 0, or None for no limit")
+    if not (isinstance(max_retries, int) and max_retries >= 0):
+        raise RegistrationError(f"max_retries {max_retries!r} is not a whole number from 0 on")
     if find_spec(package) is None:
         raise NotInstalled(package, package)
 
