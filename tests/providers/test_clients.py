@@ -110,6 +110,7 @@ def test_a_program_that_ends_leaves_nothing_open(script):
 from hookline import Agent
 from hookline.providers.openai import OpenAIModel
 agent = Agent("a", llm=OpenAIModel("m", base_url={script.url!r}))
+agent.itself = agent
 print(agent.run("Hi.").reply)
 """
     done = subprocess.run(
