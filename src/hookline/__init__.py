@@ -3,8 +3,10 @@
 Everything a user needs is exported here; the folders below show how it is built.
 """
 
+from .base.errors import NotInstalled
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
+from .builtin.path_guard import PathGuard
 from .kernel.errors import (
     CallRefused,
     HookError,
@@ -100,7 +102,6 @@ from .models.errors import (
     BadRequest,
     ContextOverflow,
     ModelTimeout,
-    NotInstalled,
     Overloaded,
     ProviderError,
     RateLimited,
@@ -140,7 +141,12 @@ from .run.handle import Run
 from .run.llm import GatedModel
 from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
-from .tools.registry import ToolRegistry
+from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
+from .tools.basic import calculator, clock
+from .tools.files import file_tools
+from .tools.mcp import McpServer, mcp
+from .tools.mcp_connection import McpError
+from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 LLMAgent = Agent
@@ -224,8 +230,11 @@ __all__ = [
     "Interceptor",
     "Interrupt",
     "InvalidResult",
+    "JsonSessionStore",
     "JudgedBeforeRewrite",
     "LLMAgent",
+    "McpError",
+    "McpServer",
     "MergeLost",
     "Message",
     "MessageChange",
@@ -242,6 +251,7 @@ __all__ = [
     "OutboundMessage",
     "Overloaded",
     "PassThrough",
+    "PathGuard",
     "PersonalityChange",
     "PersonalitySwitched",
     "Plugin",
@@ -264,6 +274,8 @@ __all__ = [
     "ScriptedModel",
     "Session",
     "SessionStart",
+    "SessionStore",
+    "SessionSummary",
     "Signalled",
     "Steered",
     "Step",
@@ -272,6 +284,7 @@ __all__ = [
     "StepStarted",
     "StopSignal",
     "Stopping",
+    "StoreError",
     "Subagent",
     "SubagentChange",
     "TaskTaken",
@@ -289,18 +302,23 @@ __all__ = [
     "ToolSettled",
     "ToolSpec",
     "ToolStarted",
+    "Toolset",
     "UnknownModel",
     "Unreachable",
     "Usage",
     "Verdict",
     "__version__",
+    "calculator",
     "call",
+    "clock",
+    "file_tools",
     "freeze",
     "get_model",
     "guard",
     "hook",
     "installed_plugins",
     "load_plugin",
+    "mcp",
     "observer",
     "points_table",
     "reply",

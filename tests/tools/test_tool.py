@@ -631,6 +631,7 @@ def test_a_result_is_cut_off_from_what_the_tool_keeps():
 def by_type(source: pathlib.Path, many: list[pathlib.Path], maybe: pathlib.Path | None = None): ...
 def by_annotated(where: Annotated[pathlib.PurePath, Field(description="x")]): ...
 def by_name(path: str, file_path: str, out_dir: str, filename: str, folder: str, paths: list[str]): ...
+def anything(**given: Any): ...
 def not_paths(profile: str, pathology: str, text: str, count: int, file: int): ...
 
 
@@ -648,6 +649,12 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
         (by_name, {"path": ""}, []),
         (by_name, {"paths": [1, None, "a"]}, ["a"]),
         (weather, {"city": "Rome"}, []),
+        (
+            anything,
+            {"filePath": "1", "sourceFiles": ["2"], "OUT_DIR": "3", "log-file": "4", "fileSize": "x"},
+            list("1234"),
+        ),
+        (anything, {"edits": [{"path": "1", "text": "x"}, {"path": "2"}], "file": {"name": "3"}}, list("123")),
     ],
 )
 def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base.errors import HooklineError as HooklineError  # noqa: PLC0414 - the base of these too
 from ..base.names import describe
-
-
-class HooklineError(Exception):
-    """The base of all errors raised by Hookline itself."""
 
 
 class RegistrationError(HooklineError, ValueError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError, ModelError
+from ..base.errors import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
+from ..kernel.errors import ModelError
 
 
 class ProviderError(ModelError):
@@ -49,11 +50,3 @@ class ModelTimeout(ProviderError, TimeoutError):
 
 class Unreachable(ProviderError, ConnectionError):
     """There is no connection to the provider."""
-
-
-class NotInstalled(HooklineError, ImportError):
-    """A part of Hookline needs a package that is not installed; the message has the command."""
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed: pip install 'hookline[{extra}]'", name=package)
-        self.extra = extra

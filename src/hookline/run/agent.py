@@ -38,7 +38,8 @@ class Agent:
         description: what it is for, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
-        tools: functions under ``@tool``, or plain functions.
+        tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
+            a ``tools()`` that gives tools; it is asked here.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         max_steps: the step limit of a run; ``None`` for none.

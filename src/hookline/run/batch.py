@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
@@ -426,7 +425,7 @@ class Batch:
         if tool is None or result.outcome not in ("ok", "error"):
             return
         for path in tool.paths(result.arguments):
-            told = ToolPath(result.name, path, os.getcwd(), result.id, result.ids)
+            told = ToolPath(result.name, path, tool.folder, result.id, result.ids)
             await self._in_any_case(self.loop.fire(TOOL_END_WITH_PATH, told))
 
     # Shared.

@@ -49,6 +49,16 @@ class Session:
         except IndexError:
             return False
 
+    @property
+    def started(self) -> bool:
+        """Whether it has had its first run."""
+        return not self._fresh
+
+    def snapshot(self) -> tuple[Sequence[Message], Mapping[str, Any]]:
+        """Messages and metadata as one and the same run left them, for stores."""
+        with self._lock:
+            return self.messages, self.metadata
+
     def save(
         self, base: Sequence[Message], messages: Sequence[Message], added: Sequence[Message], data: Mapping[str, Any]
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from ..base.names import nearest
 from ..kernel.errors import RegistrationError
@@ -12,20 +12,30 @@ from ..kernel.values import ToolSpec
 from .tool import Tool
 
 
+class Toolset(Protocol):
+    """Something that offers tools, such as a server: it may stand wherever a tool may."""
+
+    def tools(self) -> Iterable[Tool | Callable[..., Any]]:
+        """Its tools; asked again, the same ones."""
+
+
 class ToolRegistry:
     """An immutable set of tools.
+
+    Args:
+        tools: tools, functions, and toolsets, which bring all of theirs.
 
     Raises:
         RegistrationError: something that is no tool, or two of one name.
     """
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any] | Toolset] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         for item in tools:
-            made = item if isinstance(item, Tool) else _wrap(item)
-            if made.name in self._tools:
-                raise RegistrationError(f"two tools are named {made.name!r}; give one another name")
-            self._tools[made.name] = made
+            for made in _made(item):
+                if made.name in self._tools:
+                    raise RegistrationError(f"two tools are named {made.name!r}; give one another name")
+                self._tools[made.name] = made
 
     def without(self, names: Collection[str]) -> ToolRegistry:
         """These tools but those of these names."""
@@ -55,6 +65,14 @@ class ToolRegistry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
+
+
+def _made(item: Any) -> Iterable[Tool]:
+    if isinstance(item, Tool):
+        return (item,)
+    if callable(getattr(item, "tools", None)) and not isinstance(item, type):
+        return [tool if isinstance(tool, Tool) else _wrap(tool) for tool in item.tools()]
+    return (_wrap(item),)
 
 
 def _wrap(item: Any) -> Tool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -13,13 +14,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
 import msgspec
 
 from ..base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from ..base.names import describe
+from ..base.names import describe, snake
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
-_PATHLIKE = re.compile(r"(^|_)(path|paths|file|filename|filepath|dir|directory|folder)$", re.IGNORECASE)
+_PATHLIKE = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder)s?$")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -38,6 +39,7 @@ class Tool:
         name: the function's name if left out.
         description: the docstring's if left out.
         timeout: seconds after which the call is an error.
+        folder: where relative paths in its arguments start; the working folder if left out.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
         timeout: float | None = None,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", ""))
@@ -55,6 +58,7 @@ class Tool:
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
         self.timeout = timeout
+        self._folder = None if folder is None else os.fspath(folder)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
         self.takes_ctx = self._params.pop("ctx", None) is not None
@@ -111,13 +115,16 @@ class Tool:
             values = {**values, "ctx": ctx}
         return self.fn(**values) if self.is_async else in_thread(self.fn, **values)
 
+    @property
+    def folder(self) -> str:
+        """Where relative paths in its arguments start."""
+        return os.getcwd() if self._folder is None else self._folder
+
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The paths that these arguments name, by the parameters' types or names."""
+        """The paths that these arguments name, by the parameters' types or names, at any depth."""
         found: list[str] = []
         for name, value in arguments.items():
-            if name in self._path_params or _PATHLIKE.search(name):
-                items = value if isinstance(value, list) else [value]
-                found += [item for item in items if isinstance(item, str) and item]
+            _gather(value, name in self._path_params or _is_pathlike(name), found)
         return found
 
     @cached_property
@@ -219,6 +226,22 @@ class Tool:
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
+def _is_pathlike(name: str) -> bool:
+    return _PATHLIKE.search(snake(name)) is not None
+
+
+def _gather(value: Any, named: bool, found: list[str]) -> None:
+    """Add the paths in a value, which is ``named`` like one, to those found."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _gather(item, named or _is_pathlike(name), found)
+    elif isinstance(value, list):
+        for item in value:
+            _gather(item, named, found)
+    elif named and isinstance(value, str) and value:
+        found.append(value)
+
+
 def _has_description(hint: Any) -> bool:
     return any(getattr(extra, "description", None) for extra in getattr(hint, "__metadata__", ()))
 
@@ -240,10 +263,14 @@ def _drop_titles(schema: Any) -> None:
 def tool(fn: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, timeout: float | None = None
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function a tool: ``@tool``, or ``@tool(name=..., description=..., timeout=...)``."""
+    """Make a function a tool: ``@tool``, or ``@tool(name=..., description=..., timeout=..., folder=...)``."""
     return Tool(fn) if fn is not None else lambda wrapped: Tool(wrapped, **options)
 
 

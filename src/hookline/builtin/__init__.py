@@ -1,0 +1,1 @@
+"""Hooks that come with Hookline, one file for each concern."""

@@ -1,0 +1,72 @@
+"""A guard that keeps the paths of all tool calls in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..base.files import below
+from ..kernel.errors import RegistrationError
+from ..kernel.payloads import ToolCallRequest
+from ..kernel.points import BEFORE_TOOL
+from ..kernel.results import HookResult
+
+
+class PathGuard:
+    """Blocks calls that name a path outside a folder, and calls that write unless that is allowed.
+
+    A tool's paths are found by the types and names of its parameters (:meth:`Tool.paths`), and
+    judged as the tool would see them: from its own folder, with ``..``, links, ``~`` and variables
+    resolved. It judges what a call says; it cannot know what else a tool does.
+
+    Args:
+        folder: where paths must lead.
+        write: whether tools that write may be used.
+        write_tools: globs of the names of tools that write.
+
+    Raises:
+        RegistrationError: there is no such folder.
+    """
+
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 100
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        write: bool = False,
+        write_tools: Iterable[str] = ("write_*", "edit_*", "delete_*", "move_*"),
+    ) -> None:
+        from pathlib import Path
+
+        self.folder = Path(folder).resolve()
+        if not self.folder.is_dir():
+            raise RegistrationError(f"there is no folder {str(folder)!r}")
+        if isinstance(write_tools, str):
+            raise RegistrationError(f"write_tools is a list of globs: [{write_tools!r}]")
+        self.write, self.write_tools = write, tuple(write_tools)
+
+    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        """Judge one call."""
+        if not self.write and any(fnmatchcase(request.name, glob) for glob in self.write_tools):
+            return HookResult.block(f"{request.name} is not allowed: files may only be read. Go on without writing.")
+        tool = ctx.tool_registry.get(request.name)
+        for path in tool.paths(request.arguments):
+            if not all(below(self.folder, os.path.join(tool.folder, form)) for form in _forms(path)):
+                return HookResult.block(
+                    f"{path!r:.200} is not allowed: only paths in {str(self.folder)!r} are. Use a path there."
+                )
+        return None
+
+
+def _forms(path: str) -> set[str]:
+    """A path as it is, and as a tool might expand it."""
+    from urllib.parse import unquote
+
+    forms = {path, os.path.expandvars(os.path.expanduser(path))}
+    if path.lower().startswith("file:"):
+        forms.add(unquote(path[5:]))
+    return forms

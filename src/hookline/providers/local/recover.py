@@ -1,0 +1,150 @@
+"""Tool calls that a small model wrote as text, because nobody taught it the form its template expects."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from ...kernel.values import ToolCall, ToolSpec
+from ..dialects.chat import Chat, ChatStream
+from ..wire import Json, Reply
+
+_TAGGED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_NAMES, _ARGUMENTS = ("name", "tool", "tool_name", "function"), ("arguments", "parameters", "args", "input")
+
+
+class Recovering(Chat):
+    """Chat completions with the model's own tool template, for one request; calls it wrote as text are found."""
+
+    def __init__(self, tools: Iterable[ToolSpec]) -> None:
+        super().__init__("max_tokens")
+        self._tools = tuple(tools)
+
+    def stream(self) -> ChatStream:
+        """Puts a streamed reply together; what may be a call is not shown as text."""
+        return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatStream()
+
+    def read(self, data: Json) -> Reply | None:
+        """What a whole reply says, its calls wherever they stand."""
+        reply = super().read(data)
+        if reply is not None and self._tools and not reply.tool_calls:
+            reply.content, calls = recover_calls(reply.content, self._tools)
+            if calls:
+                reply.tool_calls, reply.finish_reason = calls, "tool_calls"
+        return reply
+
+
+class _HoldingStream(ChatStream):
+    """Shows nothing of a reply that begins like a call."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._begins = tuple(names)
+        self._seen, self._shown = "", False
+
+    def add(self, event: Json) -> str:
+        text = super().add(event)
+        if self._shown:
+            return text
+        self._seen += text
+        start = self._seen.lstrip()
+        if not start or start[0] in "<`{[" or any(n.startswith(start) or start.startswith(n) for n in self._begins):
+            return ""
+        self._shown = True
+        return self._seen
+
+
+def recover_calls(text: str, tools: Iterable[ToolSpec]) -> tuple[str, list[ToolCall]]:
+    """The text without the calls in it, and the calls.
+
+    A call is a ``<tool_call>`` tag, a fenced block, a whole line or the whole text that holds JSON with a name and
+    arguments, or ``name(key=value)``. Only names of tools that exist count, so prose and other code stay text.
+    """
+    known = {tool.name: tool for tool in tools}
+    found: list[tuple[int, int, list[ToolCall]]] = []
+    for begin, end, inside in _places(text):
+        if not any(begin < other_end and end > other for other, other_end, _ in found):
+            calls = list(_calls_in(inside, known))
+            if calls:
+                found.append((begin, end, calls))
+    left = text
+    for begin, end, _ in sorted(found, reverse=True, key=lambda place: place[0]):
+        left = left[:begin] + left[end:]
+    calls = [call for _, _, some in sorted(found, key=lambda place: place[0]) for call in some]
+    return (left.strip(), calls) if calls else (text, [])
+
+
+def _places(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where a call may stand: from the surest form to the least sure."""
+    for match in _TAGGED.finditer(text):
+        yield match.start(), match.end(), match[2]
+    for match in _FENCED.finditer(text):
+        yield match.start(), match.end(), match[1]
+    yield 0, len(text), text
+    for match in re.finditer(r"[^\n]+", text):
+        yield match.start(), match.end(), match[0]
+
+
+def _calls_in(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
+    text = text.strip().strip("`").strip()
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        yield from _from_code(text, known)
+        return
+    for item in value if isinstance(value, list) else [value]:
+        call = _from_json(item, known)
+        if call is None:
+            return
+        yield call
+
+
+def _from_json(item: Any, known: Mapping[str, ToolSpec]) -> ToolCall | None:
+    if not isinstance(item, dict):
+        return None
+    if isinstance(item.get("function"), dict):  # the form of the OpenAI API
+        item = item["function"]
+    name = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), "")
+    if name not in known:
+        return None
+    arguments: Any = next((item[key] for key in _ARGUMENTS if key in item), {})
+    return ToolCall("", name, arguments)
+
+
+def _from_code(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
+    """``name(key=value)``, also several in a list or on lines of their own, with literal values only."""
+    try:
+        body = ast.parse(text.strip("[]") if text.startswith("[") else text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    calls = []
+    for statement in body:
+        parts = statement.value if isinstance(statement, ast.Expr) else None
+        for part in parts.elts if isinstance(parts, ast.Tuple) else [parts]:
+            call = _from_node(part, known)
+            if call is None:
+                return
+            calls.append(call)
+    yield from calls
+
+
+def _from_node(node: ast.AST | None, known: Mapping[str, ToolSpec]) -> ToolCall | None:
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func)
+    if name not in known:
+        return None
+    order = list(known[name].parameters.get("properties", {}))
+    try:
+        values = [ast.literal_eval(argument) for argument in node.args]
+        named = {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg is not None}
+        arguments = {**dict(zip(order, values, strict=False)), **named}
+        msgspec.json.encode(arguments)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return ToolCall("", name, arguments) if len(values) <= len(order) else None

@@ -1,0 +1,1 @@
+"""What outlives a program: sessions."""

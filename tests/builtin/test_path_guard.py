@@ -1,0 +1,135 @@
+"""The guard that keeps the paths of tool calls in one folder."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import Agent, PathGuard, RegistrationError, ScriptedModel, call, file_tools, hook, reply, tool
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder, with ways out of it, that is the working folder too."""
+    (tmp_path / "secret").write_text("s")
+    folder = tmp_path / "inside"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "out").symlink_to(tmp_path)
+    (folder / "loop").symlink_to("loop")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@tool
+def open_file(path: str) -> str:
+    """Open a file."""
+    return f"opened {path}"
+
+
+@tool
+def write_it(path: str) -> str:
+    """Write a file."""
+    return f"wrote {path}"
+
+
+def run(calls, guard, tools=(open_file, write_it), **options):
+    agent = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=tools, hooks=[guard], **options)
+    result = agent.run("go")
+    return result.steps[0].outcomes, [m.content for m in result.messages[2:-1]]
+
+
+@pytest.mark.parametrize("path", ["a.txt", "./sub/../a.txt", "sub/new.txt", "no/such/thing", ".", "sub", "~nobody0/x"])
+def test_a_path_in_the_folder_passes(place, path):
+    assert run([call("open_file", path=path)], PathGuard(place)) == (("ok",), [f"opened {path}"])
+    assert run([call("open_file", path=str(place / path))], PathGuard(place))[0] == ("ok",)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "..", "../secret", "sub/../../secret", "out", "out/secret", "out/inside/a.txt/../../../secret", "/etc/passwd",
+        "/", "a\0b", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}", "file:///etc/passwd", "FILE:/etc/passwd",
+        "file:///etc%2fpasswd", "../inside-not",
+    ],
+)  # fmt: skip
+def test_a_path_that_leads_out_is_blocked_and_the_model_told_what_to_do(place, monkeypatch, path):
+    monkeypatch.setenv("HOME", "/root")
+    outcomes, (text,) = run([call("open_file", path=path)], PathGuard(place))
+    assert outcomes == ("blocked",)
+    assert "Use a path there" in text
+    assert str(place) in text
+
+
+def test_every_path_of_a_call_is_judged(place):
+    @tool
+    def copy(source_file: str, target_dir: str, edits: list[dict[str, str]]) -> str:
+        return "copied"
+
+    def outcome(*paths):
+        source, target, inner = paths
+        return run([call("copy", source_file=source, target_dir=target, edits=[{"path": inner}])], guard, [copy])[0]
+
+    guard = PathGuard(place)
+    assert outcome("a", "b", "c") == ("ok",)
+    for outside in range(3):
+        assert outcome(*("/etc" if n == outside else "a" for n in range(3))) == ("blocked",)
+
+
+def test_a_rewrite_after_the_model_is_judged_too(place):
+    @hook("before_tool", priority=-1000)
+    def elsewhere(ctx, request):
+        return request.replace(arguments={"path": "/etc/passwd"})
+
+    agent = Agent(
+        "a", llm=ScriptedModel([call("open_file", path="a.txt"), reply("ok")]), tools=[open_file],
+        hooks=[PathGuard(place), elsewhere],
+    )  # fmt: skip
+    assert agent.run("go").steps[0].outcomes == ("blocked",)
+
+
+def test_relative_paths_start_where_the_tool_starts(place, monkeypatch):
+    monkeypatch.chdir("/")
+    assert run([call("open_file", path="etc/passwd")], PathGuard(place))[0] == ("blocked",)
+    assert run([call("read_file", path="a.txt")], PathGuard(place), file_tools(place)) == (("ok",), ["a"])
+
+
+def test_writing_is_blocked_unless_it_is_allowed(place):
+    calls = [call("open_file", path="a.txt"), call("write_it", path="a.txt"), call("write_it", path="/etc/x")]
+    outcomes, texts = run(calls, PathGuard(place))
+    assert outcomes == ("ok", "blocked", "blocked")
+    assert texts[1] == "write_it is not allowed: files may only be read. Go on without writing."
+    assert run(calls, PathGuard(place, write=True))[0] == ("ok", "ok", "blocked")
+    assert run(calls, PathGuard(place, write_tools=["open_*"]))[0] == ("blocked", "ok", "blocked")
+
+
+def test_tools_without_paths_pass(place):
+    @tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    assert run([call("add", a=1, b=2)], PathGuard(place), [add])[0] == ("ok",)
+
+
+def test_it_is_a_safety_rail():
+    assert (PathGuard.priority, PathGuard.phase) == (100, "guard")
+
+
+@pytest.mark.parametrize("options", [{"folder": "missing"}, {"folder": ".", "write_tools": "write_*"}])
+def test_a_guard_that_cannot_work_is_refused(place, options):
+    with pytest.raises(RegistrationError):
+        PathGuard(**options)
+
+
+@given(st.lists(st.sampled_from(["..", ".", "sub", "out", "inside", "secret", "a.txt", "~", "/"]), max_size=6))
+def test_what_passes_lies_in_the_folder(tmp_path_factory, parts):
+    top = tmp_path_factory.getbasetemp() / "guarded"
+    inside = top / "inside"
+    (inside / "sub").mkdir(parents=True, exist_ok=True)
+    if not (inside / "out").is_symlink():
+        (inside / "out").symlink_to(top)
+    path = "/".join(parts)
+    opened = tool(name="open_file", folder=inside)(lambda path: "opened")
+    outcomes, _ = run([call("open_file", path=path)], PathGuard(inside), [opened])
+    assert outcomes in (("ok",), ("blocked",))
+    if outcomes == ("ok",) and path:
+        assert (inside / path).resolve().is_relative_to(inside.resolve())
