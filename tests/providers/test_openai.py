@@ -483,6 +483,20 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
     assert answer.organization_id == "org-of-env"
 
 
+async def test_white_space_around_a_key_does_no_harm(script, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", " key-of-env\n")
+    script.say(whole(completion({"content": "Yes."})))
+    await OpenAIModel("gpt-x", base_url=script.url).complete(ASKED)
+    assert script.requests[0][1]["Authorization"] == "Bearer key-of-env"
+
+
+@pytest.mark.parametrize("key", ["sk-…", "sk-one\nsk-two"])
+def test_what_cannot_be_a_key_is_told_without_it(key):
+    with pytest.raises(AuthError, match="copy it once more") as raised:
+        OpenAIModel("gpt-x", api_key=key)
+    assert "sk-" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
@@ -490,6 +504,9 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
         ("openai", {}, "openai:NAME"),
         ("openai:x", {"api": "respones"}, "Did you mean 'responses'"),
         ("openai:x", {"base_url": "localhost:8080/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://localhost:port/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://[::1/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://"}, "http://"),
         ("openai:x", {"colour": "red"}, "colour"),
         ("openai:x", {"timeout": 0}, "timeout"),
         ("openai:x", {"max_retries": -1}, "max_retries"),

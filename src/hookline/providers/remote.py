@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -149,8 +150,8 @@ def check(package: str, name: str, base_url: str | None, timeout: float | None, 
     """
     if not name:
         raise RegistrationError(f"a model of {package} needs a name: {package}:NAME")
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise RegistrationError(f"base_url {base_url!r} is not a URL: it begins with http:// or https://")
+    if base_url is not None and not _is_url(base_url):
+        raise RegistrationError(f"base_url {base_url!r} is not a URL such as http://localhost:8080/v1")
     if timeout is not None and not (is_number(timeout) and timeout > 0):
         raise RegistrationError(f"timeout {timeout!r} is not a number of seconds above 0, or None for no limit")
     if not (isinstance(max_retries, int) and max_retries >= 0):
@@ -163,14 +164,25 @@ def key_for(package: str, given: str | None, base_url: str | None, *variables: s
     """The key: as given, from the environment, or a stand-in for a server that may need none.
 
     Raises:
-        AuthError: there is none, and the vendor's own server needs one.
+        AuthError: there is none, and the vendor's own server needs one; or what there is cannot be one.
     """
-    for key in (given, *map(os.environ.get, variables)):
+    for found in (given, *map(os.environ.get, variables)):
+        key = (found or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise AuthError(f"the key for {package} has characters in it that no key has: copy it once more")
         if key:
             return key
     if base_url is None:
         raise AuthError(f"no key for {package}: set {variables[0]}, or give base_url= of a server that needs no key")
     return NO_KEY
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
 
 
 def _connected(connect: Callable[[Any], Any], source: Source) -> Any:
