@@ -208,6 +208,19 @@ async def test_a_conversation_goes_out_as_response_items(script, responses):
     }
 
 
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+async def test_the_choice_of_tools_goes_out_in_responses(script, responses, choice):
+    script.say(whole({"status": "completed", "output": []}))
+    await responses.complete(ASKED.replace(tools=[READ], tool_choice=choice))
+    assert script.bodies[0]["tool_choice"] == choice
+
+
+async def test_a_schema_goes_out_beside_other_settings_of_the_text(script, responses):
+    script.say(whole({"status": "completed", "output": []}))
+    await responses.complete(ASKED.replace(response_format=CLOSED, params={"text": {"verbosity": "low"}}))
+    assert set(script.bodies[0]["text"]) == {"format", "verbosity"}
+
+
 # What is read: chat
 
 

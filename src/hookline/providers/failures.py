@@ -134,8 +134,6 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
         status = getattr(error, "status_code", None)
         headers = response.headers if response is not None else {}
         return _judge(_fault(error.body, words(error), status, retry_after(headers)), source, model)
-    if isinstance(error, getattr(sdk, "CredentialsError", ())):
-        return AuthError(f"{source.provider}: {source.told(words(error))}. Set {source.key_name}")
     if isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
         return broken_off(source, model)
     return None
