@@ -28,7 +28,7 @@ _WHAT_COUNTS = (
 
 
 class LoadedHook(msgspec.Struct, frozen=True):
-    """A hook or a plugin that was found, and how to register it."""
+    """A hook that was found, and how to register it."""
 
     hook: Any
     options: Mapping[str, Any]
