@@ -48,6 +48,7 @@ def chat(
     from ..config.build import build_agent
     from .approver import Approver
     from .logs import quiet_logs
+    from .weights import make_ready
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HooklineError('chat needs a terminal; without one, use: hookline run "TASK" --session NAME')
@@ -55,6 +56,7 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr)
     agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
+    make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
     Chat(agent, settings, view, session).talk()

