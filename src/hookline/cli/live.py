@@ -25,6 +25,7 @@ _TAIL = 6
 _LOOKS = {
     "step": ("─", "bold cyan"),
     "call": ("→", "default"),
+    "says": ("“", "default"),
     "ok": ("✓", "green"),
     "answered": ("✓", "blue"),
     "blocked": ("✗", "red"),
