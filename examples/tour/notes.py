@@ -1,20 +1,26 @@
 """A drawer full of notes, and two tools for it."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from hookline import tool
 
 NOTES = {
-    "doctor": "Doctor on Monday at nine. The PIN of the door is 4711.",
+    "doctor": "Doctor on Monday at nine. Door code 4711.",
     "taxes": "Taxes are due in April.",
 }
 
+Name = Annotated[str, Field(examples=["shopping"])]
+
 
 @tool
-def read_note(name: str) -> str:
-    """Read the note."""
+def read_note(name: Name) -> str:
+    """Read a note."""
     return NOTES.get(name.lower()) or f"There is no note {name!r}. There are: {', '.join(NOTES)}."
 
 
 @tool
-def discard_note(name: str) -> str:
-    """Throw the note away."""
+def discard_note(name: Name) -> str:
+    """Throw a note away."""
     return f"Thrown away: {NOTES.pop(name.lower())}"

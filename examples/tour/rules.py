@@ -17,7 +17,7 @@ from hookline import (
     hook,
 )
 
-LIST = ["Read the note doctor.", "Read the note taxes.", "Read the note plans."]
+LIST = ["Throw a note away: taxes.", "Read a note: taxes."]
 
 
 @guard(BEFORE_TOOL, tools="discard_*")
@@ -27,12 +27,12 @@ def keep_notes(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
 
 
 @hook(AFTER_TOOL, priority=50)
-def hide_pins(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
+def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     """What leaves this point is what the model and the transcript get."""
-    hidden = re.sub(r"\d{4,}", "****", done.text)
+    hidden = re.sub(r"\d{4,}", "[hidden]", done.text)
     if done.error is not None or hidden == done.text:
         return None
-    return HookResult.replace(done.replace(result=hidden), reason="a PIN was in the result")
+    return HookResult.replace(done.replace(result=hidden), reason="a door code was in the result")
 
 
 @hook(BEFORE_LLM)

@@ -47,9 +47,7 @@ class Story:
         """What is worth reading about an event."""
         match event:
             case e.StepStarted():
-                if self._said:
-                    yield Line("says", f"says: {short(self._said)}")
-                    self._said = ""
+                yield from self._tell_said()
                 yield Line("step", f"step {event.index + 1}")
             case e.ModelCalled() if self._failure is not None:  # it was mended; else the end of the run says it
                 yield Line("error", f"model failed: {self._failure}")
@@ -67,6 +65,8 @@ class Story:
                     sent = arguments_text(call.arguments) if call.raw is None else short(call.raw)
                     yield Line("call", f"calls {call.name} {sent}")
             case HookExecuted():
+                if event.verb == "keep_going":
+                    yield from self._tell_said()
                 yield from _verdict(event)
             case e.ToolStarted() if event.attempt > 1:
                 yield Line("call", f"tool {event.tool}, attempt {event.attempt}: {arguments_text(event.arguments)}")
@@ -94,6 +94,11 @@ class Story:
                 yield Line("note", f"{event.hook} gave {event.field} at {event.point} too; {event.kept} was first")
             case RetryIgnored():
                 yield Line("note", f"{event.hook} wanted a retry at {event.point}: {event.why}")
+
+    def _tell_said(self) -> Iterator[Line]:
+        said, self._said = self._said, ""
+        if said:
+            yield Line("says", f"says: {short(said)}")
 
 
 def _verdict(event: HookExecuted) -> Iterator[Line]:

@@ -21,8 +21,11 @@ from ..wire import Json, Reply, ToolNames
 from .shapes import ANSWER, ARGUMENTS, TOOL, example, reply_shape, text_shape
 
 # Where the request does not say otherwise. A small model does not always find the end of a text.
-_CALLING: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "repeat_penalty": 1.1}
+_CALLING: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
 _TALKING: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1}
+
+_RESULT = "It is done."
+"""What tools give in the examples. A result that is a sentence, answered as it is, teaches to pass results on."""
 
 _ANSWER_BEGINS = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*"')
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u]")
@@ -121,7 +124,7 @@ def _bare(messages: list[Message], params: dict[str, Any], shape: Any) -> ModelR
 def _as_text(message: Message) -> Message:
     """Calls and results as they look in the examples."""
     if message.role == "tool":
-        return Message("user", f"{'Error' if message.is_error else 'Result'}: {message.content}")
+        return Message("user", f"Result: {'error: ' if message.is_error else ''}{message.content}")
     if not message.tool_calls:
         return Message(message.role, message.content)
     calls = [_written({TOOL: call.name, ARGUMENTS: thaw(call.arguments)}) for call in message.tool_calls]
@@ -139,13 +142,13 @@ def _request(text: str) -> Message:
 
 def _lesson(tool: ToolSpec, answer: Any) -> list[Message]:
     arguments = example(parameters_of(tool))
-    reply = "..." if answer is None else example(answer)
+    reply = _RESULT if answer is None else example(answer)
     wish = tool.description.split("\n\n")[0].strip().rstrip(".") or tool.name.replace("_", " ")
     values = [value if isinstance(value, str) else _written(value) for value in arguments.values()]
     return [
         _request(f"{wish}: {', '.join(values)}." if values else f"{wish}."),
         Message("assistant", _written({TOOL: tool.name, ARGUMENTS: arguments})),
-        Message("user", "Result: ..."),
+        Message("user", f"Result: {_RESULT}"),
         Message("assistant", _written({ANSWER: reply})),
     ]
 
