@@ -33,13 +33,14 @@ docs: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 
-$(VENV)/.run: pyproject.toml
+$(VENV)/.run: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV): the command line and the embedded model ..."
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q -c constraints.txt -e .
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -q -c constraints.txt -e '.[cli,local]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -U pip
-	$(BIN)/pip install -q -c constraints.txt -e . --group dev
+	$(BIN)/pip install -q -c constraints.txt -e '.[cli,local,openai,anthropic,mcp,prices]' --group dev
 	@touch $@ $(VENV)/.run

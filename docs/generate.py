@@ -1,10 +1,14 @@
 """Write the reference pages that the code itself can give: `make docs`."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from hookline import POINTS, Frozen
+from hookline.cli.exits import MEANINGS
+from hookline.config.settings import KEYS, Key
 
 HEAD = """# Points
 
@@ -46,5 +50,35 @@ def _fields_of(kind: type[Frozen]) -> str:
     return f"- **`{kind.__name__}`**: {names}\n"
 
 
+def cli_page(page: str) -> str:
+    """The page on the command line, with the tables in it made anew."""
+    settings = _table(("key", "option", "default", "what it is", "may be"), map(_setting, KEYS.values()))
+    codes = _table(("code", "meaning"), ((str(code), meaning) for code, meaning in MEANINGS.items()))
+    for name, table in {"settings": settings, "exit codes": codes}.items():
+        before, mark, rest = page.partition(f"<!-- {name} -->\n")
+        page = f"{before}{mark}{table}<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return page
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "".join("| " + " | ".join(row) + " |\n" for row in (heads, ("---",) * len(heads), *rows))
+
+
+def _setting(key: Key) -> tuple[str, ...]:
+    flags = ", ".join(f"`{flag}`" for flag in key.about.flag.split("/"))
+    return f"`{key.name}`", flags, _default(key), key.about.help, key.expected
+
+
+def _default(key: Key) -> str:
+    default: Any = key.default
+    if key.name == "sessions":
+        return "the user's data folder"
+    if default is None:
+        return "none"
+    return f"`{default}`" if isinstance(default, str) else f"`{msgspec.json.encode(default).decode()}`"
+
+
 if __name__ == "__main__":
-    Path(__file__).with_name("points.md").write_text(points_page())
+    here = Path(__file__).parent
+    (here / "points.md").write_text(points_page())
+    (here / "cli.md").write_text(cli_page((here / "cli.md").read_text()))

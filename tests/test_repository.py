@@ -68,6 +68,16 @@ def test_the_generated_reference_is_up_to_date():
     assert python("-c", code).stdout == page.read_text()
 
 
+def test_the_tables_of_the_command_line_page_are_up_to_date():
+    page = ROOT / "docs/cli.md"
+    code = (
+        "import sys; sys.path.insert(0, 'docs'); from generate import cli_page; from pathlib import Path; "
+        "print(cli_page(Path('docs/cli.md').read_text()), end='')"
+    )
+    assert python("-c", code).stdout == page.read_text()
+    assert "| `max_steps` | `--max-steps` | `20` |" in page.read_text()
+
+
 def test_the_point_table_can_be_printed():
     out = python("-c", "import hookline; print(hookline.points_table())").stdout
     assert len(out.splitlines()) == 30

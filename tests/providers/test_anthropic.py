@@ -11,6 +11,7 @@ from hookline import (
     AuthError,
     BadRequest,
     Message,
+    Model,
     ModelRequest,
     NotInstalled,
     Overloaded,
@@ -301,7 +302,9 @@ async def test_a_stream_that_breaks_off_is_an_error(script, model, cut):
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
     with pytest.raises(AuthError, match="set ANTHROPIC_API_KEY, or give base_url="):
         get_model("anthropic:claude-x")
-    assert get_model("anthropic:claude-x", base_url="http://localhost:1").name == "claude-x"
+    model = get_model("anthropic:claude-x", base_url="http://localhost:1")
+    assert isinstance(model, Model)
+    assert model.name == "claude-x"
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     assert get_model("anthropic:claude-x").base_url == "https://api.anthropic.com"
 

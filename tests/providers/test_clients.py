@@ -97,7 +97,10 @@ def test_connections_that_are_kept_open_leave_nothing_behind(script, no_warnings
 def test_a_model_that_is_dropped_leaves_nothing_open_in_the_background_loop(script, no_warnings):
     script.say(whole(REPLY))
     for _ in range(3):
-        assert Agent("a", llm=OpenAIModel("m", base_url=script.url)).run("Hi.").reply == "Hello."
+        agent = Agent("a", llm=OpenAIModel("m", base_url=script.url))
+        agent.itself = agent  # found by the garbage collector, with all that only it holds
+        assert agent.run("Hi.").reply == "Hello."
+        del agent
         gc.collect()
 
 
@@ -106,7 +109,9 @@ def test_a_program_that_ends_leaves_nothing_open(script):
     program = f"""
 from hookline import Agent
 from hookline.providers.openai import OpenAIModel
-print(Agent("a", llm=OpenAIModel("m", base_url={script.url!r})).run("Hi.").reply)
+agent = Agent("a", llm=OpenAIModel("m", base_url={script.url!r}))
+agent.itself = agent
+print(agent.run("Hi.").reply)
 """
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program], capture_output=True, text=True, check=False

@@ -22,7 +22,7 @@ from hookline import (
     hook,
 )
 from hookline.providers.anthropic import AnthropicModel
-from hookline.providers.failures import retry_after
+from hookline.providers.failures import Source, failure, retry_after
 from hookline.providers.openai import OpenAIModel
 
 from .servers import Said, sse, whole
@@ -168,7 +168,12 @@ async def test_an_error_in_the_middle_of_a_response_stream(script, responses, ev
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("overloaded_error", Overloaded), ("rate_limit_error", RateLimited), ("invalid_request_error", BadRequest)],
+    [
+        ("overloaded_error", Overloaded),
+        ("rate_limit_error", RateLimited),
+        ("invalid_request_error", BadRequest),
+        ("something_new", Overloaded),
+    ],
 )
 async def test_an_error_in_the_middle_of_a_message_stream(script, anthropic, name, kind):
     begun = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}}
@@ -268,11 +273,12 @@ async def test_messages_hold_no_password_of_the_url():
     assert "hidden" not in str(raised.value)
 
 
-async def test_a_page_of_html_is_not_repeated(script, openai):
+async def test_a_page_of_html_is_not_repeated(script, openai, anthropic):
     script.say(Said([b"<html><body>Bad gateway</body></html>"], 502, {"Content-Type": "text/html"}))
-    told = await both(openai)
-    assert isinstance(told, Overloaded)
-    assert "<" not in str(told)
+    for model in (openai, anthropic):
+        told = await both(model)
+        assert isinstance(told, Overloaded)
+        assert "<" not in str(told)
 
 
 async def test_a_silent_stream_is_a_timeout(script):
@@ -281,3 +287,22 @@ async def test_a_silent_stream_is_a_timeout(script):
         script.turns[:] = [sse({"type": "ping"}, named=True, quiet=True)]
         with pytest.raises(ModelTimeout, match=r"0\.1 s"):
             await anext(model.stream(ASKED))
+
+
+def test_a_connection_that_does_not_come_is_unreachable():
+    import httpx2
+
+    for name in ("openai", "anthropic"):
+        source = Source(name, "http://10.0.0.1/v1", "KEY", 5.0)
+        assert isinstance(failure(httpx2.ConnectTimeout("slow"), source, "m"), Unreachable)
+        assert isinstance(failure(httpx2.ReadTimeout("slow"), source, "m"), ModelTimeout)
+        assert isinstance(failure(httpx2.RemoteProtocolError("cut"), source, "m"), Unreachable)
+
+
+async def test_a_bug_of_ours_is_not_taken_for_the_providers(openai, monkeypatch):
+    def broken(*_):
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(openai._dialect, "body", broken)
+    with pytest.raises(KeyError):
+        await openai.complete(ASKED)

@@ -10,6 +10,7 @@ from hookline import (
     Agent,
     AuthError,
     Message,
+    Model,
     ModelRequest,
     NotInstalled,
     Overloaded,
@@ -205,6 +206,19 @@ async def test_a_conversation_goes_out_as_response_items(script, responses):
         "reasoning": {"effort": "low"},
         "temperature": 0,
     }
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+async def test_the_choice_of_tools_goes_out_in_responses(script, responses, choice):
+    script.say(whole({"status": "completed", "output": []}))
+    await responses.complete(ASKED.replace(tools=[READ], tool_choice=choice))
+    assert script.bodies[0]["tool_choice"] == choice
+
+
+async def test_a_schema_goes_out_beside_other_settings_of_the_text(script, responses):
+    script.say(whole({"status": "completed", "output": []}))
+    await responses.complete(ASKED.replace(response_format=CLOSED, params={"text": {"verbosity": "low"}}))
+    assert set(script.bodies[0]["text"]) == {"format", "verbosity"}
 
 
 # What is read: chat
@@ -463,7 +477,9 @@ async def test_a_response_stream_that_breaks_off_is_an_error(script, responses):
 def test_a_model_needs_a_key_or_a_base_url(monkeypatch):
     with pytest.raises(AuthError, match="set OPENAI_API_KEY, or give base_url="):
         get_model("openai:gpt-x")
-    assert get_model("openai:gpt-x", base_url="http://localhost:1/v1").name == "gpt-x"
+    model = get_model("openai:gpt-x", base_url="http://localhost:1/v1")
+    assert isinstance(model, Model)
+    assert model.name == "gpt-x"
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert get_model("openai:gpt-x").base_url == "https://api.openai.com/v1"
 
@@ -480,6 +496,20 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
     assert answer.organization_id == "org-of-env"
 
 
+async def test_white_space_around_a_key_does_no_harm(script, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", " key-of-env\n")
+    script.say(whole(completion({"content": "Yes."})))
+    await OpenAIModel("gpt-x", base_url=script.url).complete(ASKED)
+    assert script.requests[0][1]["Authorization"] == "Bearer key-of-env"
+
+
+@pytest.mark.parametrize("key", ["sk-…", "sk-one\nsk-two"])
+def test_what_cannot_be_a_key_is_told_without_it(key):
+    with pytest.raises(AuthError, match="copy it once more") as raised:
+        OpenAIModel("gpt-x", api_key=key)
+    assert "sk-" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [
@@ -487,7 +517,12 @@ async def test_the_environment_says_what_is_not_given(script, monkeypatch):
         ("openai", {}, "openai:NAME"),
         ("openai:x", {"api": "respones"}, "Did you mean 'responses'"),
         ("openai:x", {"base_url": "localhost:8080/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://localhost:port/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://[::1/v1"}, "http://"),
+        ("openai:x", {"base_url": "http://"}, "http://"),
         ("openai:x", {"colour": "red"}, "colour"),
+        ("openai:x", {"timeout": 0}, "timeout"),
+        ("openai:x", {"max_retries": -1}, "max_retries"),
     ],
 )
 def test_wrong_arguments_are_told(name, options, told):

@@ -5,6 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hookline import Message, ModelRequest, ToolCall, ToolSpec
+from hookline.providers.dialects.chat import Chat
+from hookline.providers.dialects.messages import Messages
+from hookline.providers.dialects.responses import Responses
 from hookline.providers.schemas import is_strict
 from hookline.providers.wire import ToolNames, fits
 
@@ -68,3 +71,10 @@ CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
 )
 def test_a_schema_is_strict_when_all_of_it_is(schema, strict):
     assert is_strict(schema) is strict
+
+
+@pytest.mark.parametrize("dialect", [Chat("max_tokens"), Responses(), Messages(10)])
+def test_a_result_of_no_call_goes_out_as_the_users_words(dialect):
+    body = dialect.body(ModelRequest((Message("tool", "Noon."),)), "m", ToolNames(()))
+    (sent,) = body.get("messages") or body["input"]
+    assert sent["role"] == "user"

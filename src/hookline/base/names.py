@@ -7,12 +7,17 @@ from collections.abc import Iterable
 from math import isnan
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` for the closest known name, or nothing."""
+def closest(name: str, known: Iterable[str], *, likeness: float = 0.5) -> str | None:
+    """The known name most like this one, if any is like it at all."""
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=likeness)), None)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` for the closest known name, or nothing."""
+    close = closest(name, known)
+    return f" Did you mean {close!r}?" if close else ""
 
 
 def words(error: BaseException) -> str:

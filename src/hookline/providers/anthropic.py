@@ -45,7 +45,7 @@ class AnthropicModel(RemoteModel):
         max_tokens: int = 4096,
     ) -> None:
         base_url = base_url or os.environ.get("ANTHROPIC_BASE_URL") or None
-        check("anthropic", name, base_url)
+        check("anthropic", name, base_url, timeout, max_retries)
         key = key_for("anthropic", api_key, base_url, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
         source = Source("anthropic", base_url or URL, "ANTHROPIC_API_KEY", timeout, (key,))
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet, finalize
+from weakref import finalize
 
 from ..base.workers import in_thread
 
 Keeper = AsyncGenerator[None, None]
 Kept = dict[asyncio.AbstractEventLoop, tuple[Any, Keeper]]
 
-_all: WeakSet[LoopClients] = WeakSet()
 _closing: set[asyncio.Task[None]] = set()
 
 
@@ -31,7 +29,6 @@ class LoopClients:
         self._make, self._lock = make, threading.Lock()
         self._kept: Kept = {}
         finalize(self, _close_soon, self._kept).atexit = False
-        _all.add(self)
 
     async def get(self) -> Any:
         """The client of the running loop."""
@@ -51,13 +48,6 @@ class LoopClients:
                 return made
         await keeper.aclose()  # another task of this loop was quicker
         return client
-
-    def close_elsewhere(self) -> None:
-        """Close the clients of loops that run in other threads, and wait for it."""
-        for loop, (_, keeper) in list(self._kept.items()):
-            if loop.is_running():
-                with suppress(Exception):
-                    asyncio.run_coroutine_threadsafe(keeper.aclose(), loop).result(1.0)
 
     def _open_in(self, loop: asyncio.AbstractEventLoop) -> Any:
         client, _ = self._kept.get(loop, (None, None))
@@ -87,10 +77,3 @@ def _start(loop: asyncio.AbstractEventLoop, keeper: Keeper) -> None:
 
 async def _close(keeper: Keeper) -> None:
     await keeper.aclose()
-
-
-@atexit.register
-def _close_what_is_open() -> None:
-    """A loop in a background thread does not end before the program does."""
-    for clients in list(_all):
-        clients.close_elsewhere()

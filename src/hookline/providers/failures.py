@@ -134,8 +134,6 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
         status = getattr(error, "status_code", None)
         headers = response.headers if response is not None else {}
         return _judge(_fault(error.body, words(error), status, retry_after(headers)), source, model)
-    if isinstance(error, getattr(sdk, "CredentialsError", ())):
-        return AuthError(f"{source.provider}: {source.told(words(error))}. Set {source.key_name}")
     if isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
         return broken_off(source, model)
     return None
@@ -184,8 +182,8 @@ def _cause(error: BaseException) -> str:
 def _fault(body: Any, text: str, status: int | None, wait: float | None) -> _Fault:
     inner = body.get("error", body) if isinstance(body, Mapping) else body
     if not isinstance(inner, Mapping):
-        said = inner if isinstance(inner, str) and inner.strip() and "<html" not in inner.lower() else text
-        return _Fault(status, [], said, wait)
+        said = inner if isinstance(inner, str) and inner.strip() else text
+        return _Fault(status, [], "it sent a web page" if "<html" in said.lower() else said, wait)
     kinds = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
     if status in (None, 200):  # in the middle of a stream
         status = next((int(kind) for kind in kinds if kind.isdigit()), None)

@@ -50,7 +50,7 @@ class OpenAIModel(RemoteModel):
         max_retries: int = 2,
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
-        check("openai", name, base_url)
+        check("openai", name, base_url, timeout, max_retries)
         if api not in get_args(Api):
             raise RegistrationError(f"api {api!r} is not 'chat' or 'responses'.{nearest(str(api), get_args(Api))}")
         key = key_for("openai", api_key, base_url, "OPENAI_API_KEY")

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from ..base.frozen import json_text
+from ..base.names import is_number
 from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ModelRequest
 from ..kernel.values import Message, ModelResponse, Usage
@@ -72,14 +74,14 @@ class RemoteModel(ABC):
         Raises:
             ProviderError: one of its kinds, whatever goes wrong.
         """
-        import httpx2
-
         asked, names = request.model or self.name, ToolNames.of(request)
         with in_our_words(self._source, asked):
             client = await self._clients.get()
             body = self._dialect.body(request, asked, names)
+            from httpx2 import Response  # the client has loaded it by now
+
             answer = await client.post(
-                self._dialect.path, cast_to=httpx2.Response, content=json_text(body).encode(), options=_JSON
+                self._dialect.path, cast_to=Response, content=json_text(body).encode(), options=_JSON
             )
             return self._response(_decode(answer.content, self._source), answer.headers, request, asked, names)
 
@@ -139,17 +141,21 @@ class RemoteModel(ABC):
         return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))
 
 
-def check(package: str, name: str, base_url: str | None) -> None:
+def check(package: str, name: str, base_url: str | None, timeout: float | None, max_retries: int) -> None:
     """What can be checked before anybody is asked.
 
     Raises:
-        RegistrationError: there is no name, or the base URL is none.
+        RegistrationError: there is no name, the base URL is none, or a number makes no sense.
         NotInstalled: the vendor's package is missing.
     """
     if not name:
         raise RegistrationError(f"a model of {package} needs a name: {package}:NAME")
-    if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise RegistrationError(f"base_url {base_url!r} is not a URL: it begins with http:// or https://")
+    if base_url is not None and not _is_url(base_url):
+        raise RegistrationError(f"base_url {base_url!r} is not a URL such as http://localhost:8080/v1")
+    if timeout is not None and not (is_number(timeout) and timeout > 0):
+        raise RegistrationError(f"timeout {timeout!r} is not a number of seconds above 0, or None for no limit")
+    if not (isinstance(max_retries, int) and max_retries >= 0):
+        raise RegistrationError(f"max_retries {max_retries!r} is not a whole number from 0 on")
     if find_spec(package) is None:
         raise NotInstalled(package, package)
 
@@ -158,14 +164,25 @@ def key_for(package: str, given: str | None, base_url: str | None, *variables: s
     """The key: as given, from the environment, or a stand-in for a server that may need none.
 
     Raises:
-        AuthError: there is none, and the vendor's own server needs one.
+        AuthError: there is none, and the vendor's own server needs one; or what there is cannot be one.
     """
-    for key in (given, *map(os.environ.get, variables)):
+    for found in (given, *map(os.environ.get, variables)):
+        key = (found or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise AuthError(f"the key for {package} has characters in it that no key has: copy it once more")
         if key:
             return key
     if base_url is None:
         raise AuthError(f"no key for {package}: set {variables[0]}, or give base_url= of a server that needs no key")
     return NO_KEY
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
 
 
 def _connected(connect: Callable[[Any], Any], source: Source) -> Any:

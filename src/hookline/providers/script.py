@@ -9,14 +9,22 @@ import msgspec
 
 from ..base.names import describe
 from ..kernel.errors import RegistrationError
+from ..models import errors
 from ..models.scripted import ScriptedModel, Turn, call
+
+_ERRORS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.ProviderError)
+}
 
 
 def make(path: str, *, delay: float = 0.0, loop: bool = False) -> ScriptedModel:
     """The model for ``scripted:PATH``.
 
-    Each turn is a text, or ``{"tool": NAME, "arguments": {...}}``, or a list of these; the file is a
-    JSON list of turns, or has one turn on each line.
+    Each turn is a text, or ``{"tool": NAME, "arguments": {...}}``, or a list of these, or
+    ``{"error": NAME, "message": TEXT}`` with the name of a :class:`~hookline.ProviderError`. The file is a JSON list of
+    turns, or ``{"turns": [...], "delay": SECONDS, "loop": true}``, or has one turn on each line.
 
     Raises:
         RegistrationError: the file is missing or holds something else.
@@ -28,13 +36,27 @@ def make(path: str, *, delay: float = 0.0, loop: bool = False) -> ScriptedModel:
     except (OSError, UnicodeDecodeError) as error:
         raise RegistrationError(f"cannot read the script {path!r}: {describe(error)}") from error
     try:
-        if text.lstrip().startswith("["):
-            turns = msgspec.json.decode(text)
-        else:
-            turns = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
-        return ScriptedModel([_turn(turn) for turn in turns], delay=delay, name=Path(path).name, loop=loop)
-    except (msgspec.DecodeError, ValueError) as error:
+        script = _script(text)
+        turns = [_turn(turn) for turn in script.turns]
+    except (msgspec.MsgspecError, ValueError) as error:
         raise RegistrationError(f"the script {path!r} is not a list of turns: {error}") from error
+    return ScriptedModel(turns, delay=delay or script.delay, name=Path(path).name, loop=loop or script.loop)
+
+
+class _Script(msgspec.Struct, forbid_unknown_fields=True):
+    turns: list[Any]
+    delay: float = 0.0
+    loop: bool = False
+
+
+def _script(text: str) -> _Script:
+    try:
+        whole = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        whole = [msgspec.json.decode(line) for line in text.splitlines() if line.strip()]
+    if isinstance(whole, dict) and "turns" in whole:
+        return msgspec.convert(whole, _Script)
+    return _Script(whole if isinstance(whole, list) else [whole])
 
 
 def _turn(turn: Any) -> Turn:
@@ -42,6 +64,11 @@ def _turn(turn: Any) -> Turn:
         return turn
     if isinstance(turn, dict) and isinstance(turn.get("tool"), str):
         return call(turn["tool"], **turn.get("arguments", {}))
+    if isinstance(turn, dict) and "error" in turn:
+        kind = _ERRORS.get(turn["error"])
+        if kind is None:
+            raise ValueError(f"no error {turn['error']!r}; there are {', '.join(_ERRORS)}")
+        return kind(turn.get("message", "scripted"))
     if isinstance(turn, list):
         return [_turn(part) for part in turn]
     raise ValueError(f'a turn is a text, {{"tool": NAME, "arguments": {{...}}}}, or a list of these; not {turn!r:.80}')

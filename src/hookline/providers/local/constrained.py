@@ -50,8 +50,8 @@ class Constrained(Chat):
             messages = [_as_text(message) for message in request.messages]
             return super().body(_bare(messages, params, shape), model, names)
         system = [message.content for message in request.messages if message.role == "system"]
-        rest = [_as_text(message) for message in request.messages if message.role != "system"]
-        head = Message("system", "\n\n".join([*filter(None, system), "Reply in JSON."]))
+        rest = [_as_turn(message) for message in request.messages if message.role != "system"]
+        head = Message("system", " ".join([*filter(None, system), "Reply in JSON."]))
         shape = reply_shape(self._tools, answer=self._format, may_answer=self._may_answer)
         params = {**_CALLING, **request.params}
         shown = [message for tool in self._tools for message in _lesson(tool, self._format)]
@@ -130,12 +130,21 @@ def _as_text(message: Message) -> Message:
     return Message("assistant", "\n".join([*filter(None, [message.content]), *calls]))
 
 
+def _as_turn(message: Message) -> Message:
+    """A message as it looks in the lessons: small models follow the marks more than the meaning."""
+    return _request(message.content) if message.role == "user" else _as_text(message)
+
+
+def _request(text: str) -> Message:
+    return Message("user", f"Request: {text}")
+
+
 def _lesson(tool: ToolSpec, answer: Any) -> list[Message]:
     call = {TOOL: tool.name, ARGUMENTS: example(parameters_of(tool))}
     reply = "..." if answer is None else example(answer)
     wish = tool.description.split("\n\n")[0].strip() or tool.name.replace("_", " ")
     return [
-        Message("user", wish),
+        _request(wish),
         Message("assistant", _written(call)),
         Message("user", "Result: ..."),
         Message("assistant", _written({ANSWER: reply})),

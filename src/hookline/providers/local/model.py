@@ -60,6 +60,11 @@ class LocalModel:
         self.name = weights.NAME if self._path is None else self._path.stem
         self._context, self._report = int(context), report or _show
 
+    @property
+    def embedded(self) -> bool:
+        """Whether this is the embedded model, whose weights may still have to be fetched."""
+        return self._path is None
+
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The whole reply at once."""
         async for piece in self.stream(request):

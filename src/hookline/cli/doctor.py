@@ -1,0 +1,139 @@
+"""``hookline doctor``: whether everything is there that an agent needs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+import typer
+
+from .. import __version__
+from ..base.names import words
+from ..config.sources import Configuration
+from ..kernel.errors import HooklineError
+from ..kernel.values import Message
+from .exits import BAD_INPUT
+from .help import Command
+from .options import takes_settings
+
+EPILOG = """
+Examples:
+  hookline doctor
+  hookline doctor --model openai:gpt-5-mini
+  hookline doctor --no-model
+"""
+
+EXTRAS = {
+    "local": ("xllamacpp",),
+    "openai": ("openai",),
+    "anthropic": ("anthropic",),
+    "mcp": ("mcp",),
+    "otel": ("opentelemetry",),
+    "prices": ("genai_prices",),
+    "sign": ("cryptography",),
+    "channels": ("aiomqtt", "telegram"),
+    "server": ("a2a", "starlette", "uvicorn"),
+    "cli": ("typer", "rich"),
+    "durable": ("dbos",),
+}
+"""The modules that each extra brings."""
+
+KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
+GOOD, BAD, NOTE = "ok", "no", "-"
+
+Row = tuple[str, str, str]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    with_settings = takes_settings("model", "base_url", "api", "params", "debug")
+    app.command("doctor", cls=Command, epilog=EPILOG)(with_settings(doctor))
+
+
+def doctor(
+    config: Configuration,
+    ask: Annotated[bool, typer.Option("--model-test/--no-model", help="Ask the model for one word. [default]")] = True,
+) -> int:
+    """Check the installation, and ask the configured model for one word."""
+    from .screen import console, table
+
+    table(("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in findings(config)), keep=("what",))
+    if not ask:
+        return 0
+    out = console()
+    out.print(f"\nAsking {config.settings.model} for one word …", markup=False)
+    good, said = asked(config)
+    out.print(said, style="green" if good else "red", markup=False)
+    return 0 if good else BAD_INPUT
+
+
+def _mark(mark: str) -> Any:
+    from rich.text import Text
+
+    return Text(mark, style={GOOD: "green", BAD: "red"}.get(mark, "dim"))
+
+
+def findings(config: Configuration) -> Iterator[Row]:
+    """What was found, a row each: good or bad, what it is, and what mends it."""
+    from ..providers.local import weights
+    from .screen import nearby
+    from .view import is_capable
+
+    good_python = sys.version_info >= (3, 11)
+    yield GOOD if good_python else BAD, "Python", f"{platform.python_version()} on {platform.system()}"
+    yield GOOD, "hookline", __version__
+    for extra, modules in EXTRAS.items():
+        missing = [module for module in modules if find_spec(module) is None]
+        yield (
+            (NOTE, f"extra {extra}", f"not installed: pip install 'hookline[{extra}]'")
+            if missing
+            else (GOOD, f"extra {extra}", "installed")
+        )
+    if weights.is_fetched():
+        yield GOOD, "weights", f"{weights.NAME} in {nearby(str(weights.weights_path()))}"
+    else:
+        yield NOTE, "weights", f"{weights.NAME} not fetched: hookline models pull"
+    for name in KEYS:
+        there = bool(os.environ.get(name))
+        yield GOOD if there else NOTE, name, "set" if there else "not set"
+    found = nearby(str(config.file)) if config.file else "none found: the defaults hold"
+    yield GOOD if config.file else NOTE, "configuration", found
+    if sys.stdout.isatty():
+        size = shutil.get_terminal_size()
+        look = "with colours" if is_capable(True) else "plain"
+        yield GOOD, "terminal", f"{os.environ.get('TERM', 'unknown')}, {size.columns} by {size.lines}, {look}"
+    else:
+        yield NOTE, "terminal", "none: output is plain, and nobody can be asked for approval"
+
+
+def asked(config: Configuration) -> tuple[bool, str]:
+    """Whether the model answers, and which one did or why it does not."""
+    import asyncio
+
+    from ..config.build import build_model
+    from ..kernel.payloads import ModelRequest
+    from ..providers.local import weights
+    from .text import short
+
+    if config.settings.model == "local" and not weights.is_fetched():
+        return False, "no answer: its weights are not there yet: hookline models pull"
+    prompt = (Message("user", "Answer with one word: are you there?"),)
+    began = time.monotonic()
+    try:
+        model = build_model(config.settings)
+        request = ModelRequest(prompt, model=model.name, params={"max_tokens": 64, **config.settings.params})
+        response = asyncio.run(model.complete(request))
+    except (HooklineError, OSError) as error:
+        return False, f"no answer: {short(words(error), 500)}"
+    took = time.monotonic() - began
+    name = response.model or model.name
+    return (
+        True,
+        f"{name} ({response.provider or model.provider}) said {short(response.content, 40)!r} after {took:.1f} s",
+    )

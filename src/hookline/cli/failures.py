@@ -1,0 +1,52 @@
+"""What people are told when something goes wrong."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from ..base.names import describe, words
+from ..kernel.errors import HooklineError
+from .exits import BAD_INPUT, CANCELLED, FAILED
+from .text import printable
+
+
+def say_error(message: str) -> None:
+    """``error: …`` on stderr."""
+    sys.stderr.write(f"error: {printable(message)}\n")
+
+
+def report(error: Exception, args: Sequence[str]) -> int:
+    """Say in a sentence what went wrong, with the traceback if it was asked for; the exit code."""
+    import typer
+
+    if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a question
+        return CANCELLED
+    if hasattr(error, "format_message"):  # a mistake in the arguments, found by typer
+        say_error(error.format_message())
+        context: Any = getattr(error, "ctx", None)
+        if context is not None:
+            sys.stderr.write(f"Try: {context.command_path} --help\n")
+        return BAD_INPUT
+    if debugging(args):
+        traceback.print_exception(error)
+    if isinstance(error, HooklineError):
+        say_error(words(error))
+        return BAD_INPUT
+    say_error(f"{describe(error)} (--debug shows where)")
+    return FAILED
+
+
+def debugging(args: Sequence[str]) -> bool:
+    """Whether tracebacks are wanted; asked when the settings may be what is wrong."""
+    from ..config.errors import ConfigError
+    from ..config.sources import load
+
+    if "--debug" in args:
+        return True
+    try:
+        return load().settings.debug
+    except ConfigError:
+        return False

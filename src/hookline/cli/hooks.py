@@ -1,0 +1,95 @@
+"""``hookline hooks``: what would fire where, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..config.sources import Configuration
+from ..kernel.points import POINTS
+from ..kernel.registry import HookRegistry
+from .help import Command
+from .options import takes_settings
+
+EPILOG = """
+Examples:
+  hookline hooks
+  hookline hooks rules.py
+"""
+
+COLUMNS = ("point", "hook", "phase", "priority", "on_failure", "layer", "from")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("hooks", cls=Command, epilog=EPILOG)(takes_settings("folder", "write", "plugins", "debug")(hooks))
+
+
+def hooks(
+    config: Configuration,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="FILE.py, FILE.py:name or module:name; if left out, the configured ones."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> int:
+    """Show which hooks would fire where, in order, and where each is written."""
+    from .screen import write_json
+
+    registry = _registry(config, files or [])
+    if json:
+        write_json([dict(zip(COLUMNS, row, strict=True)) for row in hook_rows(registry)])
+    else:
+        show_hooks(registry)
+    return 0
+
+
+def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
+    """A row for each hook at each point, in firing order."""
+    from ..config.loading import origin
+    from .screen import nearby
+
+    rows = []
+    for point in POINTS:
+        for entry in registry.stack.entries(point):
+            name = f"{entry.name} [{', '.join(entry.tools)}]" if entry.tools else entry.name
+            layer = f"agent, plugin {entry.plugin}" if entry.plugin else "agent"
+            rows.append((point, name, entry.phase, entry.priority, entry.on_failure, layer, nearby(origin(entry.hook))))
+    return rows
+
+
+def show_hooks(registry: HookRegistry) -> None:
+    """Print these rows, each point named once."""
+    from .screen import table
+
+    shown, last = [], ""
+    for point, hook, phase, priority, *rest in hook_rows(registry):
+        shown.append(("" if point == last else point, hook, phase, f"{priority:g}", *rest))
+        last = point
+    heads = ("point", "hook", "phase", "prio", "on_failure", "layer", "from")
+    table(heads, shown, keep=("point", "phase", "prio", "on_failure"))
+
+
+def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
+    from ..config.build import build_hooks
+    from ..config.loading import load_hooks
+    from ..run.plugin import load_plugin
+    from .approver import Approver
+    from .plain import PlainView
+
+    if files:
+        registry = HookRegistry()
+        loaded, plugins = load_hooks(list(files), Path.cwd())
+        for hook in loaded:
+            hook.register(registry)
+    else:
+        registry, plugins = build_hooks(config.settings, config.home)
+        registry.register(Approver(config.settings.approvals, PlainView(None).paused))
+        plugins = [*plugins, *map(load_plugin, config.settings.plugins)]
+    for plugin in plugins:
+        for hook in plugin.hooks:
+            registry.register(hook, plugin=plugin.name)
+    return registry

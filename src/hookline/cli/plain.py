@@ -1,0 +1,44 @@
+"""A run as plain lines: for pipes, logs and simple terminals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self, TextIO
+
+from ..base.event import Event
+from .story import Story
+
+
+class PlainView:
+    """A line for everything worth reading. No colours, no cursor movement.
+
+    Args:
+        out: where to write; nowhere if it is ``None``.
+    """
+
+    def __init__(self, out: TextIO | None) -> None:
+        self._out = out
+        self._story = Story()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        """Write the event's lines, if it has any."""
+        for line in self._story.tell(event):
+            self.write(line.text if line.kind == "step" else f"  {line.text}")
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        if self._out is not None:
+            self._out.write(f"{line}\n")
+            self._out.flush()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing moves here anyway."""
+        yield

@@ -1,0 +1,112 @@
+"""``hookline points``: every moment a hook can take part in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from ..kernel.points import POINTS, Point, resolve
+from .help import Command
+
+EPILOG = """
+Examples:
+  hookline points
+  hookline points before_tool
+  hookline points BeforeToolExec --json
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("points", cls=Command, epilog=EPILOG)(points)
+
+
+def points(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A point, under any of its names.", show_default=False, autocompletion=lambda: list(POINTS)
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> int:
+    """Show the points where hooks can take part, or all about one."""
+    from .screen import table, write_json
+
+    if name is None and json:
+        write_json([described(point) for point in POINTS.values()])
+    elif name is None:
+        rows = [(p, p.model, _say(p), p.when) for p in POINTS.values()]
+        table(("point", "model", "a hook may", "fires"), rows, keep=("point", "model"))
+    elif json:
+        write_json(described(resolve(name)))
+    else:
+        _show(resolve(name))
+    return 0
+
+
+def described(point: Point) -> dict[str, Any]:
+    """All about a point, as data."""
+    return {
+        "point": str(point),
+        "model": point.model,
+        "fires": point.when,
+        "fired_by": point.fired_by,
+        "verbs": sorted(point.verbs),
+        "payload": point.payload.__name__,
+        "fields": _fields(point.payload),
+        "result": point.result.__name__ if point.result else None,
+        "result_fields": _fields(point.result) if point.result else [],
+        "closed_failure": point.closed,
+        "takes_tools": point.tool,
+        "names": dict(point.names),
+    }
+
+
+def _fields(kind: Any) -> list[dict[str, Any]]:
+    return [
+        {"name": f.name, "type": _type(f.type), "replaceable": f.name in kind.free}
+        for f in msgspec.structs.fields(kind)
+    ]
+
+
+def _type(kind: Any) -> str:
+    text = getattr(kind, "__name__", None) if isinstance(kind, type) and not getattr(kind, "__args__", ()) else None
+    text = text or str(kind)
+    for module in ("hookline.kernel.values.", "hookline.kernel.payloads.", "hookline.kernel.state.", "typing.",
+                   "collections.abc."):  # fmt: skip
+        text = text.replace(module, "")
+    return text
+
+
+def _say(point: Point) -> str:
+    """What a hook may return there, in words."""
+    if point.model == "pipeline":
+        return " ".join(sorted(point.verbs))
+    given = f" {point.result.__name__}" if point.result else ""
+    return {"merge": f"give{given}", "claim": f"claim{given and ' with' + given}", "observe": "look on"}[point.model]
+
+
+def _show(point: Point) -> None:
+    from .screen import facts, table
+
+    about = described(point)
+    names = ", ".join(f"{name} ({source})" for source, name in point.names.items()) or "none"
+    pairs = [
+        ("model", point.model),
+        ("fires", point.when),
+        ("fired by", point.fired_by),
+        ("a hook may", _say(point)),
+        ("closed failure", point.closed),
+        ("tools=", "selects calls" if point.tool else "not here"),
+        ("other names", names),
+    ]
+    facts(str(point), pairs)
+    may_replace = "replace" in point.verbs
+    rows = [(f["name"], f["type"], "yes" if may_replace and f["replaceable"] else "") for f in about["fields"]]
+    table(("field", "type", "replace may change it"), rows, title=f"Payload: {about['payload']}")
+    if about["result"]:
+        given = [(f["name"], f["type"]) for f in about["result_fields"]]
+        table(("field", "type"), given, title=f"What a hook may give: {about['result']}")

@@ -1,0 +1,135 @@
+"""``hookline run``: one task, from start to end."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ..base.event import Event
+from ..config.sources import Configuration
+from ..kernel.errors import HooklineError
+from ..run.context import Interrupt
+from .exits import MEANINGS, ReaderGone, exit_code
+from .failures import say_error
+from .help import Command
+from .options import takes_settings
+from .text import printable, summary
+
+EPILOG = """
+Examples:
+  hookline run "What is in this folder?"
+  hookline run "Fix the typos in notes.txt" --write --max-steps 8
+  git diff | hookline run "Review this" --hooks rules.py --model openai:gpt-5-mini
+  hookline run "Tidy up" --json | jq .type
+
+The reply goes to stdout, everything else to stderr. A limit may be "none".
+
+Exit codes:
+""" + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("run", cls=Command, epilog=EPILOG)(takes_settings()(run))
+
+
+def run(
+    config: Configuration,
+    task: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TASK", help="What to do. A text piped in follows it.", show_default=False),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Events on stdout, one JSON object a line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
+) -> int:
+    """Give an agent one task."""
+    from ..config.build import build_agent, context
+    from .approver import Approver
+    from .logs import quiet_logs
+    from .sessions import opened, saved
+    from .turn import perform
+    from .view import choose_view
+    from .weights import make_ready
+
+    settings = config.settings
+    quiet_logs(settings.debug)
+    text = task_text(task or [])
+    view = choose_view(silent=quiet or json)
+    agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
+    conversation = opened(settings, session)
+    make_ready(agent.model)
+    ctx = context(settings, conversation)
+    lines = JsonLines(ctx.interrupt) if json else None
+    with view:
+        outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view])
+    result = outcome.result
+    if lines is None:
+        show_reply(result.reply)
+    saved(settings, session, conversation)
+    if outcome.failure is not None:
+        if settings.debug:
+            import traceback
+
+            traceback.print_exception(outcome.failure)
+        say_error(str(outcome.failure))
+    if not (quiet or json):
+        sys.stderr.write(f"{summary(result)}\n")
+    if lines is not None and lines.unread:
+        raise ReaderGone
+    return exit_code(result, outcome.failure)
+
+
+def task_text(words: list[str]) -> str:
+    """The task: the words given, then the text piped in.
+
+    Raises:
+        HooklineError: there is neither.
+    """
+    task = "\n\n".join(part for part in (" ".join(words).strip(), piped_text()) if part)
+    if not task:
+        raise HooklineError('there is no task: hookline run "TASK", or pipe a text into it')
+    return task
+
+
+def piped_text() -> str:
+    """What a pipe or a file gives on stdin, if it is one."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # there is no stdin
+        return ""
+    if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
+        return ""
+    return sys.stdin.buffer.read().decode(errors="replace").strip()
+
+
+def show_reply(reply: str) -> None:
+    """The reply on stdout; a terminal gets no control characters."""
+    if reply:
+        sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
+        sys.stdout.flush()
+
+
+class JsonLines:
+    """A sink that writes each event as a line of JSON to stdout; when nobody reads it any more, it interrupts."""
+
+    def __init__(self, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self.unread = False
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        if not self.unread:
+            try:
+                sys.stdout.buffer.write(msgspec.json.encode(event.payload) + b"\n")
+                sys.stdout.buffer.flush()
+            except BrokenPipeError:
+                self.unread = True
+                self._interrupt.cancel("nobody reads the events")

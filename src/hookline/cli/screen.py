@@ -1,0 +1,75 @@
+"""Tables on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = 200
+"""Columns for output that goes to a file or a pipe."""
+
+
+def console() -> Console:
+    """Stdout, for people; wide where it is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", keep: Sequence[str] = ()) -> None:
+    """Print rows under their headings; the columns in ``keep`` are not broken into lines."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, no_wrap=column in keep, overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
+    _show(Text(f"\n{title}", style="bold") if title else None, made)
+
+
+def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Print what is known of one thing."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2, 0, 0))
+    for label, text in pairs:
+        made.add_row(Text(f"  {label}", style="dim"), Text(printable(text)))
+    _show(Text(title, style="bold"), made)
+
+
+def _show(*parts: Any) -> None:
+    """Print these, without the blanks that rich puts at the end of lines."""
+    out = console()
+    with out.capture() as shown:
+        for part in parts:
+            if part is not None:
+                out.print(part)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in shown.get().splitlines()))
+
+
+def nearby(place: str) -> str:
+    """A path, with or without a line, as short as it can be told: from the working folder, the library's or home."""
+    path, colon, line = place.rpartition(":")
+    if not colon or not line.isdigit():
+        path, colon, line = place, "", ""
+    for folder, shown in ((Path.cwd(), ""), (Path(__file__).parents[2], ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(folder):
+            return f"{shown}{Path(path).relative_to(folder)}{colon}{line}"
+    return place
+
+
+def write_json(value: Any) -> None:
+    """A value as indented JSON on stdout."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

@@ -1,0 +1,99 @@
+"""A run in words: what is worth reading about each event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..base.event import Event
+from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from ..run import events as e
+from .text import arguments_text, short
+
+_VERBS = {
+    "replace": "rewrites",
+    "block": "blocks",
+    "answer": "answers instead",
+    "ask": "asks first",
+    "retry": "wants another try",
+    "stop": "stops the run",
+    "end": "ends the run",
+    "keep_going": "keeps it going",
+    "merge": "adds",
+    "claim": "claims",
+}
+_UNTOLD = ("on_token", "approval_requested")
+"""Points whose verdicts are not told: too many, or told by an event of their own."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line to read; ``kind`` says what it is about, for colours and marks."""
+
+    kind: str
+    text: str
+
+
+class Story:
+    """Tells a run, event by event."""
+
+    def __init__(self) -> None:
+        self._failure: str | None = None
+        self._arguments: dict[str, Any] = {}
+
+    def tell(self, event: Event) -> Iterator[Line]:
+        """What is worth reading about an event."""
+        match event:
+            case e.StepStarted():
+                yield Line("step", f"step {event.index + 1}")
+            case e.ModelCalled() if self._failure is not None:  # it was mended; else the end of the run says it
+                yield Line("error", f"model failed: {self._failure}")
+                self._failure = None
+            case e.Failed() if event.error.where == "model":
+                self._failure = short(event.error.message)
+            case e.ModelReplied() if event.purpose != "step":
+                yield Line("note", f"model {event.model} for {event.purpose}: {short(event.content)}")
+            case e.ModelReplied():
+                if event.tool_calls and event.content:
+                    yield Line("note", f"says: {short(event.content)}")
+                for call in event.tool_calls:
+                    self._arguments[call.id] = call.arguments
+                    sent = arguments_text(call.arguments) if call.raw is None else short(call.raw)
+                    yield Line("call", f"calls {call.name} {sent}")
+            case HookExecuted():
+                yield from _verdict(event)
+            case e.ToolStarted() if event.attempt > 1:
+                yield Line("call", f"tool {event.tool}, attempt {event.attempt}: {arguments_text(event.arguments)}")
+            case e.ToolStarted() if self._arguments.get(event.call_id) != event.arguments:
+                yield Line("call", f"tool {event.tool} is called with {arguments_text(event.arguments)}")
+            case e.ToolProgressed():
+                done = "" if event.fraction is None else f" {event.fraction:.0%}"
+                yield Line("note", f"tool {event.tool}:{done} {short(event.message)}".rstrip())
+            case e.ToolSettled():
+                yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {short(event.text)}")
+            case e.ApprovalAsked():
+                yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
+            case e.ApprovalDecided():
+                yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
+            case e.Discarded():
+                yield Line("retry", "the reply was rejected; asking again")
+            case e.Signalled() if event.signal.kind != "completed":
+                yield Line("stop", f"stop: {short(event.signal.message or event.signal.kind)}")
+            case e.Steered():
+                yield Line("note", f"steered: {short(event.text)}")
+            case JudgedBeforeRewrite():
+                judges = ", ".join(event.hooks)
+                yield Line("note", f"{judges} judged at {event.point} before {event.by} changed it; use @guard")
+            case MergeLost():
+                yield Line("note", f"{event.hook} gave {event.field} at {event.point} too; {event.kept} was first")
+            case RetryIgnored():
+                yield Line("note", f"{event.hook} wanted a retry at {event.point}: {event.why}")
+
+
+def _verdict(event: HookExecuted) -> Iterator[Line]:
+    if event.error is not None:
+        yield Line("error", f"hook {event.hook} failed: {short(event.error)}")
+    elif event.verb in _VERBS and event.point not in _UNTOLD:
+        because = f": {short(event.reason)}" if event.reason else ""
+        yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")

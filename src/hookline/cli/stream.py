@@ -1,0 +1,62 @@
+"""A reply as it is written, with the run's events between its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from ..base.event import Event
+from ..run.events import ModelCalled, StepStarted, TextDelta
+from .plain import PlainView
+from .text import printable
+
+
+class StreamView(PlainView):
+    """Writes text to ``out`` as it comes, and a line for every other event worth reading to ``notes``."""
+
+    def __init__(self, out: TextIO, notes: TextIO) -> None:
+        super().__init__(notes)
+        self._text_out = out
+        self._shown, self._mid_line = "", False
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, TextDelta) and event.purpose == "step":
+            self._text(event.text)
+        elif not isinstance(event, StepStarted):
+            if isinstance(event, ModelCalled) and event.purpose == "step":
+                self._shown = ""
+            super().__call__(event)
+
+    def finish(self, reply: str) -> None:
+        """Show the reply, if it is not what was streamed: a hook may have changed it, or given it."""
+        if reply.strip() != self._shown.strip():
+            self._new_line()
+            self._text(reply)
+        self._new_line()
+        self._shown = ""
+
+    def write(self, line: str) -> None:
+        """Write one line, not into the middle of another."""
+        self._new_line()
+        super().write(line)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A question begins a line of its own."""
+        self._new_line()
+        yield
+
+    def _text(self, text: str) -> None:
+        if text:
+            self._text_out.write(printable(text))
+            self._text_out.flush()
+            self._shown += text
+            self._mid_line = not text.endswith("\n")
+
+    def _new_line(self) -> None:
+        if self._mid_line:
+            self._text_out.write("\n")
+            self._text_out.flush()
+            self._mid_line = False

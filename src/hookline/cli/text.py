@@ -1,0 +1,59 @@
+"""Text for a terminal: short, and free of what could deceive the reader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base.frozen import json_text
+from ..kernel.state import AgentResult
+
+JOINERS = "\u200c\u200d"
+"""Invisible, harmless, and part of words and signs in many scripts."""
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """The text with control characters shown, not obeyed: a model's words must not move the cursor."""
+    if text.isprintable():
+        return text
+    text, keep = text.replace("\r\n", "\n"), keep + JOINERS
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def short(text: str, width: int = 100) -> str:
+    """The text as one line of at most ``width`` characters."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def arguments_text(arguments: Any, width: int | None = 100) -> str:
+    """A call's arguments as JSON; whole, if ``width`` is ``None``."""
+    text = printable(json_text(arguments), keep="")
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def cost_text(cost: float | None) -> str:
+    """A cost in words."""
+    return "cost unknown" if cost is None else f"cost ${cost:.4f}"
+
+
+def summary(result: AgentResult) -> str:
+    """How a run ended, in one line."""
+    why = ""
+    if result.status == "stopped" and result.stop is not None:
+        why = f" ({short(result.stop.message or result.stop.kind)})"
+    elif result.status == "ended" and result.hook_ended:
+        why = f" (by {short(result.hook_ended)})"
+    parts = (
+        f"{result.status}{why}",
+        counted(len(result.steps), "step"),
+        counted(result.tool_calls, "tool call"),
+        counted(result.usage.total_tokens, "token"),
+        f"{result.elapsed:.1f} s",
+        cost_text(result.cost),
+    )
+    return " · ".join(parts)

@@ -1,0 +1,60 @@
+"""One run from the command line, with Ctrl-C: once cancels, twice kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from ..kernel.state import AgentResult
+from ..run.agent import Agent
+from ..run.causes import RunFailed
+from ..run.context import AgentContext
+from ..run.events import Sink
+from ..run.handle import Run
+from .exits import CANCELLED
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended, and what it failed of."""
+
+    result: AgentResult
+    failure: RunFailed | None = None
+
+
+def perform(agent: Agent, task: str, ctx: AgentContext, sinks: Sequence[Sink]) -> Outcome:
+    """Run to the end, whatever the end is."""
+    run = agent.start(task, ctx=ctx, sinks=sinks)
+    with _interruptible(run):
+        try:
+            return Outcome(run.wait())
+        except RunFailed as failed:
+            return Outcome(failed.result, failed)
+
+
+@contextmanager
+def _interruptible(run: Run) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals belong to the main thread
+        return
+    pressed = False
+
+    def interrupt(*_: object) -> None:
+        nonlocal pressed
+        if pressed:
+            if sys.stderr.isatty():
+                os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
+            os._exit(CANCELLED)
+        pressed = True
+        run.cancel("Ctrl-C")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,102 @@
+"""An agent from settings: its model, tools, guards, hooks and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ..kernel.registry import HookRegistry
+from ..models.protocol import Model
+from ..providers.names import get_model
+from ..run.agent import Agent
+from ..run.budget import Budget
+from ..run.context import AgentContext
+from ..run.plugin import Plugin
+from ..run.session import Session
+from .errors import ConfigError
+from .loading import load_hooks, load_tools
+from .settings import Settings
+
+NAME = "hookline"
+
+
+def build_agent(settings: Settings, *, home: Path | None = None, hooks: Iterable[Any] = ()) -> Agent:
+    """The agent that these settings describe; give its runs a :func:`context` for the limits.
+
+    Args:
+        settings: the settings.
+        home: the folder that modules named in them are looked for in; the working folder if left out.
+        hooks: further hooks, such as an approver.
+
+    Raises:
+        ConfigError: the folder does not exist.
+        LoadError: hooks or tools that cannot be loaded.
+        RegistrationError: a model, hook, tool or plugin that cannot work.
+        NotInstalled: a package is missing.
+        AuthError: the model needs a key.
+    """
+    home = Path.cwd() if home is None else home
+    registry, plugins = build_hooks(settings, home)
+    registry.extend(hooks)
+    return Agent(
+        NAME, "", settings.instructions, llm=build_model(settings), tools=build_tools(settings, home), hooks=registry,
+        plugins=[*plugins, *settings.plugins], max_steps=settings.max_steps, params=settings.params,
+    )  # fmt: skip
+
+
+def build_model(settings: Settings) -> Model:
+    """The model that these settings name."""
+    options = {"base_url": settings.base_url, "api": settings.api}
+    return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
+
+
+def build_hooks(settings: Settings, home: Path) -> tuple[HookRegistry, list[Plugin]]:
+    """The guards that are always there, the hooks that these settings name, and the plugins among them."""
+    from ..builtin.path_guard import PathGuard
+
+    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write)])
+    loaded, plugins = load_hooks(settings.hooks, home)
+    for hook in loaded:
+        hook.register(registry)
+    return registry, plugins
+
+
+def build_tools(settings: Settings, home: Path) -> list[Any]:
+    """The default tools, those that these settings name, and MCP servers."""
+    tools: list[Any] = []
+    if settings.default_tools:
+        from ..tools.basic import calculator, clock
+        from ..tools.files import file_tools
+
+        tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+    tools += load_tools(settings.tools, home)
+    if settings.mcp:
+        from ..tools.mcp import mcp
+
+        tools += [mcp(target) for target in settings.mcp]
+    return tools
+
+
+def folder_of(settings: Settings) -> Path:
+    """The folder that file tools may see.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        raise ConfigError(f"folder: there is no folder {settings.folder!r}")
+    return folder.resolve()
+
+
+def context(settings: Settings, session: Session | None = None) -> AgentContext:
+    """A fresh context whose budget has the limits of these settings."""
+    budget = Budget(
+        max_steps=settings.max_steps,
+        max_tokens=settings.max_tokens,
+        max_seconds=settings.max_seconds,
+        max_cost=settings.max_cost,
+        max_tool_calls=settings.max_tool_calls,
+    )
+    return AgentContext(session=session, budget=budget)

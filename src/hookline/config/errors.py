@@ -1,0 +1,13 @@
+"""What is wrong with a configuration, in words that say what to do."""
+
+from __future__ import annotations
+
+from ..kernel.errors import HooklineError
+
+
+class ConfigError(HooklineError, ValueError):
+    """A setting that does not exist or has a value it cannot have."""
+
+
+class LoadError(HooklineError, ImportError):
+    """A file, module or name that hooks or tools should come from, and that cannot be used."""

@@ -1,0 +1,86 @@
+"""Python files given by path: executed once, and never left half loaded."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from ..base.names import describe
+from .errors import LoadError
+
+_loaded: dict[Path, tuple[str, ModuleType]] = {}
+
+
+def load_file(path: Path) -> tuple[ModuleType, list[str]]:
+    """The module in a file, and the names that the file itself gives a value, in order. Imports are not among them.
+
+    Raises:
+        LoadError: there is no such file, or it fails; with the line.
+    """
+    path = path.resolve()
+    try:
+        source = path.read_text(encoding="utf-8")
+        tree = ast.parse(source, str(path))
+    except FileNotFoundError:
+        raise LoadError(f"there is no file {path}") from None
+    except SyntaxError as error:
+        text = f": {error.text.strip()}" if error.text and error.text.strip() else ""
+        raise LoadError(f"{path}, line {error.lineno}: {error.msg}{text}") from error
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path} cannot be read: {error}") from error
+    known = _loaded.get(path)
+    if known is None or known[0] != source:
+        _loaded[path] = source, _run(path, source)
+    return _loaded[path][1], list(dict.fromkeys(_bound(tree.body)))
+
+
+def importable(folder: Path) -> None:
+    """Let modules in this folder be found, after all others."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _run(path: Path, source: str) -> ModuleType:
+    name = f"_hookline_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    importable(path.parent)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # type hints and dataclasses look there
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+    except BaseException as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise LoadError(f"{_place(path, error)}: {describe(error)}") from error
+    return module
+
+
+def _place(path: Path, error: BaseException) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}, line {lines[-1]}" if lines else str(path)
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    """The names that these statements give a value to, other than by import."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+        else:
+            for field in ("body", "orelse", "finalbody"):
+                yield from _bound(getattr(node, field, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _bound(handler.body)

@@ -1,0 +1,198 @@
+"""Hooks and tools from files and modules (``FILE.py``, ``FILE.py:name``, ``module:name``)."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..base.names import describe, nearest, words
+from ..kernel.errors import RegistrationError
+from ..kernel.hook import FunctionHook
+from ..kernel.registry import HookRegistry
+from ..run.plugin import Plugin
+from ..tools.tool import Tool
+from .errors import LoadError
+from .files import importable, load_file
+from .references import Reference, parse
+from .settings import DeclaredHook
+
+_WHAT_COUNTS = (
+    "A hook is a function under @hook, @guard or @observer, an object with points, or a list named 'hooks'; "
+    "what the file only imports does not count"
+)
+
+
+class LoadedHook(msgspec.Struct, frozen=True):
+    """A hook that was found, and how to register it."""
+
+    hook: Any
+    options: Mapping[str, Any]
+
+    def register(self, registry: HookRegistry) -> None:
+        """Put it into a registry.
+
+        Raises:
+            LoadError: it cannot work as it is declared.
+        """
+        try:
+            registry.register(self.hook, **self.options)
+        except RegistrationError as error:
+            raise LoadError(f"{origin(self.hook)}: {error}") from error
+
+
+def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[LoadedHook], list[Plugin]]:
+    """The hooks and plugins that these settings name.
+
+    Args:
+        items: references, or hooks declared in a configuration file.
+        home: the folder that modules are looked for in, after Python's own places.
+
+    Raises:
+        LoadError: a reference leads nowhere, or to something that is no hook.
+    """
+    _search(home)
+    hooks: list[LoadedHook] = []
+    plugins: list[Plugin] = []
+    for item in items:
+        declared = item if isinstance(item, DeclaredHook) else DeclaredHook(item)
+        for found in _hooks_of(declared):
+            if not isinstance(found, Plugin):
+                loaded = LoadedHook(found, declared.options)
+                loaded.register(HookRegistry())  # every mistake shows now
+                hooks.append(loaded)
+            elif declared.options:
+                raise LoadError(f"{declared.use} is a plugin: it takes no {', '.join(declared.options)}")
+            else:
+                plugins.append(found)
+    return hooks, plugins
+
+
+def load_tools(items: Iterable[str], home: Path) -> list[Any]:
+    """The tools that these settings name.
+
+    Raises:
+        LoadError: a reference leads nowhere, or to something that is no tool.
+    """
+    _search(home)
+    tools: list[Any] = []
+    for item in items:
+        reference = parse(item)
+        if reference.file is not None and not reference.name:
+            module, names = load_file(reference.file)
+            found = _in_file(module, names, "tools", lambda value: isinstance(value, Tool))
+            if not found:
+                raise LoadError(f"{reference.file} holds no tools. A tool is a function under @tool, or a list 'tools'")
+        else:
+            value = _value(reference, "tool")
+            found = list(value) if isinstance(value, (list, tuple)) else [value]
+        for tool in found:
+            if isinstance(tool, type) or not (callable(tool) or callable(getattr(tool, "tools", None))):
+                raise LoadError(f"{item} is a {type(tool).__name__}, not a tool: decorate a function with @tool")
+            if not any(tool is known for known in tools):
+                tools.append(tool)
+    return tools
+
+
+def origin(hook: Any) -> str:
+    """Where a hook is written, as ``file:line``; the name of its class where that cannot be told."""
+    target = hook.fn if isinstance(hook, FunctionHook) else hook
+    target = inspect.unwrap(getattr(target, "__func__", target))
+    code = getattr(target, "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    try:
+        kind = type(target)
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):
+        return f"{type(target).__module__}.{type(target).__qualname__}"
+
+
+def _search(home: Path) -> None:
+    for folder in (home, Path.cwd()):
+        importable(folder)
+
+
+def _hooks_of(declared: DeclaredHook) -> list[Any]:
+    reference = parse(declared.use)
+    if reference.file is not None and not reference.name:
+        if declared.args:
+            raise LoadError(f"{declared.use}: args are for one hook: name it, as in FILE.py:NAME")
+        module, names = load_file(reference.file)
+        found = _in_file(module, names, "hooks", _is_hook)
+        if not found:
+            classes = [name for name in names if isinstance(getattr(module, name, None), type)]
+            hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
+            raise LoadError(f"{reference.file} holds no hooks. {_WHAT_COUNTS}.{hint}")
+        return found
+    value = _value(reference, "hook")
+    if isinstance(value, type) or (declared.args and callable(value)):
+        value = _made(value, declared)
+    elif declared.args:
+        raise LoadError(f"{declared.use} takes no args: it is a {type(value).__name__}")
+    if isinstance(value, HookRegistry):
+        value = list(value)
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    for item in values:
+        if not (_is_hook(item) or isinstance(item, Plugin) or (callable(item) and declared.points)):
+            raise LoadError(f"{declared.use} is a {type(item).__name__}, not a hook. {_WHAT_COUNTS}.")
+    return values
+
+
+def _is_hook(value: Any) -> bool:
+    return not isinstance(value, (type, HookRegistry)) and callable(value) and hasattr(value, "points")
+
+
+def _in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[Any], bool]) -> list[Any]:
+    found: list[Any] = []
+    for name in names:
+        value = getattr(module, name, None)
+        if name == list_name and isinstance(value, (list, tuple)):
+            items = list(value)
+        else:
+            items = [value] if wanted(value) else []
+        found += [item for item in items if not any(item is known for known in found)]
+    return found
+
+
+def _made(value: Any, declared: DeclaredHook) -> Any:
+    try:
+        return value(**declared.args)
+    except Exception as error:
+        args = ", ".join(f"{name}={given!r:.60}" for name, given in declared.args.items())
+        raise LoadError(f"{declared.use} cannot be made with ({args}): {describe(error)}") from error
+
+
+def _value(reference: Reference, kind: str) -> Any:
+    """What a reference with a name points at."""
+    if reference.file is not None:
+        module: Any = load_file(reference.file)[0]
+        names = [name for name in vars(module) if not name.startswith("__")]
+    else:
+        if not reference.name or not reference.module:
+            raise LoadError(f"{reference.text!r} is no {kind}: write FILE.py, FILE.py:name or module:name")
+        module = _module(reference)
+        names = dir(module)
+    value = module
+    for part in reference.name.split("."):
+        if not hasattr(value, part):
+            place = reference.file or reference.module
+            raise LoadError(f"{place} has no {reference.name!r}.{nearest(part, names)}")
+        value = getattr(value, part)
+        names = dir(value)
+    return value
+
+
+def _module(reference: Reference) -> Any:
+    try:
+        return importlib.import_module(reference.module)
+    except ModuleNotFoundError as error:
+        if error.name and (reference.module == error.name or reference.module.startswith(f"{error.name}.")):
+            raise LoadError(f"{reference.text}: there is no module {error.name!r}") from error
+        raise LoadError(f"{reference.text}: {words(error)}") from error
+    except Exception as error:
+        raise LoadError(f"{reference.text}: the module cannot be imported: {describe(error)}") from error

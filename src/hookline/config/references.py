@@ -1,0 +1,52 @@
+"""Names of things outside the settings: files, ``FILE.py:name`` and ``module:name``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
+_MODEL_FILES = ("local:", "scripted:")
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """What a text such as ``rules.py:keep_files`` or ``package.rules:Limit`` points at."""
+
+    text: str
+    file: Path | None = None
+    module: str = ""
+    name: str = ""
+
+
+def parse(text: str) -> Reference:
+    """A reference from its text; without ``.py`` it is a module's."""
+    found = _FILE.fullmatch(text)
+    if found:
+        return Reference(text, Path(found["file"]).expanduser(), "", found["name"] or "")
+    module, _, name = text.partition(":")
+    return Reference(text, None, module, name)
+
+
+def anchored(key: str, value: Any, folder: Path) -> Any:
+    """A setting's value with its relative paths made absolute, from ``folder``."""
+    if key in ("folder", "sessions"):
+        return str(folder / Path(value).expanduser())
+    if key == "model":
+        kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
+        return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
+    if key in ("hooks", "tools"):
+        return tuple(_anchored(item, folder) for item in value)
+    return value
+
+
+def _anchored(item: Any, folder: Path) -> Any:
+    if not isinstance(item, str):
+        return msgspec.structs.replace(item, use=_anchored(item.use, folder))
+    found = _FILE.fullmatch(item)
+    if not found:
+        return item
+    path = folder / Path(found["file"]).expanduser()
+    return f"{path}:{found['name']}" if found["name"] else str(path)

@@ -1,0 +1,178 @@
+"""Every setting: its name, type, default and help, declared once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ..base.frozen import EMPTY, freeze
+
+INSTRUCTIONS = (
+    "You are a careful assistant. Use the tools when they help, say plainly what you found, and answer briefly."
+)
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class About(msgspec.Struct, frozen=True):
+    """What people are told of a setting; ``flag`` is its option on the command line."""
+
+    help: str
+    group: str
+    flag: str
+    metavar: str = ""
+    short: str | None = None
+
+
+class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A hook named in a configuration file: where it is, what it is made with, how it is registered."""
+
+    use: str
+    args: dict[str, Any] = {}
+    points: tuple[str, ...] | None = None
+    priority: float | None = None
+    phase: str | None = None
+    name: str | None = None
+    on_failure: str | None = None
+    timeout: float | None = None
+    tools: str | tuple[str, ...] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ``HookRegistry.register`` is to be given."""
+        names = ("points", "priority", "phase", "name", "on_failure", "timeout", "tools")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def data_folder() -> Path:
+    """Where the user's data is kept: ``$XDG_DATA_HOME/hookline``, or what the system has for that."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Application Support/hookline"
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData/Roaming") / "hookline"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "hookline"
+
+
+MODEL, WORK, LIMITS, CONTROL = "Model", "Tools and hooks", "Limits", "Control"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of a run, a chat or a server. ``None`` as a limit means no limit."""
+
+    model: Annotated[
+        str,
+        About("local, local:FILE.gguf, openai:NAME, anthropic:NAME or scripted:FILE", MODEL, "--model", "MODEL", "-m"),
+    ] = "local"
+    base_url: Annotated[str | None, About("another server for the model", MODEL, "--base-url", "URL")] = None
+    api: Annotated[
+        Literal["chat", "responses"] | None, About("which of OpenAI's interfaces to use", MODEL, "--api", "NAME")
+    ] = None
+    params: Annotated[
+        Mapping[str, Any],
+        About("settings handed to the model, such as temperature=0", MODEL, "--param", "KEY=VALUE"),
+    ] = EMPTY
+    instructions: Annotated[str, About("the system prompt", MODEL, "--instructions", "TEXT")] = INSTRUCTIONS
+    hooks: Annotated[
+        tuple[str | DeclaredHook, ...], About("hooks: FILE.py, FILE.py:name or module:name", WORK, "--hooks", "HOOKS")
+    ] = ()
+    tools: Annotated[
+        tuple[str, ...], About("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
+    ] = ()
+    default_tools: Annotated[
+        bool, About("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
+    ] = True
+    mcp: Annotated[tuple[str, ...], About("MCP servers: a command or a URL", WORK, "--mcp", "TARGET")] = ()
+    plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
+    folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
+    write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
+    max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = 20
+    max_tokens: Annotated[Count | None, About("at most N tokens in a run", LIMITS, "--max-tokens", "N")] = None
+    max_seconds: Annotated[Amount | None, About("at most S seconds for a run", LIMITS, "--max-seconds", "S")] = None
+    max_cost: Annotated[Amount | None, About("at most so many USD for a run", LIMITS, "--max-cost", "USD")] = None
+    max_tool_calls: Annotated[Count | None, About("at most N tool calls in a run", LIMITS, "--max-tool-calls", "N")] = (
+        None
+    )
+    approvals: Annotated[
+        Literal["ask", "yes", "deny"], About("when a hook asks for approval", CONTROL, "--ask/--yes/--deny")
+    ] = "ask"
+    sessions: Annotated[str, About("the folder that sessions are kept in", CONTROL, "--sessions", "DIR")] = ""
+    debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "params", freeze(self.params))
+        if not self.sessions:
+            msgspec.structs.force_setattr(self, "sessions", str(data_folder() / "sessions"))
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One setting."""
+
+    name: str
+    type: Any
+    default: Any
+    about: About
+
+    @property
+    def env(self) -> str:
+        """The environment variable that sets it."""
+        return f"HOOKLINE_{self.name.upper()}"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it holds several values."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it holds named values."""
+        return get_origin(self.type) is Mapping
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether ``none`` is a value of it."""
+        return type(None) in get_args(self.type)
+
+    @property
+    def expected(self) -> str:
+        """What it may be, in words."""
+        words = _in_words(self.type)
+        return f"{words}, or none" if self.may_be_none else words
+
+
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number, 0 or more", float: "a number, 0 or more"}
+
+
+def _in_words(kind: Any) -> str:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _in_words(args[0])
+    if origin is Literal:
+        return f"one of {', '.join(args)}"
+    if origin is tuple:
+        tables = any(isinstance(arg, type) and issubclass(arg, msgspec.Struct) for arg in get_args(args[0]))
+        return "a list of texts" + (' and tables such as { use = "module:name" }' if tables else "")
+    if origin is Mapping:
+        return "a table such as { temperature = 0 }"
+    if args:
+        return _in_words(next(arg for arg in args if arg is not type(None)))
+    return _WORDS[kind]
+
+
+def _keys() -> dict[str, Key]:
+    hints = get_type_hints(Settings, include_extras=True)
+    found = {}
+    for field in msgspec.structs.fields(Settings):
+        kind, *extras = get_args(hints[field.name])
+        (about,) = [extra for extra in extras if isinstance(extra, About)]
+        found[field.name] = Key(field.name, kind, field.default, about)
+    return found
+
+
+KEYS: Mapping[str, Key] = _keys()
+"""Every setting by name, in the order they are shown."""

@@ -1,0 +1,218 @@
+"""Where settings come from: defaults, a file, the environment, flags. The later one wins, and is remembered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..base.names import closest, nearest, words
+from .errors import ConfigError
+from .references import anchored
+from .settings import KEYS, DeclaredHook, Key, Settings
+
+FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
+PREFIX = "HOOKLINE_"
+OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG"))
+"""Variables that begin like settings, but are none."""
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A setting given on the command line: which key, the flag's name, and the text or value."""
+
+    key: str
+    name: str
+    value: Any
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The settings that hold, where each came from, and the file that was read, if any."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: Path | None = None
+
+    @property
+    def home(self) -> Path:
+        """The folder that modules named in the settings are looked for in."""
+        return self.file.parent if self.file is not None else Path.cwd()
+
+
+def load(
+    flags: Iterable[Flag] = (),
+    *,
+    file: str | Path | None = None,
+    folder: str | Path = ".",
+    env: Mapping[str, str] | None = None,
+) -> Configuration:
+    """The settings that hold here.
+
+    Args:
+        flags: what was given on the command line.
+        file: the configuration file; searched from ``folder`` upwards if left out.
+        folder: the working folder.
+        env: the environment; the process's own if left out.
+
+    Raises:
+        ConfigError: an unknown key, a wrong value, or a file that cannot be read.
+    """
+    env = os.environ if env is None else env
+    here = Path(folder).resolve()
+    given = file if file is not None else env.get("HOOKLINE_CONFIG") or None
+    path = _existing(Path(given)) if given is not None else find(here)
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(KEYS, "default")
+    if path is not None:
+        for name, value in read_file(path).items():
+            values[name], origins[name] = value, f"file:{path}"
+    for name, value in read_env(env, here).items():
+        values[name], origins[name] = value, f"env:{KEYS[name].env}"
+    for flag in flags:
+        values[flag.key] = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
+        origins[flag.key] = f"flag:{flag.name}"
+    return Configuration(Settings(**values), origins, path)
+
+
+def find(folder: Path) -> Path | None:
+    """The configuration file of a folder: the nearest one, here or above."""
+    for place in (folder, *folder.parents):
+        if os.path.isfile(place / FILE):  # also false where we may not look
+            return place / FILE
+        shared = place / SHARED_FILE
+        if os.path.isfile(shared) and _own_table(shared) is not None:
+            return shared
+    return None
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings in a file, checked; its relative paths are taken from its folder.
+
+    Raises:
+        ConfigError: it is not TOML, or holds an unknown key or a wrong value.
+    """
+    table = _own_table(path) if path.name == SHARED_FILE else _toml(path)
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: [tool.hookline] must be a table")
+    values = {}
+    for name, value in table.items():
+        if name not in KEYS:
+            known = ", ".join(KEYS)
+            raise ConfigError(f"{path}: unknown key {name!r}.{nearest(name, KEYS)} Known keys: {known}")
+        values[name] = anchored(name, _checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
+    return values
+
+
+def _own_table(shared: Path) -> Any:
+    """What a file shared with others says of us; ``None`` if nothing."""
+    tools = _toml(shared).get("tool")
+    return tools.get("hookline") if isinstance(tools, dict) else None
+
+
+def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """The settings in an environment, checked.
+
+    Raises:
+        ConfigError: a wrong value, or a variable that looks like a misspelt one.
+    """
+    known = {key.env: key for key in KEYS.values()}
+    values = {}
+    for name, text in env.items():
+        if not text:
+            continue  # as good as not set
+        if name in known:
+            key = known[name]
+            values[key.name] = anchored(key.name, from_text(key, text, name), folder)
+        elif name.startswith(PREFIX) and name not in OTHER_VARIABLES:
+            meant = closest(name, known, likeness=0.85)
+            if meant:
+                raise ConfigError(f"the environment variable {name} is unknown. Did you mean {meant!r}?")
+    return values
+
+
+def from_text(key: Key, text: Any, where: str) -> Any:
+    """A setting's value from words: ``none`` unsets, commas separate items, a table may be JSON.
+
+    Raises:
+        ConfigError: it says what is expected.
+    """
+    if isinstance(text, (list, tuple)):
+        items = [str(item) for item in text]
+    elif not isinstance(text, str):
+        return _checked(key, text, where)
+    elif text.strip().lower() == "none":
+        return None if key.may_be_none else key.default
+    elif key.is_table and text.lstrip().startswith("{"):
+        return _checked(key, _object(text, where), where)
+    elif key.is_list or key.is_table:
+        items = [item.strip() for item in text.split(",") if item.strip()]
+    else:
+        return _checked(key, text, where, strict=False)
+    if key.is_table:
+        return dict(_pair(item, where) for item in items)
+    return _checked(key, items, where)
+
+
+def _object(text: str, where: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{where}: that is no JSON object: {words(error)}") from error
+
+
+def _pair(item: str, where: str) -> tuple[str, Any]:
+    name, found, text = item.partition("=")
+    if not found or not name.strip():
+        raise ConfigError(f"{where}: expected KEY=VALUE, such as temperature=0; got {item!r}")
+    try:
+        return name.strip(), msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return name.strip(), text
+
+
+def _checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
+    if isinstance(value, str) and value.strip().lower() == "none" and key.may_be_none:
+        return None
+    if key.name == "hooks" and isinstance(value, list):
+        for item in value:
+            _check_declared(item, where)
+    try:
+        return msgspec.convert(value, key.type, strict=strict)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"{where}: expected {key.expected}; got {value!r:.80}") from error
+
+
+def _check_declared(item: Any, where: str) -> None:
+    """Say more of a declared hook than that it is wrong."""
+    if not isinstance(item, dict):
+        return
+    fields = DeclaredHook.__struct_fields__
+    for name in item:
+        if name not in fields:
+            raise ConfigError(f"{where}: a hook has no {name!r}.{nearest(name, fields)} It takes {', '.join(fields)}")
+    if "use" not in item:
+        raise ConfigError(f'{where}: a hook needs use = "module:name" or use = "FILE.py:name"')
+    try:
+        msgspec.convert(item, DeclaredHook)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {item['use']}: {words(error)}") from error
+
+
+def _existing(path: Path) -> Path:
+    path = path.expanduser()
+    if not path.is_file():
+        raise ConfigError(f"there is no configuration file {str(path)!r}")
+    return path.resolve()
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error

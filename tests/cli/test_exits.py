@@ -1,0 +1,36 @@
+"""Which exit code a run has earned."""
+
+import pytest
+
+from hookline import AgentResult, AuthError, ModelError, NotInstalled, Overloaded, RunFailed, Step, UnknownModel
+from hookline.cli.exits import exit_code
+from hookline.providers.local.weights import WeightsError
+
+
+def failed(cause, **fields):
+    result = AgentResult(status="failed", **fields)
+    return result, RunFailed(result, cause)
+
+
+def wrapped(cause):
+    error = ModelError(str(cause))
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "cause", [AuthError("x"), UnknownModel("x"), wrapped(NotInstalled("openai", "openai")), wrapped(WeightsError("x"))]
+)
+def test_a_model_that_cannot_be_asked_at_all_is_bad_setup(cause):
+    assert exit_code(*failed(cause)) == 2
+    assert exit_code(*failed(cause, steps=(Step(0),))) == 1
+
+
+def test_other_failures_are_failures():
+    assert exit_code(*failed(Overloaded("x"))) == 1
+    assert exit_code(*failed(None)) == 1
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("stopped", 3), ("ended", 4), ("cancelled", 130)])
+def test_each_status_has_its_code(status, code):
+    assert exit_code(AgentResult(status=status)) == code

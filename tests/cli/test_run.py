@@ -1,0 +1,182 @@
+"""``hookline run`` as a program: exit codes, pipes, signals, approvals."""
+
+import json
+import signal
+
+import pytest
+
+CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
+RULES = """
+import pathlib
+from hookline import HookResult, guard, hook, observer
+
+@guard("before_tool")
+def careful(ctx, request):
+    return HookResult.ask("Really?", reason="rule 7")
+
+@hook("approval_requested", priority=-10)
+def mine(ctx, request):
+    return HookResult.approve(by="mine")
+
+@hook("on_run_start")
+def finish(ctx, payload):
+    return HookResult.end("Not today.")
+
+@hook("before_step")
+def halt(ctx, payload):
+    return HookResult.stop("enough")
+
+@observer("on_run_end")
+def note(ctx, result):
+    pathlib.Path("ended.txt").write_text(result.status)
+
+@hook("on_run_end")
+async def hang(ctx, result):
+    import asyncio
+    pathlib.Path("hanging.txt").write_text("")
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.fixture
+def rules(folder):
+    (folder / "rules.py").write_text(RULES)
+
+
+def test_the_reply_goes_to_stdout_and_the_rest_to_stderr(hookline, script):
+    done = hookline("run", "multiply", "please", "-m", script(CALL, "It is 42."))
+    assert (done.returncode, done.stdout) == (0, "It is 42.\n")
+    assert "  tool calculate ok: 42" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("completed · 2 steps · 1 tool call · ")
+    assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("turns", "args", "code", "says"),
+    [
+        ([{"error": "Overloaded", "message": "too busy"}], [], 1, "error: too busy"),
+        ([{"error": "AuthError", "message": "the key is wrong"}], [], 2, "error: the key is wrong"),
+        ([CALL, {"error": "AuthError", "message": "the key is wrong"}], [], 1, "error: the key is wrong"),
+        ([CALL, "never"], ["--max-steps", "1"], 3, "stopped (Step limit reached: 1/1)"),
+        (["never"], ["--hooks", "rules.py:halt"], 3, "stopped (enough)"),
+        (["never"], ["--hooks", "rules.py:finish"], 4, "ended (by finish)"),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(hookline, script, rules, turns, args, code, says):
+    done = hookline("run", "task", "-m", script(*turns), *args)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "never" not in done.stdout
+    assert ("Not today." in done.stdout) == (code == 4)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run", "task", "-m", "nonsense:x"], "error: no kind of model 'nonsense'"),
+        (["run", "task", "--hooks", "broken.py"], "broken.py, line 1: invalid syntax: def f(:"),
+        (["run", "task", "--max-steps", "x"], "error: --max-steps: expected a whole number"),
+        (["run", "task", "--max-stps", "3"], "--max-steps"),
+        (["run"], "error: there is no task"),
+        (["rnu"], "Did you mean 'run'?"),
+        (["chat"], "error: chat needs a terminal"),
+    ],
+)
+def test_bad_input_gets_a_sentence_and_code_2(hookline, folder, args, says):
+    (folder / "broken.py").write_text("def f(:\n")
+    done = hookline(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_debug_adds_the_traceback(hookline, folder):
+    (folder / "crash.py").write_text("1 / 0\n")
+    plain, full = (hookline("run", "task", "--hooks", "crash.py", *more) for more in ([], ["--debug"]))
+    assert plain.returncode == full.returncode == 2
+    assert plain.stderr.count("\n") == 1
+    assert "crash.py, line 1: ZeroDivisionError" in plain.stderr
+    assert "Traceback" in full.stderr
+
+
+def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
+    (folder / "echo.py").write_text(
+        "from hookline import HookResult, hook\n\n@hook('before_llm')\n"
+        "def echo(ctx, request):\n    return HookResult.answer(request.messages[-1].content)\n"
+    )
+    args = ["-m", script("x"), "--hooks", "echo.py", "--quiet"]
+    assert hookline("run", "Review this", *args, input="some text\n").stdout == "Review this\n\nsome text\n"
+    assert hookline("run", *args, input="some text\n").stdout == "some text\n"
+
+
+def test_quiet_says_only_the_reply(hookline, script):
+    done = hookline("run", "task", "-m", script(CALL, "It is 42."), "--quiet")
+    assert (done.stdout, done.stderr) == ("It is 42.\n", "")
+
+
+def test_json_gives_every_event_and_nothing_else(hookline, script):
+    done = hookline("run", "task", "-m", script(CALL, "It is 42."), "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (events[0]["type"], events[-1]["type"]) == ("run_started", "run_finished")
+    assert events[-1]["result"]["reply"] == "It is 42."
+    assert done.stderr == ""
+
+
+def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hookline, script, rules):
+    model = script(CALL, "done")
+    asked = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful")
+    assert "denied: calculate needs approval, and there is no terminal to ask at; see --yes" in asked.stderr
+    assert "tool calculate blocked" in asked.stderr
+    assert "hook careful asks first at before_tool: rule 7" in asked.stderr
+    approved = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful", "--yes")
+    assert "tool calculate ok: 42" in approved.stderr
+    denied = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful", HOOKLINE_APPROVALS="deny")
+    assert "tool calculate blocked" in denied.stderr
+    assert (asked.returncode, approved.returncode, denied.returncode) == (0, 0, 0)
+
+
+def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
+    args = ["--hooks", "rules.py:careful", "--hooks", "rules.py:mine", "--deny"]
+    done = hookline("run", "task", "-m", script(CALL, "done"), *args)
+    assert "approval approved by mine" in done.stderr
+    assert "tool calculate ok: 42" in done.stderr
+
+
+def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, folder):
+    process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
+    assert process.stderr.readline() == "step 1\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1].startswith("cancelled · ")
+    assert (folder / "ended.txt").read_text() == "cancelled"
+
+
+def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
+    process = start("run", "task", "-m", script("done"), "--hooks", "rules.py:hang")
+    while not (folder / "hanging.txt").exists():
+        assert process.poll() is None
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 130
+    assert process.stderr.read() == "step 1\n"  # no summary: it did not wait for the hook
+
+
+def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rules, folder):
+    process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 141
+    assert process.stderr.read() == ""
+    assert (folder / "ended.txt").read_text() == "cancelled"
+
+
+def test_a_session_goes_on_where_it_was_left(hookline, script, folder):
+    args = ["--session", "notes", "--sessions", "kept", "--json"]
+    hookline("run", "first", "-m", script("one"), *args)
+    done = hookline("run", "second", "-m", script("two"), *args)
+    called = next(e for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "model_called")
+    assert called["messages"] == 4  # the system prompt, two of before, one of now

@@ -1,0 +1,53 @@
+"""How the program starts: quickly, and with a word about what it lacks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hookline import __version__
+from hookline.cli.app import run_app
+from hookline.config.settings import KEYS
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code):
+    env = {"PYTHONPATH": str(ROOT / "src")}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+
+
+def test_help_and_version_need_neither_rich_nor_pydantic():
+    done = python(
+        "import sys\nfrom hookline.cli.app import run_app\n"
+        "run_app(['--help'])\nrun_app(['--version'])\n"
+        "print({'rich', 'pydantic', 'openai', 'mcp', 'httpx'} & set(sys.modules))\n"
+    )
+    assert done.stdout.splitlines()[-1] == "set()", done.stderr
+    assert f"hookline {__version__}" in done.stdout
+    for words in ("Give an agent one task.", "Exit codes:", "130  cancelled"):
+        assert words in done.stdout
+
+
+def test_the_help_of_a_command_groups_its_options(capsys):
+    assert run_app(["run", "--help"]) == 0
+    out = capsys.readouterr().out
+    headings = [
+        line for line in out.splitlines() if line in ("Model", "Tools and hooks", "Limits", "Control", "Options")
+    ]
+    assert headings == ["Model", "Tools and hooks", "Limits", "Control", "Options"]
+    assert all(key.about.flag.partition("/")[0] in out for key in KEYS.values())
+
+
+def test_without_typer_it_says_what_to_install():
+    done = python("import sys\nsys.modules['typer'] = None\nfrom hookline.cli.main import main\nmain()\n")
+    assert done.returncode == 2
+    assert done.stderr == "error: the command line needs typer and rich: pip install 'hookline[cli]'\n"
+
+
+def test_completion_knows_commands_and_points():
+    done = python(
+        "import os, sys\nfrom hookline.cli.app import run_app\n"
+        "os.environ.update(_HOOKLINE_COMPLETE='complete_bash', COMP_WORDS='hookline points before_t', COMP_CWORD='2')\n"
+        "run_app([])\n"
+    )
+    assert set(done.stdout.split()) == {"before_tool", "before_ticket_complete"}, done.stderr

@@ -1,0 +1,135 @@
+"""The program at a terminal: questions and conversations."""
+
+import json
+
+import pytest
+
+CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
+RULES = """
+from hookline import HookResult, guard
+
+@guard("before_tool")
+def careful(ctx, request):
+    return HookResult.ask("Is this needed?", reason="rule 7")
+"""
+
+
+@pytest.fixture(autouse=True)
+def rules(folder):
+    (folder / "rules.py").write_text(RULES)
+
+
+@pytest.mark.parametrize(
+    ("answers", "result"),
+    [
+        (["yes\n"], "tool calculate ok: 42"),
+        (["no\n"], "The user denied this call."),
+        (["perhaps\n", "e\n", "?not json\n", "edit\n", '?{"expression": "2+3"}\n'], "tool calculate ok: 5"),
+        (["\x04"], "The user denied this call."),
+    ],
+)
+def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, result):
+    screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
+    screen.wait_for('calculate wants to run with {"expression":"6*7"}')
+    screen.wait_for("careful asks: Is this needed? (rule 7)")
+    for answer in answers:
+        screen.wait_for("(empty: keep them): " if answer.startswith("?") else "edit: ")
+        screen.send(answer.removeprefix("?"))
+    assert screen.end() == 0
+    assert result in screen.text
+
+
+def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
+    screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
+    screen.wait_for("edit: ")
+    screen.interrupt("cancelled")
+    assert screen.end() == 130
+
+
+def test_what_was_typed_before_the_question_approves_nothing(terminal, script):
+    screen = terminal(
+        "run", "task", "-m", script(["one two three four ", CALL], "done", delay=0.2), "--hooks", "rules.py"
+    )
+    screen.wait_for("step 1")
+    screen.send("yes\n")
+    screen.wait_for("edit: ")
+    screen.send("no\n")
+    assert screen.end() == 0
+    assert "The user denied this call." in screen.text
+
+
+def test_a_conversation_is_streamed_saved_and_resumed(terminal, script, folder):
+    args = ["--session", "notes", "--sessions", "kept"]
+    chat = terminal("chat", "-m", script("Hello there.", "It is late."), *args)
+    chat.wait_for("session notes: 0 messages")
+    chat.wait_for("> ")
+    chat.send("hi\n")
+    chat.wait_for("Hello there.")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    assert chat.end() == 0
+    again = terminal("chat", "-m", script("Welcome back."), *args)
+    again.wait_for("session notes: 2 messages")
+    again.wait_for("> ")
+    again.send("me again\n")
+    again.wait_for("Welcome back.")
+    again.wait_for("> ")
+    again.send("/session\n")
+    again.wait_for("session notes: 4 messages")
+    again.wait_for("> ")
+    again.send("\x04")
+    assert again.end() == 0
+
+
+def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script):
+    chat = terminal("chat", "-m", script("one two three " * 100, "I am back.", delay=0.05))
+    chat.wait_for("> ")
+    chat.send("count\n")
+    chat.wait_for("two three")
+    chat.interrupt("(cancelled")
+    chat.wait_for("> ")
+    chat.send("and now?\n")
+    chat.wait_for("I am back.")
+    chat.wait_for("> ")
+    chat.interrupt("(Ctrl-D leaves)")
+    chat.wait_for("> ")
+    chat.send("\x04")
+    assert chat.end() == 0
+
+
+def test_slash_commands_tell_about_the_conversation(terminal, script):
+    chat = terminal(
+        "chat", "-m", script("Two words.", {"error": "Overloaded", "message": "too busy"}), "--hooks", "rules.py"
+    )
+    chat.wait_for("> ")
+    for said, words in {
+        "hi": "Two words.",
+        "/tokens": "1 turn: ",
+        "/tools": "calculate",
+        "/hooks": "rules.py:4",
+        "/hlep": "Did you mean '/help'?",
+        "/help": "/clear",
+        "/session": "without a name: 2 messages",
+        "/clear": "Forgotten.",
+        "again": "error: too busy",
+    }.items():
+        chat.send(f"{said}\n")
+        chat.wait_for(words)
+        chat.wait_for("> ")
+    chat.send("/session\n")
+    chat.wait_for("1 message,")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    assert chat.end() == 0
+
+
+def test_a_model_cannot_take_over_the_terminal(terminal, script):
+    turn = {"tool": "calculate", "arguments": {"expression": "\x1b[2J\u202e1"}}
+    screen = terminal("run", "task", "-m", script(turn, "\x1b]0;owned\x07done"), "--hooks", "rules.py")
+    screen.wait_for("edit: ")
+    screen.send("no\n")
+    screen.end()
+    assert json.dumps("\x1b")[1:-1].lower() in screen.text.lower()
+    assert "\x1b[2J" not in screen.text
+    assert "\u202e" not in screen.text
+    assert "\x1b]0;" not in screen.text

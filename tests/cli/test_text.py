@@ -1,0 +1,32 @@
+"""Text for terminals."""
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import AgentResult, StopSignal, Usage
+from hookline.cli.text import JOINERS, printable, short, summary
+
+
+@given(st.text())
+def test_nothing_that_moves_the_cursor_or_turns_the_text_around_is_printed(text):
+    shown = printable(text)
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in f"\n\t{JOINERS}" for c in shown)
+    if text.isprintable():
+        assert shown == text
+
+
+@given(st.text(), st.integers(5, 50))
+def test_a_short_text_is_one_line_that_fits(text, width):
+    assert "\n" not in short(text, width)
+    assert len(short(text, width)) <= width
+
+
+def test_a_summary_says_how_it_ended_and_what_it_took():
+    stopped = AgentResult(
+        status="stopped", stop=StopSignal("stop_requested", "enough"), usage=Usage(1000, 200), cost=None
+    )
+    assert summary(stopped) == "stopped (enough) · 0 steps · 0 tool calls · 1,200 tokens · 0.0 s · cost unknown"
+    ended = AgentResult(status="ended", hook_ended="rule", tool_calls=1, cost=0.5, elapsed=2.06)
+    assert summary(ended) == "ended (by rule) · 0 steps · 1 tool call · 0 tokens · 2.1 s · cost $0.5000"

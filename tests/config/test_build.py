@@ -1,0 +1,68 @@
+"""An agent from settings."""
+
+import json
+
+import pytest
+
+from hookline.config.build import build_agent, context
+from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
+from hookline.config.sources import load
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(*turns):
+        (tmp_path / "turns.json").write_text(json.dumps(turns))
+        return f"scripted:{tmp_path / 'turns.json'}"
+
+    return write
+
+
+def test_the_default_tools_and_the_path_guard_are_there(script, tmp_path):
+    agent = build_agent(Settings(model=script("hi"), folder=str(tmp_path)))
+    assert {"read_file", "calculate", "now"} <= {tool.name for tool in agent.tools}
+    assert "write_file" not in agent.tools
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard"]
+    assert "write_file" in build_agent(Settings(model=script("hi"), folder=str(tmp_path), write=True)).tools
+
+
+def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "from hookline import HookResult\n"
+        "class Refuse:\n"
+        "    points = ('before_tool',)\n"
+        "    def __init__(self, message): self.message = message\n"
+        "    def __call__(self, point, ctx, request): return HookResult.block(self.message)\n"
+    )
+    (tmp_path / "hookline.toml").write_text(
+        f'model = "{script({"tool": "calculate", "arguments": {"expression": "1+1"}}, "done")}"\n'
+        'hooks = [{ use = "rules:Refuse", args = { message = "Not today." }, tools = "calc*" }]\n'
+    )
+    config = load(folder=tmp_path, env={})
+    result = build_agent(config.settings, home=config.home).run("add", ctx=context(config.settings))
+    assert result.messages[2].content == "Not today."
+
+
+def test_the_limits_hold_for_each_run_anew(script):
+    turn = {"tool": "now", "arguments": {}}
+    settings = Settings(model=script(turn, turn, turn, turn), max_tool_calls=1, max_steps=3)
+    agent = build_agent(settings)
+    for _ in range(2):
+        result = agent.run("time", ctx=context(settings))
+        assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
+
+
+def test_the_model_gets_the_params_and_the_instructions(script):
+    settings = Settings(model=script("hi"), params={"temperature": 0}, instructions="Be brief.", default_tools=False)
+    agent = build_agent(settings)
+    agent.run("hello")
+    (request,) = agent.model.requests
+    assert request.params == {"temperature": 0}
+    assert request.messages[0].content == "Be brief."
+    assert request.tools == ()
+
+
+def test_a_folder_that_is_not_there_is_an_error(script):
+    with pytest.raises(ConfigError, match="there is no folder"):
+        build_agent(Settings(model=script("hi"), folder="/no/such/folder"))

@@ -1,0 +1,216 @@
+"""Hooks and tools from files and modules."""
+
+import sys
+
+import pytest
+
+from hookline import HookRegistry, Plugin
+from hookline.config.errors import LoadError
+from hookline.config.loading import load_hooks, load_tools, origin
+from hookline.config.settings import DeclaredHook
+
+RULES = """
+from hookline import BEFORE_TOOL, HookResult, Plugin, guard, observer
+from other_rules import imported, imported_object
+
+@guard(BEFORE_TOOL)
+def keep_files(ctx, request):
+    return HookResult.block("no")
+
+class Limit:
+    points = ("before_llm",)
+
+    def __init__(self, most):
+        self.most = int(most)
+
+    def __call__(self, point, ctx, payload):
+        return None
+
+class Easy(Limit):
+    def __init__(self):
+        super().__init__(1)
+
+limit = Limit(3)
+if True:
+    @observer("on_run_end")
+    def watch(ctx, result):
+        pass
+
+def plain(ctx, payload):
+    pass
+
+several = [keep_files, limit]
+bundle = Plugin("bundle", [watch])
+number = 3
+"""
+
+OTHER = """
+from hookline import observer
+
+@observer("on_run_end")
+def imported(ctx, result):
+    pass
+
+class Thing:
+    points = ("on_run_end",)
+    phase = "observe"
+
+    def __call__(self, point, ctx, payload):
+        pass
+
+imported_object = Thing()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "other_rules.py").write_text(OTHER)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "other_rules", raising=False)
+    return tmp_path
+
+
+def names(loaded):
+    return [getattr(item.hook, "name", type(item.hook).__name__) for item in loaded]
+
+
+def load(folder, *items):
+    hooks, plugins = load_hooks(items, folder)
+    return names(hooks) + [plugin.name for plugin in plugins]
+
+
+def test_a_file_gives_the_hooks_it_defines_and_not_those_it_imports(folder):
+    assert load(folder, str(folder / "rules.py")) == ["keep_files", "Limit", "watch"]
+
+
+def test_a_list_named_hooks_says_what_is_wanted_of_others(folder):
+    (folder / "listed.py").write_text("from other_rules import imported, imported_object\nhooks = [imported_object]\n")
+    assert load(folder, str(folder / "listed.py")) == ["Thing"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        ("rules.py:keep_files", ["keep_files"]),
+        ("rules.py:limit", ["Limit"]),
+        ("rules.py:several", ["keep_files", "Limit"]),
+        ("rules.py:Easy", ["Easy"]),
+        ("rules.py:bundle", ["bundle"]),
+        ("other_rules:imported", ["imported"]),
+    ],
+)
+def test_a_name_gives_a_hook_an_instance_a_list_a_class_or_a_plugin(folder, reference, found):
+    where = reference if ".py" not in reference else str(folder / reference)
+    assert load(folder, where) == found
+
+
+def test_a_declared_hook_is_made_with_its_args_and_registered_with_its_options(folder):
+    declared = DeclaredHook(f"{folder}/rules.py:Limit", {"most": 7}, priority=50, name="limit7", on_failure="open")
+    (loaded,), _ = load_hooks([declared], folder)
+    assert loaded.hook.most == 7
+    registry = HookRegistry()
+    loaded.register(registry)
+    (entry,) = registry.stack.entries("before_llm")
+    assert (entry.name, entry.priority, entry.on_failure) == ("limit7", 50, "open")
+
+
+def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
+    declared = DeclaredHook(f"{folder}/rules.py:plain", points=("before_tool",), tools="delete_*")
+    (loaded,), _ = load_hooks([declared], folder)
+    registry = HookRegistry()
+    loaded.register(registry)
+    assert registry.stack.entries("before_tool")[0].tools == ("delete_*",)
+
+
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ("missing.py", "there is no file"),
+        ("broken.py", "line 2: invalid syntax: def f(:"),
+        ("crash.py", "crash.py, line 2: ZeroDivisionError"),
+        ("empty.py", "holds no hooks. A hook is a function under @hook"),
+        ("classes.py", "Name its class: classes.py:Rule"),
+        ("rules.py:keep_file", "Did you mean 'keep_files'?"),
+        ("rules.py:number", "is a int, not a hook"),
+        ("rules.py:plain", "is a function, not a hook"),
+        ("rules.py:Limit", "cannot be made with ()"),
+        ("no_such_module_here:x", "there is no module 'no_such_module_here'"),
+        ("json:dump", "is a function, not a hook"),
+        ("json:dmup", "Did you mean 'dump'?"),
+        ("rules", "write FILE.py, FILE.py:name or module:name"),
+        (DeclaredHook("rules.py:Limit", {"least": 1}), "cannot be made with (least=1)"),
+        (DeclaredHook("rules.py:Limit", {"most": "x"}), "ValueError"),
+        (DeclaredHook("rules.py:keep_files", {"a": 1}), "cannot be made with (a=1)"),
+        (DeclaredHook("rules.py:limit", tools="delete_*"), "tools= selects calls at tool points only"),
+        (DeclaredHook("rules.py:bundle", priority=3), "it takes no priority"),
+        (DeclaredHook("rules.py", {"a": 1}), "args are for one hook"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declared, says):
+    monkeypatch.chdir(folder)
+    (folder / "broken.py").write_text("x = 1\ndef f(:\n")
+    (folder / "crash.py").write_text("def f():\n    return 1 / 0\nf()\n")
+    (folder / "empty.py").write_text("from other_rules import imported\n")
+    (folder / "classes.py").write_text("class Rule:\n    points = ('before_llm',)\n")
+    with pytest.raises(LoadError) as failure:
+        load_hooks([declared], folder)
+    assert says in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
+    file = folder / "mend.py"
+    file.write_text("from hookline import hook\n1 / 0\n")
+    before = set(sys.modules)
+    with pytest.raises(LoadError):
+        load_hooks([str(file)], folder)
+    assert set(sys.modules) - before == set()
+    file.write_text("from hookline import hook\n\n@hook('before_llm')\ndef mended(ctx, request): ...\n")
+    assert load(folder, str(file)) == ["mended"]
+
+
+def test_each_hook_remembers_the_file_and_line_it_is_written_at(folder):
+    hooks, _ = load_hooks([str(folder / "rules.py")], folder)
+    lines = RULES.splitlines()
+    assert [origin(item.hook) for item in hooks] == [
+        f"{folder}/rules.py:{lines.index('@guard(BEFORE_TOOL)') + 1}",
+        f"{folder}/rules.py:{lines.index('class Limit:') + 1}",
+        f"{folder}/rules.py:{lines.index('''    @observer('on_run_end')'''.replace(chr(39), chr(34))) + 1}",
+    ]
+
+
+def test_a_file_with_hooks_and_tools_is_executed_once(folder):
+    (folder / "both.py").write_text(
+        "import builtins\nfrom hookline import hook, tool\n"
+        "builtins.times_loaded = getattr(builtins, 'times_loaded', 0) + 1\n"
+        "@hook('before_llm')\ndef a(ctx, request): ...\n"
+        "@tool\ndef b() -> str:\n    'Say b.'\n    return 'b'\n"
+    )
+    import builtins
+
+    try:
+        assert load(folder, str(folder / "both.py")) == ["a"]
+        assert [tool.name for tool in load_tools([str(folder / "both.py")], folder)] == ["b"]
+        assert builtins.times_loaded == 1
+    finally:
+        del builtins.times_loaded
+
+
+def test_tools_come_from_files_names_and_lists(folder):
+    (folder / "kit.py").write_text(
+        "from hookline import tool\n@tool\ndef a() -> str:\n    'Say a.'\n    return 'a'\n"
+        "def plain() -> str:\n    'Say p.'\n    return 'p'\nmore = [a, plain]\nnumber = 3\n"
+    )
+    assert [t.name for t in load_tools([f"{folder}/kit.py"], folder)] == ["a"]
+    assert len(load_tools([f"{folder}/kit.py:more", f"{folder}/kit.py:a"], folder)) == 2
+    with pytest.raises(LoadError, match="not a tool"):
+        load_tools([f"{folder}/kit.py:number"], folder)
+    with pytest.raises(LoadError, match="holds no tools"):
+        load_tools([f"{folder}/other_rules.py"], folder)
+
+
+def test_a_plugin_is_handed_on_whole(folder):
+    _, (plugin,) = load_hooks([f"{folder}/rules.py:bundle"], folder)
+    assert isinstance(plugin, Plugin)
+    assert len(plugin.hooks) == 1

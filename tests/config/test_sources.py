@@ -1,0 +1,185 @@
+"""Settings: where they come from, which one holds, and what is said about wrong ones."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline.config.errors import ConfigError
+from hookline.config.settings import KEYS, DeclaredHook, Settings
+from hookline.config.sources import Flag, load
+
+words = st.text("abcdef", min_size=1, max_size=6)
+VALUES = {
+    "model": words.map(lambda word: f"openai:{word}"),
+    "base_url": words,
+    "instructions": words,
+    "api": st.sampled_from(["chat", "responses"]),
+    "approvals": st.sampled_from(["ask", "yes", "deny"]),
+    "write": st.booleans(),
+    "debug": st.booleans(),
+    "max_steps": st.integers(0, 99),
+    "max_cost": st.integers(0, 99).map(float),
+    "mcp": st.lists(words, max_size=3).map(tuple),
+    "plugins": st.lists(words, max_size=3).map(tuple),
+}
+
+
+@st.composite
+def sources(draw):
+    """Each of three sources gives some keys a value."""
+    return [
+        {key: draw(VALUES[key]) for key in draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=5))} for _ in range(3)
+    ]
+
+
+def as_text(value):
+    if isinstance(value, tuple):
+        return ",".join(value) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def as_toml(value):
+    if isinstance(value, tuple):
+        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+@given(sources())
+def test_the_later_source_wins_and_is_remembered(given_by):
+    in_file, in_env, in_flags = given_by
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder).resolve() / "hookline.toml"
+        file.write_text("".join(f"{key} = {as_toml(value)}\n" for key, value in in_file.items()))
+        env = {KEYS[key].env: as_text(value) for key, value in in_env.items()}
+        flags = [Flag(key, f"--{key}", value) for key, value in in_flags.items()]
+        config = load(flags, folder=folder, env=env)
+    expected = {**in_file, **in_env, **in_flags}
+    for key in KEYS:
+        assert getattr(config.settings, key) == expected.get(key, getattr(Settings(), key))
+        if key in in_flags:
+            assert config.origins[key] == f"flag:--{key}"
+        elif key in in_env:
+            assert config.origins[key] == f"env:{KEYS[key].env}"
+        elif key in in_file:
+            assert config.origins[key] == f"file:{file}"
+        else:
+            assert config.origins[key] == "default"
+
+
+def test_the_nearest_file_upwards_is_the_one_that_counts(tmp_path):
+    (tmp_path / "hookline.toml").write_text('model = "openai:far"\nmax_steps = 3')
+    near = tmp_path / "a" / "b"
+    near.mkdir(parents=True)
+    assert load(folder=near, env={}).settings.model == "openai:far"
+    (tmp_path / "a" / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    assert load(folder=near, env={}).settings.model == "openai:far"  # a pyproject that does not speak of us
+    (tmp_path / "a" / "pyproject.toml").write_text('[tool.hookline]\nmodel = "openai:near"\n')
+    config = load(folder=near, env={})
+    assert (config.settings.model, config.settings.max_steps) == ("openai:near", 20)
+    (tmp_path / "a" / "hookline.toml").write_text('model = "openai:own"')
+    assert load(folder=near, env={}).settings.model == "openai:own"
+
+
+def test_a_file_given_by_hand_is_read_instead(tmp_path):
+    (tmp_path / "hookline.toml").write_text("max_steps = 3")
+    other = tmp_path / "other.toml"
+    other.write_text("max_steps = 4")
+    assert load(file=other, folder=tmp_path, env={}).settings.max_steps == 4
+    assert load(folder=tmp_path, env={"HOOKLINE_CONFIG": str(other)}).settings.max_steps == 4
+    with pytest.raises(ConfigError, match=r"no configuration file .*missing\.toml"):
+        load(file=tmp_path / "missing.toml", env={})
+
+
+def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_folder(tmp_path):
+    below = tmp_path / "below"
+    below.mkdir()
+    (tmp_path / "hookline.toml").write_text(
+        'folder = "data"\nmodel = "scripted:turns.json"\n'
+        'hooks = ["rules.py", "rules.py:one", "package.rules:two", { use = "more.py:Three" }]'
+    )
+    settings = load(folder=below, env={"HOOKLINE_TOOLS": "tools.py"}).settings
+    assert settings.folder == str(tmp_path / "data")
+    assert settings.model == f"scripted:{tmp_path / 'turns.json'}"
+    assert settings.hooks == (
+        str(tmp_path / "rules.py"),
+        f"{tmp_path / 'rules.py'}:one",
+        "package.rules:two",
+        DeclaredHook(f"{tmp_path / 'more.py'}:Three"),
+    )
+    assert settings.tools == (str(below / "tools.py"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('modle = "x"', ["unknown key 'modle'", "Did you mean 'model'?"]),
+        ("max_steps = true", ["max_steps: expected a whole number, 0 or more, or none; got True"]),
+        ('max_steps = "many"', ["max_steps: expected a whole number, 0 or more, or none; got 'many'"]),
+        ("max_cost = -1", ["max_cost: expected a number, 0 or more, or none; got -1"]),
+        ('api = "soap"', ["api: expected one of chat, responses, or none; got 'soap'"]),
+        ('hooks = "rules.py"', ["hooks: expected a list"]),
+        ('hooks = [{ usr = "a:b" }]', ["a hook has no 'usr'. Did you mean 'use'?"]),
+        ("hooks = [{ priority = 3 }]", ['a hook needs use = "module:name"']),
+        ('hooks = [{ use = "a:b", priority = "high" }]', ["a:b", "priority"]),
+        ("params = 3", ["params: expected a table"]),
+        ('model "x"', ["not valid TOML", "line 1"]),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_key_and_what_is_expected(tmp_path, text, says):
+    file = tmp_path / "hookline.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as failure:
+        load(folder=tmp_path, env={})
+    assert str(file) in str(failure.value)
+    for part in says:
+        assert part in str(failure.value)
+
+
+def test_a_variable_that_is_nearly_a_setting_is_an_error_and_others_are_not():
+    with pytest.raises(ConfigError, match="HOOKLINE_MODLE is unknown. Did you mean 'HOOKLINE_MODEL'?"):
+        load(env={"HOOKLINE_MODLE": "x"}, folder="/")
+    load(env={"HOOKLINE_CACHE": "x", "HOOKLINE_SOMETHING_ELSE": "y", "MODEL": "z"}, folder="/")
+    with pytest.raises(ConfigError, match="HOOKLINE_MAX_STEPS: expected a whole number"):
+        load(env={"HOOKLINE_MAX_STEPS": "x"}, folder="/")
+
+
+def test_none_unsets_and_an_empty_variable_says_nothing():
+    env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_MODEL": "none", "HOOKLINE_WRITE": ""}
+    settings = load(env=env, folder="/").settings
+    assert (settings.max_steps, settings.hooks, settings.model, settings.write) == (None, (), "local", False)
+    assert load(env=env, folder="/").origins["write"] == "default"
+
+
+def test_a_file_can_say_none_too(tmp_path):
+    (tmp_path / "hookline.toml").write_text('max_steps = "none"')
+    assert load(folder=tmp_path, env={}).settings.max_steps is None
+
+
+def test_params_are_pairs_with_json_values():
+    settings = load(
+        [Flag("params", "--param", ["temperature=0.5", "stop=[1]", "user=me"])], env={}, folder="/"
+    ).settings
+    assert settings.params == {"temperature": 0.5, "stop": [1], "user": "me"}
+    assert load(env={"HOOKLINE_PARAMS": '{"stop": ["a", "b"]}'}, folder="/").settings.params == {"stop": ["a", "b"]}
+    with pytest.raises(ConfigError, match="HOOKLINE_PARAMS: that is no JSON object"):
+        load(env={"HOOKLINE_PARAMS": '{"stop"'}, folder="/")
+    with pytest.raises(ConfigError, match="--param: expected KEY=VALUE"):
+        load([Flag("params", "--param", ["temperature"])], env={}, folder="/")
+
+
+def test_sessions_are_not_kept_in_the_working_folder():
+    folder = Path(load(env={}, folder="/").settings.sessions)
+    assert folder.is_absolute()
+    assert Path(os.getcwd()) not in folder.parents
+
+
+def test_settings_cannot_be_changed_in_place():
+    settings = load([Flag("params", "--param", ["a=1"])], env={}, folder="/").settings
+    with pytest.raises(AttributeError):
+        settings.model = "x"
+    with pytest.raises(TypeError):
+        settings.params["a"] = 2

@@ -1,0 +1,60 @@
+"""``scripted:FILE``: the forms a script may have."""
+
+import json
+
+import pytest
+
+from hookline import Agent, RegistrationError, RunFailed, Unreachable, get_model, tool
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def model(tmp_path):
+    def write(text):
+        (tmp_path / "turns").write_text(text)
+        return get_model(f"scripted:{tmp_path / 'turns'}")
+
+    return write
+
+
+CALL = {"tool": "add", "arguments": {"a": 1, "b": 2}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps([CALL, "three"]),
+        json.dumps({"turns": [CALL, "three"]}, indent=2),
+        f'{json.dumps(CALL)}\n\n"three"\n',
+        json.dumps([["let me see", CALL], "three"]),
+    ],
+)
+def test_a_list_an_object_and_lines_are_the_same_script(model, text):
+    result = Agent("a", llm=model(text), tools=[add]).run("add")
+    assert (result.reply, result.tool_names) == ("three", ("add",))
+
+
+def test_a_script_can_say_how_fast_it_speaks_and_begin_again(model):
+    made = model('{"turns": ["hi"], "delay": 0.001, "loop": true}')
+    assert (made.delay, made.loop) == (0.001, True)
+    assert [Agent("a", llm=made).run("x").reply for _ in range(3)] == ["hi"] * 3
+
+
+def test_a_script_can_fail_like_a_provider(model):
+    with pytest.raises(RunFailed, match="no connection") as failure:
+        Agent("a", llm=model('[{"error": "Unreachable", "message": "no connection"}]')).run("x")
+    assert isinstance(failure.value.__cause__, Unreachable)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[3]", '[{"tol": "x"}]', "nonsense", '{"turns": ["a"], "dely": 1}', '[{"error": "Nonsense"}]', '{"turns": 3}'],
+)
+def test_what_is_no_script_is_told(model, text):
+    with pytest.raises(RegistrationError, match="is not a list of turns"):
+        model(text)
