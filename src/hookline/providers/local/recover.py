@@ -105,7 +105,7 @@ def _calls_in(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
     text = text.strip().strip("`").strip()
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         yield from _from_code(text, known)
         return
     calls = [_from_json(item, known) for item in (value if isinstance(value, list) else [value])]
@@ -148,11 +148,11 @@ def _from_code(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
 def _from_node(node: ast.AST | None, known: Mapping[str, ToolSpec]) -> ToolCall | None:
     if not isinstance(node, ast.Call):
         return None
-    name = ast.unparse(node.func)
-    if name not in known:
-        return None
-    order = list(known[name].parameters.get("properties", {}))
     try:
+        name = ast.unparse(node.func)
+        if name not in known:
+            return None
+        order = list(known[name].parameters.get("properties", {}))
         values = [ast.literal_eval(argument) for argument in node.args]
         named = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
     except (ValueError, TypeError, RecursionError):
