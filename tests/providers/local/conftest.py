@@ -9,30 +9,15 @@ from hookline.providers.local import weights
 from hookline.providers.local.model import LocalModel
 
 TEMPLATE = """\
-{%- if tools %}<|im_start|>system
-Call tools as <tool_call>{"name": ..., "arguments": ...}</tool_call>.
-<tools>
-{%- for tool in tools %}
-{{ tool | tojson }}
-{%- endfor %}
-</tools><|im_end|>
-{% endif %}
-{%- for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}
-{%- if message.role == 'tool' %}
-<tool_response>
-{{ message.content }}
-</tool_response>
-{%- elif message.content %}
-{{ message.content }}
-{%- endif %}
+{%- if tools %}{{ '<|im_start|>system\\nUse <tool_call>{"name": ..., "arguments": ...}</tool_call>\\n<tools>\\n' }}
+{%- for tool in tools %}{{ (tool | tojson) + '\\n' }}{% endfor %}{{ '</tools><|im_end|>\\n' }}{% endif %}
+{%- for message in messages %}{{ '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+{%- if message.role == 'tool' %}{{ '<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+{%- elif message.content %}{{ message.content }}{% endif %}
 {%- for call in message.tool_calls or [] %}
-<tool_call>
-{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}
-</tool_call>
-{%- endfor %}<|im_end|>
-{% endfor %}
-{%- if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
+{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) }}
+{{- '}\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _STRING, _ARRAY = 8, 9
