@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import secrets
+import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from http.client import HTTPConnection, HTTPException
@@ -20,14 +22,21 @@ from ...kernel.errors import ModelError
 from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownModel
 
 _engines: dict[tuple[Path, int], Engine] = {}
-_left_behind: list[Engine] = []
 _lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    """The threads of an engine do not survive a fork, and closing it without them would hang."""
+    """The threads of an engine do not survive a fork; whatever would wait for them at the end hangs or crashes.
+
+    So the engines of the parent are never closed here, and the process exits without llama.cpp's own farewell.
+    """
     global _lock
-    _left_behind.extend(_engines.values())
+    for engine in _engines.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._server))
+    if _engines and sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):
+            libc.on_exit(libc._exit, None)
     _engines.clear()
     _lock = threading.Lock()
 
@@ -116,7 +125,7 @@ class Engine:
         def generate() -> None:
             try:
                 self._server.handle_chat_completions(self._constrained(body), take)
-            except (RuntimeError, ValueError, TypeError, ModelError) as error:
+            except Exception as error:  # noqa: BLE001 - it is for whoever reads
                 take({"error": {"message": str(error)}})
             finally:
                 take(None)
@@ -134,8 +143,11 @@ class Engine:
     def _constrained(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request with a grammar in place of a schema, and with reports that it can be cancelled at."""
         made = dict(thaw(body), return_progress=True)
-        shape = made.pop("response_format", None)
-        return made if shape is None else {**made, "grammar": self.grammar(shape["json_schema"]["schema"])}
+        shape = made.get("response_format")
+        if isinstance(shape, dict) and shape.get("type") == "json_schema":
+            del made["response_format"]
+            made["grammar"] = self.grammar(shape["json_schema"]["schema"])
+        return made
 
     def count(self, text: str) -> int:
         """How many tokens a text takes, template marks counted as what they are."""
