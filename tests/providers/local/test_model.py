@@ -133,7 +133,7 @@ async def test_a_reply_fits_the_shape_it_was_asked_for(local, tools):
     assert "".join(pieces) in ("", reply.content)
 
 
-@pytest.mark.parametrize("max_tokens", [2, 5, 7, 9, 12])
+@pytest.mark.parametrize("max_tokens", [5, 9])
 async def test_a_call_that_is_cut_off_says_so(local, max_tokens):
     request = asking(tool_choice="math.add", params={"max_tokens": max_tokens, "temperature": 0})
     reply = await local.complete(request)
