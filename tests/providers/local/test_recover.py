@@ -199,15 +199,14 @@ async def test_the_template_really_shows_the_tools(taught):
 
 
 @pytest.mark.parametrize(
-    "written", ["add(a=1, b=2)", '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>']
+    "written", ["math_add(a=1, b=2)", '<tool_call>\n{"name": "math_add", "arguments": {"a": 1, "b": 2}}\n</tool_call>']
 )
 async def test_a_call_that_the_model_writes_is_found(taught, written):
     shown = (Message("user", "1 and 2"), Message("assistant", written)) * 2
-    request = ModelRequest(
-        (*shown, Message("user", "1 and 2")), tools=(ADD,), params={"max_tokens": 40, "temperature": 0}
-    )
+    tools, params = (ADD.replace(name="math.add"),), {"max_tokens": 40, "temperature": 0}
+    request = ModelRequest((*shown, Message("user", "1 and 2")), tools=tools, params=params)
     *pieces, reply = [item async for item in taught.stream(request)]
-    assert [call.name for call in reply.tool_calls] == ["add"]
+    assert [call.name for call in reply.tool_calls] == ["math.add"]
     assert reply.finish_reason == "tool_calls"
     assert "".join(pieces) == reply.content
 

@@ -158,4 +158,4 @@ def _from_node(node: ast.AST | None, known: Mapping[str, ToolSpec]) -> ToolCall 
     except (ValueError, TypeError, RecursionError):
         return None
     call = ToolCall("", name, {**dict(zip(order, values, strict=False)), **named})
-    return call if call.raw is None and None not in named and len(values) <= len(order) else None
+    return call if call.raw is None and len(values) <= len(order) else None
