@@ -6,7 +6,6 @@ import asyncio
 import ctypes
 import os
 import secrets
-import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from http.client import HTTPConnection, HTTPException
@@ -23,22 +22,28 @@ from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownM
 
 _engines: dict[tuple[Path, int], Engine] = {}
 _lock = threading.Lock()
+_forked = False
 
 
 def _after_fork() -> None:
-    """The threads of an engine do not survive a fork; whatever would wait for them at the end hangs or crashes.
+    """The threads of llama.cpp do not survive a fork; whatever waits for them at the end hangs or crashes.
 
-    So the engines of the parent are never closed here, and the process exits without llama.cpp's own farewell.
+    So no engine is ever closed in such a process, and it exits without llama.cpp's own farewell.
     """
-    global _lock
+    global _lock, _forked
     for engine in _engines.values():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine._server))
-    if _engines and sys.platform == "linux":
+        _keep_for_good(engine._server)
+    if _engines:
+        _forked = True
         libc = ctypes.CDLL(None)
-        if hasattr(libc, "on_exit"):
+        if hasattr(libc, "on_exit"):  # not everywhere
             libc.on_exit(libc._exit, None)
     _engines.clear()
     _lock = threading.Lock()
+
+
+def _keep_for_good(server: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -90,6 +95,8 @@ class Engine:
             raise UnknownModel(
                 f"{path} cannot be loaded: it is no whole GGUF file, or a kind of model that llama.cpp does not know"
             ) from error
+        if _forked:
+            _keep_for_good(self._server)
         self._xllamacpp: Any = xllamacpp
         self.template: str = self._post("/props", None).get("chat_template", "")
         self.context = context
