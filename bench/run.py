@@ -86,7 +86,8 @@ def local_section(quick: bool) -> str:
         ["the same after a request", f"{held['used']:.0f} MB"],
         ["the same before the weights are loaded", f"{held['before']:.0f} MB"],
     ]
-    return "## The embedded model, in this process\n\n" + table(["", ""], rows)
+    note = "Ratios here are to llama.cpp's own callback in the same process, taking turns.\n\n"
+    return "## The embedded model, in this process\n\n" + note + table(["", ""], rows)
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
