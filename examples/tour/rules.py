@@ -45,8 +45,8 @@ def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
 
 @hook(ON_STOP)
 def work_through_the_list(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
-    """The run is about to stop, but there is more to do. The step limit holds all the same."""
+    """The model thinks it is done, but the list is not. A limit would hold, whatever this says."""
     done = sum(message.role == "user" for message in ctx.state.messages) - 1
-    if done >= len(LIST):
+    if done >= len(LIST) or stopping.signals[0].kind != "completed":
         return None
     return HookResult.keep_going(LIST[done], reason="the list is not done")

@@ -3,10 +3,12 @@
 Everything a user needs is exported here; the folders below show how it is built.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .base.errors import NotInstalled
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
-from .builtin.path_guard import PathGuard
 from .kernel.errors import (
     CallRefused,
     HookError,
@@ -141,16 +143,42 @@ from .run.handle import Run
 from .run.llm import GatedModel
 from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
-from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
-from .tools.basic import calculator, clock
-from .tools.files import file_tools
-from .tools.mcp import McpServer, mcp
-from .tools.mcp_connection import McpError
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
+if TYPE_CHECKING:
+    from .builtin.path_guard import PathGuard
+    from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
+    from .tools.basic import calculator, clock
+    from .tools.files import file_tools
+    from .tools.mcp import McpServer, mcp
+    from .tools.mcp_connection import McpError
+
 LLMAgent = Agent
 AgentEvent = Event
+
+_LATER = {
+    "JsonSessionStore": ".stores.sessions",
+    "McpError": ".tools.mcp_connection",
+    "McpServer": ".tools.mcp",
+    "PathGuard": ".builtin.path_guard",
+    "SessionStore": ".stores.sessions",
+    "SessionSummary": ".stores.sessions",
+    "StoreError": ".stores.sessions",
+    "calculator": ".tools.basic",
+    "clock": ".tools.basic",
+    "file_tools": ".tools.files",
+    "mcp": ".tools.mcp",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What stands around the loop is imported when it is first used: most programs need little of it."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_LATER[name], __name__), name)
+    return value
+
 
 __version__ = "0.1.0"
 

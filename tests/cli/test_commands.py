@@ -81,9 +81,9 @@ def test_hooks_are_shown_in_firing_order_with_file_and_line(hookline, here):
     code, out, _ = hookline("hooks", "rules.py")
     assert code == 0
     rows = [line.split() for line in out.splitlines()[1:]]
-    assert rows[0] == ["before_tool", "first", "guard", "9", "closed", "agent", "rules.py:12"]
-    assert rows[1] == ["careful", "[delete_*]", "guard", "5", "block", "agent", "rules.py:8"]
-    assert rows[2] == ["watch", "observe", "0", "open", "agent", "rules.py:4"]
+    assert rows[0] == ["before_tool", "first", "guard", "9", "closed", "rules.py:12"]
+    assert rows[1] == ["careful", "[delete_*]", "guard", "5", "block", "rules.py:8"]
+    assert rows[2] == ["watch", "observe", "0", "open", "rules.py:4"]
 
 
 def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_always_there(hookline, here):

@@ -24,7 +24,6 @@ VALUES = {
     "max_steps": st.integers(0, 99),
     "max_cost": st.integers(0, 99).map(float),
     "mcp": st.lists(words, max_size=3).map(tuple),
-    "plugins": st.lists(words, max_size=3).map(tuple),
 }
 
 
@@ -68,6 +67,16 @@ def test_the_later_source_wins_and_is_remembered(given_by):
             assert config.origins[key] == f"file:{file}"
         else:
             assert config.origins[key] == "default"
+
+
+def test_hooks_of_all_sources_are_kept_and_none_takes_away_those_before(tmp_path):
+    (tmp_path / "hookline.toml").write_text('hooks = ["a:one"]\nplugins = ["p"]')
+    env = {"HOOKLINE_HOOKS": "b:two,a:one"}
+    config = load([Flag("hooks", "--hooks", ["c:three"])], folder=tmp_path, env=env)
+    assert config.settings.hooks == ("a:one", "b:two", "c:three")
+    assert config.settings.plugins == ("p",)
+    assert config.origins["hooks"] == f"file:{tmp_path / 'hookline.toml'}, env:HOOKLINE_HOOKS, flag:--hooks"
+    assert load([Flag("hooks", "--hooks", ["none"])], folder=tmp_path, env=env).settings.hooks == ()
 
 
 def test_the_nearest_file_upwards_is_the_one_that_counts(tmp_path):

@@ -659,3 +659,10 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
 )
 def test_paths_are_found_by_the_parameters_types_and_names(fn, arguments, paths):
     assert Tool(fn).paths(freeze(arguments)) == paths
+
+
+def test_options_count_whether_or_not_the_function_comes_with_them():
+    def look(at: str) -> str:
+        return at
+
+    assert tool(look, name="see", timeout=2).name == tool(name="see")(look).name == "see"

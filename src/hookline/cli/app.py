@@ -48,6 +48,8 @@ def _show_version(wanted: bool) -> None:
 
 
 def root(
-    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version.")
+    ] = False,
 ) -> None:
     """Run LLM agents under hooks that see, change, block, answer or end what they do."""

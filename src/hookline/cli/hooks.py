@@ -69,7 +69,9 @@ def show_hooks(registry: HookRegistry) -> None:
     for point, hook, phase, priority, *rest in hook_rows(registry):
         shown.append(("" if point == last else point, hook, phase, f"{priority:g}", *rest))
         last = point
-    heads = ("point", "hook", "phase", "prio", "on_failure", "layer", "from")
+    heads = ["point", "hook", "phase", "prio", "on_failure", "layer", "from"]
+    if len({row[5] for row in shown}) == 1:  # nothing to tell apart
+        heads, shown = [*heads[:5], "from"], [(*row[:5], row[6]) for row in shown]
     table(heads, shown, keep=("point", "phase", "prio", "on_failure"))
 
 

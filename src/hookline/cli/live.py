@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
+from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
@@ -25,6 +26,7 @@ _TAIL = 6
 _LOOKS = {
     "step": ("─", "bold cyan"),
     "call": ("→", "default"),
+    "says": ("“", "default"),
     "ok": ("✓", "green"),
     "answered": ("✓", "blue"),
     "blocked": ("✗", "red"),
@@ -80,14 +82,19 @@ class LiveView:
         finally:
             self._start()
 
-    def __rich__(self) -> RenderableType:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        text = Text(printable(self._text).strip(), style="italic")
+        for line in text.wrap(console, max(20, options.max_width - 4))[-_TAIL:]:
+            yield Padding(line, (0, 0, 0, 2))
+        yield self._status()
+
+    def _status(self) -> Table:
         status = Table.grid(padding=(0, 1, 0, 0))
         tokens = self._usage.total_tokens + self._pieces
         facts = (f"step {self._step}" if self._step else "", self._doing, f"{time.monotonic() - self._began:.1f} s")
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
         status.add_row(self._spinner, Text(" · ".join(filter(None, (*facts, *used))), style="dim"))
-        lines = printable(self._text).splitlines()[-_TAIL:]
-        return Group(Text("\n".join(f"  {line}" for line in lines), style="italic"), status) if lines else status
+        return status
 
     def _note(self, event: Event) -> None:
         """Keep what the last line tells."""

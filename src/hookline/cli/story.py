@@ -40,12 +40,16 @@ class Story:
 
     def __init__(self) -> None:
         self._failure: str | None = None
+        self._said = ""  # the last reply is the run's own, and not told here
         self._arguments: dict[str, Any] = {}
 
     def tell(self, event: Event) -> Iterator[Line]:
         """What is worth reading about an event."""
         match event:
             case e.StepStarted():
+                if self._said:
+                    yield Line("says", f"says: {short(self._said)}")
+                    self._said = ""
                 yield Line("step", f"step {event.index + 1}")
             case e.ModelCalled() if self._failure is not None:  # it was mended; else the end of the run says it
                 yield Line("error", f"model failed: {self._failure}")
@@ -55,8 +59,9 @@ class Story:
             case e.ModelReplied() if event.purpose != "step":
                 yield Line("note", f"model {event.model} for {event.purpose}: {short(event.content)}")
             case e.ModelReplied():
+                self._said = "" if event.tool_calls else event.content
                 if event.tool_calls and event.content:
-                    yield Line("note", f"says: {short(event.content)}")
+                    yield Line("says", f"says: {short(event.content)}")
                 for call in event.tool_calls:
                     self._arguments[call.id] = call.arguments
                     sent = arguments_text(call.arguments) if call.raw is None else short(call.raw)

@@ -47,7 +47,7 @@ def build_agent(settings: Settings, *, home: Path | None = None, hooks: Iterable
 
 def build_model(settings: Settings) -> Model:
     """The model that these settings name."""
-    options = {"base_url": settings.base_url, "api": settings.api}
+    options = {"base_url": settings.base_url, "api": settings.api, "context": settings.context}
     return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
 
 

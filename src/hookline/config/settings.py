@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api: Annotated[
         Literal["chat", "responses"] | None, About("which of OpenAI's interfaces to use", MODEL, "--api", "NAME")
     ] = None
+    context: Annotated[Count | None, About("how many tokens a local model may hold", MODEL, "--context", "N")] = None
     params: Annotated[
         Mapping[str, Any],
         About("settings handed to the model, such as temperature=0", MODEL, "--param", "KEY=VALUE"),

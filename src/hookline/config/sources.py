@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, a file, the environment, flags. The later one wins, and is remembered."""
+"""Where settings come from: defaults, a file, the environment, flags. The later one wins, and it is remembered."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
 OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG"))
 """Variables that begin like settings, but are none."""
+ADDED = frozenset(("hooks", "plugins"))
+"""Settings that add up, source by source: a flag must not take away the guards that a file put there."""
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -65,14 +67,20 @@ def load(
     path = _existing(Path(given)) if given is not None else find(here)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, "default")
-    if path is not None:
-        for name, value in read_file(path).items():
-            values[name], origins[name] = value, f"file:{path}"
+
+    def put(name: str, value: Any, origin: str) -> None:
+        if name in ADDED and value and values.get(name):
+            value = (*values[name], *(item for item in value if item not in values[name]))
+            origin = f"{origins[name]}, {origin}"
+        values[name], origins[name] = value, origin
+
+    for name, value in read_file(path).items() if path is not None else ():
+        put(name, value, f"file:{path}")
     for name, value in read_env(env, here).items():
-        values[name], origins[name] = value, f"env:{KEYS[name].env}"
+        put(name, value, f"env:{KEYS[name].env}")
     for flag in flags:
-        values[flag.key] = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
-        origins[flag.key] = f"flag:{flag.name}"
+        value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
+        put(flag.key, value, f"flag:{flag.name}")
     return Configuration(Settings(**values), origins, path)
 
 
@@ -140,6 +148,8 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     """
     if isinstance(text, (list, tuple)):
         items = [str(item) for item in text]
+        if key.is_list and [item.lower() for item in items] == ["none"]:
+            return ()
     elif not isinstance(text, str):
         return _checked(key, text, where)
     elif text.strip().lower() == "none":

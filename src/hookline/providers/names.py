@@ -41,8 +41,7 @@ def get_model(name: str, **options: Any) -> Model:
         raise RegistrationError(f"no kind of model {kind!r}.{nearest(kind, _MAKERS)} A model is one of: {known}")
     module, _, maker = _MAKERS[kind].partition(":")
     make: Callable[..., Model] = getattr(import_module(f"{__package__}.{module}"), maker)
-    try:
-        signature(make).bind(rest, **options)
-    except TypeError as error:
-        raise RegistrationError(f"model {name!r}: {error}") from error
+    takes = list(signature(make).parameters)[1:]
+    if unknown := [option for option in options if option not in takes]:
+        raise RegistrationError(f"a model {kind!r} takes no {', '.join(unknown)}; it takes: {', '.join(takes)}")
     return make(rest, **options)

@@ -260,7 +260,15 @@ def _drop_titles(schema: Any) -> None:
 
 
 @overload
-def tool(fn: Callable[..., Any], /) -> Tool: ...
+def tool(
+    fn: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+) -> Tool: ...
 @overload
 def tool(
     *,
@@ -271,7 +279,7 @@ def tool(
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a function a tool: ``@tool``, or ``@tool(name=..., description=..., timeout=..., folder=...)``."""
-    return Tool(fn) if fn is not None else lambda wrapped: Tool(wrapped, **options)
+    return Tool(fn, **options) if fn is not None else lambda wrapped: Tool(wrapped, **options)
 
 
 def jsonable(value: Any) -> Any:

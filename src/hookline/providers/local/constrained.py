@@ -20,11 +20,9 @@ from ..schemas import parameters_of
 from ..wire import Json, Reply, ToolNames
 from .shapes import ANSWER, ARGUMENTS, TOOL, example, reply_shape, text_shape
 
-_MAX_TOKENS = 512
-"""A small model does not always find the end of a text."""
-
-_CALLING: dict[str, Any] = {"max_tokens": _MAX_TOKENS, "temperature": 0.0}
-_TALKING: dict[str, Any] = {"max_tokens": _MAX_TOKENS, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1}
+# Where the request does not say otherwise. A small model does not always find the end of a text.
+_CALLING: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "repeat_penalty": 1.1}
+_TALKING: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1}
 
 _ANSWER_KEY = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*')
 _ESCAPE = re.compile(
@@ -151,12 +149,13 @@ def _request(text: str) -> Message:
 
 
 def _lesson(tool: ToolSpec, answer: Any) -> list[Message]:
-    call = {TOOL: tool.name, ARGUMENTS: example(parameters_of(tool))}
+    arguments = example(parameters_of(tool))
     reply = "..." if answer is None else example(answer)
-    wish = tool.description.split("\n\n")[0].strip() or tool.name.replace("_", " ")
+    wish = tool.description.split("\n\n")[0].strip().rstrip(".") or tool.name.replace("_", " ")
+    values = [value if isinstance(value, str) else _written(value) for value in arguments.values()]
     return [
-        _request(wish),
-        Message("assistant", _written(call)),
+        _request(f"{wish}: {', '.join(values)}." if values else f"{wish}."),
+        Message("assistant", _written({TOOL: tool.name, ARGUMENTS: arguments})),
         Message("user", "Result: ..."),
         Message("assistant", _written({ANSWER: reply})),
     ]
