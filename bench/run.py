@@ -15,6 +15,7 @@ import platform
 import statistics
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,30 @@ def imports(rounds: int) -> dict[str, float]:
             )
             seen[name].append(float(out.stdout) * 1000)
     return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def local(*args: str) -> Any:
+    """One measurement of the local model, in a process of its own."""
+    done = subprocess.run([sys.executable, str(HERE / "local.py"), *args], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def local_section(quick: bool) -> str:
+    """The local model: what our side of it adds to llama.cpp."""
+    took = local("tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
+    held = local("memory")
+    ratio = took["adapted"] / took["bare"]
+    rows = [
+        ["a token from llama.cpp's own callback", f"{took['bare'] * 1e3:.1f} ms (1.00x)"],
+        ["a token from `LocalModel.stream`", f"{took['adapted'] * 1e3:.1f} ms ({ratio:.2f}x)"],
+        ["from that callback to the reader: the first token", f"{took['first'] * 1e6:.0f} µs"],
+        ["the same: a later token", f"{took['delay'] * 1e6:.0f} µs"],
+        ["memory of a process with the model loaded and idle", f"{held['loaded']:.0f} MB"],
+        ["the same after a request", f"{held['used']:.0f} MB"],
+        ["the same before the weights are loaded", f"{held['before']:.0f} MB"],
+    ]
+    note = "Ratios here are to llama.cpp's own callback in the same process, taking turns.\n\n"
+    return "## The embedded model, in this process\n\n" + note + table(["", ""], rows)
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
@@ -124,6 +149,9 @@ def measure(quick: bool) -> str:
         rows.append([peer.strip("_"), f"{out['over_ideal']:.2f}x", f"{out['kb_per_run']:.0f} KB"])
     page.append(f"## {runs} runs at once, whose model sleeps 50 ms\n\n")
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
+
+    if find_spec("xllamacpp") is not None:
+        page.append(local_section(quick))
 
     rows = [[f"`import {name}`", f"{millis:.0f} ms"] for name, millis in imports(rounds * 2 + 1).items()]
     page.append("## Import, CPU time\n\n" + table(["", ""], rows))

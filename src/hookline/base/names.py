@@ -42,4 +42,6 @@ def snake(name: str) -> str:
 
 def is_number(value: object) -> bool:
     """Whether it is a real number: no bool, no NaN."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not isnan(value)
+    if isinstance(value, float):
+        return not isnan(value)
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ...base.frozen import json_text, thaw
+from ...base.frozen import json_text, scrub, thaw
 from ...kernel.payloads import ModelRequest
 from ...kernel.values import Message, ToolCall, ToolSpec
 from ..dialects.chat import Chat, ChatStream
@@ -27,8 +27,11 @@ _TALKING: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2, "top_p": 0.9,
 _RESULT = "It is done."
 """What tools give in the examples. A result that is a sentence, answered as it is, teaches to pass results on."""
 
-_ANSWER_BEGINS = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*"')
-_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u]")
+_ANSWER_KEY = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*')
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?:\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?=[^\\]|\\[^u]|\\u(?:[^dD]|[dD][^c-fC-F])))"
+    r"|\\u(?![dD][89abAB])[0-9a-fA-F]{4}|\\[^u]"
+)  # a half of a pair is known to be alone only by what follows
 _NAMED = re.compile(rf'\s*\{{\s*"{TOOL}"\s*:\s*"((?:[^"\\]|\\.)*)"(?:\s*,\s*"{ARGUMENTS}"\s*:\s*(.*))?', re.DOTALL)
 
 
@@ -68,7 +71,8 @@ class Constrained(Chat):
             reply.content, reply.tool_calls = "", [call]
             reply.finish_reason = "tool_calls" if call.raw is None else reply.finish_reason
         elif self._format is None:
-            reply.content = AnswerReader().add(reply.content) or reply.content
+            begun = reply.content.lstrip().startswith("{")
+            reply.content = AnswerReader().add(reply.content) if begun else reply.content
         else:
             reply.content = _answer_in(reply.content)
         return reply
@@ -100,10 +104,10 @@ class AnswerReader:
         """Take in a piece of JSON; gives the text in it that is new."""
         self._raw += piece
         if self._at < 0:
-            begun = _ANSWER_BEGINS.match(self._raw)
-            if begun is None:
+            begun = _ANSWER_KEY.match(self._raw)
+            if begun is None or not self._raw.startswith('"', begun.end()):
                 return ""
-            self._at = begun.end()
+            self._at = begun.end() + 1
         text = ""
         while self._at < len(self._raw) and self._raw[self._at] != '"':
             letter = self._raw[self._at]
@@ -112,9 +116,16 @@ class AnswerReader:
                 if escape is None:
                     break  # the rest of it is still to come
                 letter = escape[0]
-            text += msgspec.json.decode(f'"{letter}"') if len(letter) > 1 else letter
+            text += _unescaped(letter) if len(letter) > 1 else letter
             self._at += len(letter)
         return text
+
+
+def _unescaped(escape: str) -> str:
+    try:
+        return str(scrub(json.loads(f'"{escape}"')))
+    except ValueError:
+        return escape
 
 
 def _bare(messages: list[Message], params: dict[str, Any], shape: Any) -> ModelRequest:
@@ -162,9 +173,9 @@ def _call_in(text: str) -> ToolCall | None:
     """The call that a reply makes; one that was cut off keeps what there is of its arguments in ``raw``."""
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         cut = _NAMED.match(text)
-        return None if cut is None else ToolCall("", cut[1], cut[2] or "")
+        return None if cut is None else ToolCall("", _unescaped(cut[1]), cut[2] or text)
     if isinstance(value, dict) and isinstance(value.get(TOOL), str):
         return ToolCall("", value[TOOL], value.get(ARGUMENTS, {}))
     return None
@@ -173,6 +184,7 @@ def _call_in(text: str) -> ToolCall | None:
 def _answer_in(text: str) -> str:
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
+    except (msgspec.DecodeError, RecursionError):
+        cut = _ANSWER_KEY.match(text)
+        return text if cut is None else text[cut.end() :]
     return json_text(value[ANSWER]) if isinstance(value, dict) and ANSWER in value else text

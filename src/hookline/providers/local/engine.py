@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import secrets
 import threading
@@ -20,16 +21,29 @@ from ...kernel.errors import ModelError
 from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownModel
 
 _engines: dict[tuple[Path, int], Engine] = {}
-_left_behind: list[Engine] = []
 _lock = threading.Lock()
+_forked = False
 
 
 def _after_fork() -> None:
-    """The threads of an engine do not survive a fork, and closing it without them would hang."""
-    global _lock
-    _left_behind.extend(_engines.values())
+    """The threads of llama.cpp do not survive a fork; whatever waits for them at the end hangs or crashes.
+
+    So no engine is ever closed in such a process, and it exits without llama.cpp's own farewell.
+    """
+    global _lock, _forked
+    for engine in _engines.values():
+        _keep_for_good(engine._server)
+    if _engines:
+        _forked = True
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):  # not everywhere
+            libc.on_exit(libc._exit, None)
     _engines.clear()
     _lock = threading.Lock()
+
+
+def _keep_for_good(server: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -81,6 +95,8 @@ class Engine:
             raise UnknownModel(
                 f"{path} cannot be loaded: it is no whole GGUF file, or a kind of model that llama.cpp does not know"
             ) from error
+        if _forked:
+            _keep_for_good(self._server)
         self._xllamacpp: Any = xllamacpp
         self.template: str = self._post("/props", None).get("chat_template", "")
         self.context = context
@@ -116,7 +132,7 @@ class Engine:
         def generate() -> None:
             try:
                 self._server.handle_chat_completions(self._constrained(body), take)
-            except (RuntimeError, ValueError, TypeError, ModelError) as error:
+            except Exception as error:  # noqa: BLE001 - it is for whoever reads
                 take({"error": {"message": str(error)}})
             finally:
                 take(None)
@@ -134,8 +150,11 @@ class Engine:
     def _constrained(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The request with a grammar in place of a schema, and with reports that it can be cancelled at."""
         made = dict(thaw(body), return_progress=True)
-        shape = made.pop("response_format", None)
-        return made if shape is None else {**made, "grammar": self.grammar(shape["json_schema"]["schema"])}
+        shape = made.get("response_format")
+        if isinstance(shape, dict) and shape.get("type") == "json_schema":
+            del made["response_format"]
+            made["grammar"] = self.grammar(shape["json_schema"]["schema"])
+        return made
 
     def count(self, text: str) -> int:
         """How many tokens a text takes, template marks counted as what they are."""

@@ -75,7 +75,8 @@ class LocalModel:
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Pieces of text as they are written, then the whole reply. Leaving stops the model at its next token."""
         engine: Engine = await in_thread(self.load)
-        names, dialect = ToolNames.of(request), self._dialect(engine, request)
+        names = ToolNames.of(request)
+        dialect = self._dialect(engine, request, names)
         reply = dialect.stream()
         chunks = engine.stream(dialect.streamed(dialect.body(request, self.name, names)))
         try:
@@ -99,7 +100,8 @@ class LocalModel:
         if isinstance(content, str):
             return engine.count(content)
         request = ModelRequest(content)
-        body = self._dialect(engine, request).body(request, self.name, ToolNames.of(request))
+        names = ToolNames.of(request)
+        body = self._dialect(engine, request, names).body(request, self.name, names)
         return engine.count(engine.prompt(body["messages"]))
 
     def load(self) -> Engine:
@@ -111,9 +113,13 @@ class LocalModel:
         """
         return engine_for(self._path or weights.fetch(self._report), self._context)
 
-    def _dialect(self, engine: Engine, request: ModelRequest) -> Chat:
+    def _dialect(self, engine: Engine, request: ModelRequest, names: ToolNames) -> Chat:
+        """The model's own form where it is free to call or answer; only a grammar can force it to either."""
         taught = self._path is not None and "tools" in engine.template
-        return Recovering(request.tools) if taught else Constrained(request)
+        forced = request.tools and (
+            request.response_format is not None or request.tool_choice not in (None, "auto", "none")
+        )
+        return Recovering(request, names) if taught and not forced else Constrained(request)
 
 
 def _checked(path: Path) -> Path:

