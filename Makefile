@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: run test bench bench-peers docs clean
 
 run: $(VENV)/.run
-	@$(BIN)/python examples/first_hook.py
+	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # stopped at its limit, as it should
 
 test: $(VENV)/.dev
 	@$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import cycle, repeat
 from typing import Any
 
 import msgspec
@@ -24,8 +25,9 @@ from .shapes import ANSWER, ARGUMENTS, TOOL, example, reply_shape, text_shape
 _CALLING: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
 _TALKING: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.1}
 
-_RESULT = "It is done."
-"""What tools give in the examples. A result that is a sentence, answered as it is, teaches to pass results on."""
+_RESULTS = ("It is done.", "Yes, it is there.", "Red and blue.")
+"""What tools give in the examples. Sentences, answered as they are, teach to pass results on; several, so that none
+of them is learnt by heart."""
 
 _ANSWER_KEY = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*')
 _ESCAPE = re.compile(
@@ -58,7 +60,8 @@ class Constrained(Chat):
         head = Message("system", " ".join([*filter(None, system), "Reply in JSON."]))
         shape = reply_shape(self._tools, answer=self._format, may_answer=self._may_answer)
         params = {**_CALLING, **request.params}
-        shown = [message for tool in self._tools for message in _lesson(tool, self._format)]
+        lessons = map(_lesson, self._tools, cycle(_RESULTS), repeat(self._format))
+        shown = [message for lesson in lessons for message in lesson]
         return super().body(_bare([head, *shown, *rest], params, shape), model, names)
 
     def read(self, data: Json) -> Reply | None:
@@ -151,15 +154,15 @@ def _request(text: str) -> Message:
     return Message("user", f"Request: {text}")
 
 
-def _lesson(tool: ToolSpec, answer: Any) -> list[Message]:
+def _lesson(tool: ToolSpec, result: str, answer: Any) -> list[Message]:
     arguments = example(parameters_of(tool))
-    reply = _RESULT if answer is None else example(answer)
-    wish = tool.description.split("\n\n")[0].strip().rstrip(".") or tool.name.replace("_", " ")
+    reply = result if answer is None else example(answer)
+    wish = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
     values = [value if isinstance(value, str) else _written(value) for value in arguments.values()]
     return [
-        _request(f"{wish}: {', '.join(values)}." if values else f"{wish}."),
+        _request(f"{wish}: {', '.join(values)}" if values else wish),
         Message("assistant", _written({TOOL: tool.name, ARGUMENTS: arguments})),
-        Message("user", f"Result: {_RESULT}"),
+        Message("user", f"Result: {result}"),
         Message("assistant", _written({ANSWER: reply})),
     ]
 
