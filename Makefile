@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 .PHONY: run test bench bench-peers docs clean
 
 run: $(VENV)/.run
-	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # stopped at its limit, as it should
+	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
+	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # its step limit stops it
+	@echo "Your turn: $(BIN)/hookline chat, or $(BIN)/hookline --help"
 
 test: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
@@ -36,7 +38,7 @@ clean:
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -q -c constraints.txt -e '.[cli,local]'
+	@$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[cli,local]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt

@@ -7,7 +7,7 @@ from pydantic import Field
 from hookline import tool
 
 NOTES = {
-    "doctor": "Doctor on Monday at nine. Door code 4711.",
+    "doctor": "Doctor on Monday, door code 4711.",
     "taxes": "Taxes are due in April.",
 }
 

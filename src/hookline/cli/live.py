@@ -84,7 +84,7 @@ class LiveView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = Text(printable(self._text).strip(), style="italic")
-        for line in text.wrap(console, max(20, options.max_width - 4))[-_TAIL:]:
+        for line in text.wrap(console, max(20, options.max_width - 4))[-_TAIL:] if text else ():
             yield Padding(line, (0, 0, 0, 2))
         yield self._status()
 
@@ -93,7 +93,8 @@ class LiveView:
         tokens = self._usage.total_tokens + self._pieces
         facts = (f"step {self._step}" if self._step else "", self._doing, f"{time.monotonic() - self._began:.1f} s")
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
-        status.add_row(self._spinner, Text(" · ".join(filter(None, (*facts, *used))), style="dim"))
+        told = " · ".join(filter(None, (*facts, *used)))
+        status.add_row(self._spinner, Text(told, style="dim", no_wrap=True, overflow="ellipsis"))
         return status
 
     def _note(self, event: Event) -> None:
@@ -109,7 +110,7 @@ class LiveView:
                 self._doing, self._pieces = "writing", self._pieces + 1
                 self._text += event.text
             case e.ModelReplied():
-                self._doing, self._text, self._pieces = "thinking it over", "", 0
+                self._doing, self._text, self._pieces = "deciding", "", 0
                 self._usage = self._usage + event.usage
                 self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
             case e.Discarded():

@@ -1,0 +1,94 @@
+"""The view for terminals."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from hookline import BEFORE_TOOL, HookResult, call, guard, reply, tool
+from hookline.cli.live import LiveView
+from hookline.testing import scripted_agent
+
+
+@tool
+def copy(path: str, ctx) -> str:
+    """Copy a file."""
+    ctx.progress(0.5, "halfway")
+    return "copied"
+
+
+@guard(BEFORE_TOOL)
+def no_secrets(ctx, request):
+    if request.arguments["path"] == "secret":
+        return HookResult.block("Not that one.", reason="rule 3")
+
+
+@pytest.fixture
+def screen():
+    out = io.StringIO()
+    return Console(file=out, force_terminal=True, width=70, color_system=None), out
+
+
+def lines_of(out):
+    return [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
+
+
+def test_what_happened_stays_on_the_screen_with_its_mark(screen):
+    console, out = screen
+    turns = [call("copy", path="a"), call("copy", path="secret"), "done"]
+    with LiveView(console) as view:
+        scripted_agent(turns, tools=[copy], hooks=[no_secrets], sinks=[view]).run("Copy two files.")
+    shown = lines_of(out)
+    for line in (
+        "> Copy two files.",
+        "─ step 1",
+        '→ calls copy {"path":"a"}',
+        "· tool copy: 50% halfway",
+        "✓ tool copy ok: copied",
+        "⛊ hook no_secrets blocks at before_tool: rule 3",
+        "✗ tool copy blocked: Not that one.",
+    ):
+        assert any(each.endswith(line) for each in shown), (line, shown)
+
+
+def test_the_last_line_tells_what_is_going_on_and_what_it_used(screen):
+    console, out = screen
+    view = LiveView(console)
+    with view:
+        agent = scripted_agent([reply("one two three", cost=0.25)], sinks=[view])
+        agent.run("go")
+        with console.capture() as captured:
+            console.print(view)
+    status = captured.get()
+    assert "step 1" in status
+    assert "4 tokens" in status  # one word in, three out
+    assert "cost $0.2500" in status
+
+
+def test_a_long_text_shows_its_end_within_the_width_of_the_screen(screen):
+    console, _ = screen
+    view = LiveView(console)
+    words = " ".join(f"word{number}" for number in range(200))
+    seen = []
+
+    def look(event):
+        view(event)
+        if type(event).__name__ == "TextDelta" and "word199" in event.text:
+            with console.capture() as captured:
+                console.print(view)
+            seen.append(captured.get())
+
+    scripted_agent([words], sinks=[look]).run("go")
+    text = [line for line in seen[0].splitlines() if "word" in line]
+    assert len(text) == 6
+    assert "word199" in text[-1]
+    assert all(len(line.rstrip()) <= 70 for line in text)
+
+
+def test_nothing_moves_while_somebody_is_asked(screen):
+    console, out = screen
+    with LiveView(console) as view:
+        with view.paused():
+            before = out.getvalue()
+            assert before.count("\x1b[?25h") == before.count("\x1b[?25l")  # the cursor is back
+        assert out.getvalue() != before
