@@ -65,18 +65,3 @@ class AnthropicModel(RemoteModel):
         Anthropic publishes no tokenizer, and asking its server takes a request.
         """
         return count(content, partial(estimate, bytes_per_token=_BYTES_PER_TOKEN))
-
-
-def make(
-    name: str,
-    *,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    timeout: float | None = 600.0,
-    max_retries: int = 2,
-    max_tokens: int = 4096,
-) -> AnthropicModel:
-    """The model for ``anthropic:NAME``; arguments as in :class:`AnthropicModel`."""
-    return AnthropicModel(
-        name, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, max_tokens=max_tokens
-    )

@@ -12,10 +12,10 @@ from ..kernel.errors import RegistrationError
 from ..models.protocol import Model
 
 _MAKERS = {
-    "local": "local.model:make",
-    "openai": "openai:make",
-    "anthropic": "anthropic:make",
-    "scripted": "script:make",
+    "local": "local.model:LocalModel",
+    "openai": "openai:OpenAIModel",
+    "anthropic": "anthropic:AnthropicModel",
+    "scripted": "script:script_model",
 }
 PROVIDERS = tuple(_MAKERS)
 

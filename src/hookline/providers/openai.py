@@ -78,20 +78,3 @@ class OpenAIModel(RemoteModel):
         For other models than OpenAI's own it is an estimate in any case.
         """
         return count(content, openai_counter(self.name))
-
-
-def make(
-    name: str,
-    *,
-    api: Api = "chat",
-    base_url: str | None = None,
-    api_key: str | None = None,
-    organization: str | None = None,
-    timeout: float | None = 600.0,
-    max_retries: int = 2,
-) -> OpenAIModel:
-    """The model for ``openai:NAME``; arguments as in :class:`OpenAIModel`."""
-    return OpenAIModel(
-        name, api=api, base_url=base_url, api_key=api_key, organization=organization, timeout=timeout,
-        max_retries=max_retries,
-    )  # fmt: skip

@@ -19,7 +19,7 @@ _ERRORS = {
 }
 
 
-def make(path: str, *, delay: float = 0.0, loop: bool = False) -> ScriptedModel:
+def script_model(path: str, *, delay: float = 0.0, loop: bool = False) -> ScriptedModel:
     """The model for ``scripted:PATH``.
 
     Each turn is a text, or ``{"tool": NAME, "arguments": {...}}``, or a list of these, or

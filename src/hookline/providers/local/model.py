@@ -23,11 +23,6 @@ from .recover import Recovering
 CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 
 
-def make(path: str = "", *, context: int | None = None) -> LocalModel:
-    """The model for ``local`` or ``local:PATH``."""
-    return LocalModel(path or None, context=context)
-
-
 class LocalModel:
     """The embedded model, or any GGUF file, in this process.
 
@@ -36,7 +31,7 @@ class LocalModel:
     and can write nothing that does not parse.
 
     Args:
-        path: a GGUF file; the embedded model if left out.
+        path: a GGUF file; the embedded model if left out or empty.
         context: how many tokens request and reply may have together; 8192, of the embedded model 4096, if left out.
         report: is told, in bytes, how far the fetching of weights is; without it, a terminal shows it.
 
@@ -53,10 +48,10 @@ class LocalModel:
         if find_spec("xllamacpp") is None:
             raise NotInstalled("xllamacpp", "local")
         if context is None:
-            context = EMBEDDED_CONTEXT if path is None else CONTEXT
+            context = CONTEXT if path else EMBEDDED_CONTEXT
         if not (is_number(context) and context >= 256):
             raise RegistrationError(f"context= is a number of tokens, 256 or more, not {context!r}")
-        self._path = None if path is None else _checked(Path(path).expanduser())
+        self._path = _checked(Path(path).expanduser()) if path else None
         self.name = weights.NAME if self._path is None else self._path.stem
         self._context, self._report = int(context), report or _show
 
