@@ -32,9 +32,20 @@ def test_no_module_asks_to_become_a_folder():
 
 
 def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
-    code = "import sys, hookline; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    code = "import sys, hookline; hookline.Agent; print(' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
     loaded = set(python("-c", code).stdout.split())
-    heavy = {"pydantic", "pydantic_core", "docstring_parser", "typer", "rich", "openai", "anthropic", "mcp", "httpx"}
+    heavy = {
+        "pydantic",
+        "pydantic_core",
+        "docstring_parser",
+        "typer",
+        "rich",
+        "openai",
+        "anthropic",
+        "mcp",
+        "httpx2",
+        "xllamacpp",
+    }
     assert "hookline" in loaded
     assert loaded & heavy == set()
 

@@ -17,7 +17,6 @@ from .. import __version__
 from ..base.names import words
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
-from ..kernel.values import Message
 from .exits import BAD_INPUT
 from .help import Command
 from .options import takes_settings
@@ -118,6 +117,7 @@ def asked(config: Configuration) -> tuple[bool, str]:
 
     from ..config.build import build_model
     from ..kernel.payloads import ModelRequest
+    from ..kernel.values import Message
     from ..providers.local import weights
     from .text import short
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ..kernel.state import AgentResult
+from typing import TYPE_CHECKING
+
 from ..models.errors import AuthError, NotInstalled, UnknownModel, Unreachable
+
+if TYPE_CHECKING:
+    from ..kernel.state import AgentResult
 
 COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, UNREAD = 0, 1, 2, 3, 4, 130, 141
 

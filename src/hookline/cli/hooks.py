@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..config.sources import Configuration
-from ..kernel.points import POINTS
-from ..kernel.registry import HookRegistry
 from .help import Command
 from .options import takes_settings
+
+if TYPE_CHECKING:
+    from ..kernel.registry import HookRegistry
 
 EPILOG = """
 Examples:
@@ -50,6 +51,7 @@ def hooks(
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
     """A row for each hook at each point, in firing order."""
     from ..config.loading import origin
+    from ..kernel.points import POINTS
     from .screen import nearby
 
     rows = []
@@ -78,6 +80,7 @@ def show_hooks(registry: HookRegistry) -> None:
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from ..config.build import build_hooks
     from ..config.loading import load_hooks
+    from ..kernel.registry import HookRegistry
     from ..run.plugin import load_plugin
     from .approver import Approver
     from .plain import PlainView

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from ..base.event import Event
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
-from ..run.context import Interrupt
 from .exits import MEANINGS, ReaderGone, exit_code
 from .failures import say_error
 from .help import Command
 from .options import takes_settings
 from .text import printable, summary
+
+if TYPE_CHECKING:
+    from ..base.event import Event
+    from ..run.context import Interrupt
 
 EPILOG = """
 Examples:

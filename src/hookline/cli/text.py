@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.frozen import json_text
-from ..kernel.state import AgentResult
+
+if TYPE_CHECKING:
+    from ..kernel.state import AgentResult
 
 JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and signs in many scripts."""
