@@ -113,6 +113,10 @@ class RemoteModel(ABC):
             response = self._response(data, events.response.headers, request, asked, names)
         yield response
 
+    def price(self, usage: Usage) -> float | None:
+        """What so many tokens cost in USD; ``None`` if it is not known."""
+        return cost_of(usage, self.name, url=self._source.url)
+
     @abstractmethod
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """How many tokens a text or some messages take."""

@@ -140,7 +140,8 @@ class Generation(msgspec.Struct):
             raise
         except BaseException:
             if self.text and complete is None:
-                loop.ctx.charge(self._partial().usage, None)
+                partial = self._partial()
+                loop.ctx.charge(partial.usage, partial.cost)
             raise
         finally:
             close = getattr(pieces, "aclose", None)
@@ -180,7 +181,8 @@ class Generation(msgspec.Struct):
     def _partial(self) -> ModelResponse:
         """What there is of a stream that was broken off, with an estimate of its usage."""
         usage = Usage(self.model.count_tokens(self.request.messages), self.model.count_tokens(self.text))
-        return ModelResponse(self.text, usage=usage, finish_reason="stop")
+        price = getattr(self.model, "price", None)
+        return ModelResponse(self.text, usage=usage, finish_reason="stop", cost=None if price is None else price(usage))
 
     def take(self, response: Any) -> None:
         """Take in a whole reply of the model and charge it."""

@@ -280,3 +280,24 @@ def test_a_closed_loop_stops_the_model(alone):
 def test_a_forked_process_loads_its_own_and_exits_cleanly(alone):
     assert alone["child"] == 41
     assert alone["parent"] > 2
+
+
+LEAVING = """
+import sys, time
+from hookline import Agent
+agent = Agent("a", llm="local", params={"max_tokens": 400})
+run = agent.start("Tell a very long story about a ship and its crew.")
+time.sleep(float(sys.argv[1]))
+if sys.argv[2] == "cancel":
+    run.cancel("enough")
+    print(run.wait().status)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "then"), [("0.3", "leave"), ("3", "leave"), ("3", "cancel")])
+def test_a_program_that_ends_while_the_model_loads_or_writes_ends_cleanly(seconds, then):
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING, seconds, then], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ("cancelled\n" if then == "cancel" else "")

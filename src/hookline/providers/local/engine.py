@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,31 @@ from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownM
 _engines: dict[tuple[Path, int], Engine] = {}
 _lock = threading.Lock()
 _forked = False
+_inside: set[threading.Event] = set()
+_leaving = False
+_FAREWELL = 30.0
+"""How many seconds the end of the program waits for llama.cpp; it looks up after each token or batch."""
+
+
+@contextmanager
+def _in_llama() -> Iterator[None]:
+    """A call into llama.cpp, which the end of the program has to wait for."""
+    out = threading.Event()
+    _inside.add(out)
+    try:
+        yield
+    finally:
+        _inside.discard(out)
+        out.set()
+
+
+@atexit.register
+def _let_out() -> None:
+    """Python unwinds the threads that still run when it ends, and one inside of llama.cpp would abort the process."""
+    global _leaving
+    _leaving = True
+    for out in list(_inside):
+        out.wait(_FAREWELL)
 
 
 def _after_fork() -> None:
@@ -39,6 +66,7 @@ def _after_fork() -> None:
         if hasattr(libc, "on_exit"):  # not everywhere
             libc.on_exit(libc._exit, None)
     _engines.clear()
+    _inside.clear()
     _lock = threading.Lock()
 
 
@@ -90,7 +118,8 @@ class Engine:
         self._key = secrets.token_urlsafe()
         params.api_keys = [self._key]  # it also listens on loopback, where others could find it
         try:
-            self._server: Any = xllamacpp.Server(params)
+            with _in_llama():
+                self._server: Any = xllamacpp.Server(params)
         except RuntimeError as error:
             raise UnknownModel(
                 f"{path} cannot be loaded: it is no whole GGUF file, or a kind of model that llama.cpp does not know"
@@ -127,11 +156,13 @@ class Engine:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             except RuntimeError:
                 return True  # the reader's loop is closed
-            return left
+            return left or _leaving
 
         def generate() -> None:
             try:
-                self._server.handle_chat_completions(self._constrained(body), take)
+                asked = self._constrained(body)
+                with _in_llama():
+                    self._server.handle_chat_completions(asked, take)
             except Exception as error:  # noqa: BLE001 - it is for whoever reads
                 take({"error": {"message": str(error)}})
             finally:

@@ -99,6 +99,10 @@ class LocalModel:
         body = self._dialect(engine, request, names).body(request, self.name, names)
         return engine.count(engine.prompt(body["messages"]))
 
+    def price(self, usage: Usage) -> float:
+        """Nothing: it runs here."""
+        return 0.0
+
     def load(self) -> Engine:
         """Load the weights now, fetching them if need be; else the first request does it.
 
