@@ -162,6 +162,14 @@ def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     assert "no answer: there is no connection" in out
 
 
+def test_doctor_shows_what_a_server_calls_its_model_and_does_not_obey_it(hookline, here):
+    (here / "evil\x1b[2J.json").write_text('["Yes."]')
+    code, out, _ = hookline("doctor", "-m", "scripted:evil\x1b[2J.json")
+    assert code == 0
+    assert r"evil\x1b[2J.json (scripted) said 'Yes.'" in out
+    assert "\x1b" not in out
+
+
 def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatch):
     _, out, _ = hookline("models", "list")
     assert "not fetched: hookline models pull" in out

@@ -133,3 +133,12 @@ def test_a_model_cannot_take_over_the_terminal(terminal, script):
     assert "\x1b[2J" not in screen.text
     assert "\u202e" not in screen.text
     assert "\x1b]0;" not in screen.text
+
+
+def test_a_model_cannot_take_over_the_conversation_with_its_name(terminal, script):
+    chat = terminal("chat", "-m", script("x", name="evil\x1b[2J.json"))
+    chat.wait_for(r"evil\x1b[2J.json (scripted)")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    assert chat.end() == 0
+    assert "\x1b[2J" not in chat.text

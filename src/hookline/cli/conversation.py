@@ -56,7 +56,8 @@ class Chat:
                 print_line("")
                 return
             except KeyboardInterrupt:
-                print_line("\n(Ctrl-D leaves)")
+                print_line("")
+                print_line("(Ctrl-D leaves)")
 
     def command(self, said: str) -> None:
         """Do what a slash command says."""
@@ -64,7 +65,7 @@ class Chat:
         if name in self.commands:
             self.commands[name][1]()
         else:
-            print_line(f"There is no command {printable(name)}.{nearest(name, self.commands)} /help shows all.")
+            print_line(f"There is no command {name}.{nearest(name, self.commands)} /help shows all.")
 
     def turn(self, said: str) -> None:
         """One run with what the user said."""
@@ -113,7 +114,7 @@ class Chat:
 
         messages = counted(len(self.session.messages), "message")
         kept = f"kept in {nearby(self.settings.sessions)}" if self.name is not None else "not kept; see --session"
-        print_line(f"session {printable(self.name or 'without a name')}: {messages}, {kept}")
+        print_line(f"session {self.name or 'without a name'}: {messages}, {kept}")
 
     def clear(self) -> None:
         """Begin anew."""
@@ -129,6 +130,6 @@ class Chat:
 
 
 def print_line(text: str) -> None:
-    """A line on stdout."""
-    sys.stdout.write(f"{text}\n")
+    """A line on stdout, free of control characters."""
+    sys.stdout.write(f"{printable(text, keep='')}\n")
     sys.stdout.flush()
