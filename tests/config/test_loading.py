@@ -214,3 +214,24 @@ def test_a_plugin_is_handed_on_whole(folder):
     _, (plugin,) = load_hooks([f"{folder}/rules.py:bundle"], folder)
     assert isinstance(plugin, Plugin)
     assert len(plugin.hooks) == 1
+
+
+def test_folders_are_importable_only_while_something_in_them_is_loaded(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "broken.py").write_text("1 / 0\n")
+    before = list(sys.path)
+    load_hooks([], folder)
+    load_tools([], folder)
+    assert sys.path == before
+    assert load(folder, "other_rules:imported") == ["imported"]
+    assert load(folder, str(folder / "rules.py")) == ["keep_files", "Limit", "watch"]
+    for broken in ("broken.py", "broken:x"):
+        with pytest.raises(LoadError):
+            load_hooks([broken], folder)
+    assert sys.path == before
+
+
+def test_a_place_that_a_hooks_file_puts_on_the_path_stays_there(folder):
+    (folder / "more.py").write_text(f"import sys\nsys.path.append({str(folder)!r})\nfrom other_rules import imported\n")
+    load(folder, f"{folder}/more.py:imported")
+    assert sys.path.count(str(folder)) == 1
