@@ -180,3 +180,14 @@ def test_a_session_goes_on_where_it_was_left(hookline, script, folder):
     done = hookline("run", "second", "-m", script("two"), *args)
     called = next(e for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "model_called")
     assert called["messages"] == 4  # the system prompt, two of before, one of now
+
+
+def test_hooks_of_a_configuration_that_everybody_may_write_do_not_run(hookline, script, rules, folder):
+    (folder / "hookline.toml").write_text('hooks = ["rules.py:finish"]')
+    args = ["run", "task", "-m", script("done")]
+    assert hookline(*args).returncode == 4
+    (folder / "hookline.toml").chmod(0o666)
+    done = hookline(*args)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr.startswith(f"note: {folder / 'hookline.toml'} is ignored: everybody may write it; ")
+    assert hookline(*args, "--config", "hookline.toml").returncode == 4

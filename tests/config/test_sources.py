@@ -103,6 +103,47 @@ def test_a_file_given_by_hand_is_read_instead(tmp_path):
         load(file=tmp_path / "missing.toml", env={})
 
 
+@pytest.mark.parametrize("name", ["hookline.toml", "pyproject.toml"])
+def test_a_file_that_everybody_may_write_is_ignored_aloud_unless_it_is_named(tmp_path, name):
+    below = tmp_path / "below"
+    below.mkdir()
+    table = "" if name == "hookline.toml" else "[tool.hookline]\n"
+    (tmp_path / "hookline.toml").write_text("max_steps = 3")
+    open_file = below / name
+    open_file.write_text(f"{table}max_steps = 4")
+    open_file.chmod(0o646)
+    config = load(folder=below, env={})
+    assert config.settings.max_steps == 3
+    assert config.notes == (f"{open_file} is ignored: everybody may write it; --config FILE takes it all the same",)
+    named = load(file=open_file, folder=below, env={})
+    assert (named.settings.max_steps, named.notes) == (4, ())
+    open_file.chmod(0o664)
+    assert load(folder=below, env={}).settings.max_steps == 4
+
+
+def test_files_of_others_that_do_not_speak_of_us_are_not_worth_a_word(tmp_path):
+    for text in ("[project]\n", "no toml"):
+        (tmp_path / "pyproject.toml").write_text(text)
+        (tmp_path / "pyproject.toml").chmod(0o666)
+        assert load(folder=tmp_path, env={}).notes == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_or_a_link_that_somebody_else_made_is_ignored(tmp_path, linked):
+    file = tmp_path / "hookline.toml"
+    if linked:
+        (tmp_path / "mine.toml").write_text("max_steps = 4")
+        file.symlink_to(tmp_path / "mine.toml")
+    else:
+        file.write_text("max_steps = 4")
+    assert load(folder=tmp_path, env={}).settings.max_steps == 4
+    os.chown(file, 12345, 12345, follow_symlinks=False)
+    config = load(folder=tmp_path, env={})
+    assert config.settings.max_steps == 20
+    assert "belongs to another user" in config.notes[0]
+
+
 def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_folder(tmp_path):
     below = tmp_path / "below"
     below.mkdir()

@@ -13,6 +13,7 @@ from ..base.names import closest, nearest, words
 from .errors import ConfigError
 from .references import anchored
 from .settings import KEYS, DeclaredHook, Key, Settings
+from .trust import why_not_trusted
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
@@ -31,11 +32,12 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The settings that hold, where each came from, and the file that was read, if any."""
+    """The settings that hold, where each came from, the file that was read, if any, and what was said about others."""
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:
@@ -64,7 +66,7 @@ def load(
     env = os.environ if env is None else env
     here = Path(folder).resolve()
     given = file if file is not None else env.get("HOOKLINE_CONFIG") or None
-    path = _existing(Path(given)) if given is not None else find(here)
+    path, notes = (_existing(Path(given)), []) if given is not None else find(here)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, "default")
 
@@ -81,18 +83,29 @@ def load(
     for flag in flags:
         value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
         put(flag.key, value, f"flag:{flag.name}")
-    return Configuration(Settings(**values), origins, path)
+    return Configuration(Settings(**values), origins, path, tuple(notes))
 
 
-def find(folder: Path) -> Path | None:
-    """The configuration file of a folder: the nearest one, here or above."""
-    for place in (folder, *folder.parents):
-        if os.path.isfile(place / FILE):  # also false where we may not look
-            return place / FILE
-        shared = place / SHARED_FILE
-        if os.path.isfile(shared) and _own_table(shared) is not None:
-            return shared
-    return None
+def find(folder: Path) -> tuple[Path | None, list[str]]:
+    """The configuration file of a folder, the nearest one, here or above; and why nearer ones are not trusted."""
+    notes: list[str] = []
+    for path in (place / name for place in (folder, *folder.parents) for name in (FILE, SHARED_FILE)):
+        if not os.path.isfile(path):  # also false where we may not look
+            continue
+        problem = why_not_trusted(path)
+        if problem is None:
+            if path.name == FILE or _own_table(path) is not None:
+                return path, notes
+        elif _may_concern_us(path):
+            notes.append(f"{path} is ignored: {problem}; --config FILE takes it all the same")
+    return None, notes
+
+
+def _may_concern_us(path: Path) -> bool:
+    try:
+        return path.name == FILE or _own_table(path) is not None
+    except ConfigError:
+        return False
 
 
 def read_file(path: Path) -> dict[str, Any]:
