@@ -159,6 +159,19 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declar
     assert "\n" not in str(failure.value)
 
 
+def test_a_hook_that_cannot_be_made_does_not_tell_its_secrets(folder):
+    (folder / "keyed.py").write_text(
+        "class Keyed:\n    points = ('before_llm',)\n"
+        "    def __init__(self, api_key, url):\n        raise ValueError(f'{api_key!r} is no key for {url}')\n"
+    )
+    args = {"api_key": "hunter2", "url": "https://me:hunter2@example.org"}
+    with pytest.raises(LoadError) as failure:
+        load_hooks([DeclaredHook(f"{folder}/keyed.py:Keyed", args)], folder)
+    assert "cannot be made with (api_key='***', url='https://***@example.org')" in str(failure.value)
+    assert "is no key for" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
 def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
     file = folder / "mend.py"
     file.write_text("from hookline import hook\n1 / 0\n")

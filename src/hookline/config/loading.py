@@ -19,6 +19,7 @@ from ..tools.tool import Tool
 from .errors import LoadError
 from .files import importable, load_file
 from .references import Reference, parse
+from .secrets import masked, without
 from .settings import DeclaredHook
 
 _WHAT_COUNTS = (
@@ -156,8 +157,9 @@ def _made(value: Any, declared: DeclaredHook) -> Any:
     try:
         return value(**declared.args)
     except Exception as error:
-        args = ", ".join(f"{name}={given!r:.60}" for name, given in declared.args.items())
-        raise LoadError(f"{declared.use} cannot be made with ({args}): {describe(error)}") from error
+        args = ", ".join(f"{name}={given!r:.60}" for name, given in masked(declared.args).items())
+        reason = without(declared.args, describe(error))
+        raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
 
 
 def _value(reference: Reference, home: Path, kind: str) -> Any:

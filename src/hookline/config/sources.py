@@ -12,6 +12,7 @@ import msgspec
 from ..base.names import closest, nearest, words
 from .errors import ConfigError
 from .references import anchored
+from .secrets import masked
 from .settings import KEYS, DeclaredHook, Key, Settings
 from .trust import why_not_trusted
 
@@ -204,7 +205,7 @@ def _checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"{where}: expected {key.expected}; got {value!r:.80}") from error
+        raise ConfigError(f"{where}: expected {key.expected}; got {masked(value)!r:.80}") from error
 
 
 def _check_declared(item: Any, where: str) -> None:
