@@ -198,10 +198,40 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error_and_others_are_not():
 
 
 def test_none_unsets_and_an_empty_variable_says_nothing():
-    env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_MODEL": "none", "HOOKLINE_WRITE": ""}
+    env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_PARAMS": "none", "HOOKLINE_WRITE": ""}
     settings = load(env=env, folder="/").settings
-    assert (settings.max_steps, settings.hooks, settings.model, settings.write) == (None, (), "local", False)
+    assert (settings.max_steps, settings.hooks, settings.params, settings.write) == (None, (), {}, False)
     assert load(env=env, folder="/").origins["write"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("model", "a text"),
+        ("folder", "a text"),
+        ("write", "true or false"),
+        ("approvals", "one of ask, yes, deny"),
+    ],
+)
+def test_what_cannot_be_none_says_what_it_can_be(key, expected):
+    with pytest.raises(ConfigError, match=f"^--{key}: expected {expected}; it cannot be none$"):
+        load([Flag(key, f"--{key}", "none")], env={}, folder="/")
+
+
+def test_a_list_can_be_a_json_array_so_that_items_may_hold_commas():
+    env = {
+        "HOOKLINE_MCP": '["server --roots a,b", "https://example.org/mcp"]',
+        "HOOKLINE_HOOKS": ' [{"use": "a:B", "args": {"most": 3}}]',
+        "HOOKLINE_PLUGINS": "p, q",
+    }
+    settings = load(env=env, folder="/").settings
+    assert settings.mcp == ("server --roots a,b", "https://example.org/mcp")
+    assert settings.hooks == (DeclaredHook("a:B", {"most": 3}),)
+    assert settings.plugins == ("p", "q")
+    with pytest.raises(ConfigError, match="HOOKLINE_MCP: that is no JSON array"):
+        load(env={"HOOKLINE_MCP": '["server'}, folder="/")
+    with pytest.raises(ConfigError, match="HOOKLINE_MCP: expected a list of texts"):
+        load(env={"HOOKLINE_MCP": "[3]"}, folder="/")
 
 
 def test_a_file_can_say_none_too(tmp_path):

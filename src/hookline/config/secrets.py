@@ -10,7 +10,7 @@ import msgspec
 
 MASK = "***"
 _NAMES = re.compile(
-    r"(?i)(^|[_-])(api[_-]?key|key|token|secret|passwords?|passwd|passphrase|auth|authorization|cookie|credentials?)s?$"
+    r"(?i)(^|[_-])(api[_-]?key|key|token|secret|password|passwd|passphrase|auth|authorization|cookie|credentials?)s?$"
 )
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _QUERY = re.compile(

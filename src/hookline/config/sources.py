@@ -155,7 +155,7 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def from_text(key: Key, text: Any, where: str) -> Any:
-    """A setting's value from words: ``none`` unsets, commas separate items, a table may be JSON.
+    """A setting's value from words: ``none`` unsets, commas separate items, a list or a table may be JSON.
 
     Raises:
         ConfigError: it says what is expected.
@@ -167,9 +167,13 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     elif not isinstance(text, str):
         return _checked(key, text, where)
     elif text.strip().lower() == "none":
+        if not (key.may_be_none or key.is_list or key.is_table):
+            raise ConfigError(f"{where}: expected {key.expected}; it cannot be none")
         return None if key.may_be_none else key.default
     elif key.is_table and text.lstrip().startswith("{"):
-        return _checked(key, _object(text, where), where)
+        return _checked(key, _json(text, where, "object"), where)
+    elif key.is_list and text.lstrip().startswith("["):
+        return _checked(key, _json(text, where, "array"), where)
     elif key.is_list or key.is_table:
         items = [item.strip() for item in text.split(",") if item.strip()]
     else:
@@ -179,11 +183,11 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     return _checked(key, items, where)
 
 
-def _object(text: str, where: str) -> Any:
+def _json(text: str, where: str, kind: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{where}: that is no JSON object: {words(error)}") from error
+        raise ConfigError(f"{where}: that is no JSON {kind}: {words(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
