@@ -191,3 +191,23 @@ def test_hooks_of_a_configuration_that_everybody_may_write_do_not_run(hookline, 
     assert (done.returncode, done.stdout) == (0, "done\n")
     assert done.stderr.startswith(f"note: {folder / 'hookline.toml'} is ignored: everybody may write it; ")
     assert hookline(*args, "--config", "hookline.toml").returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("turn", "code", "says"),
+    [("It is 42.", 2, ""), ({"error": "Overloaded", "message": "too busy"}, 1, "error: too busy\n")],
+)
+def test_a_session_that_cannot_be_saved_hides_neither_the_reply_nor_the_failure(
+    hookline, script, folder, turn, code, says
+):
+    (folder / "breaks.py").write_text(
+        "import pathlib\nfrom hookline import observer\n\n@observer('on_run_end')\n"
+        "def breaks(ctx, result):\n    pathlib.Path('kept').write_text('no folder')\n"
+    )
+    args = ["--session", "notes", "--sessions", "kept", "--hooks", "breaks.py", "--quiet"]
+    done = hookline("run", "task", "-m", script(turn), *args)
+    assert done.returncode == code
+    assert done.stdout == ("It is 42.\n" if code == 2 else "")
+    assert done.stderr.startswith(says)
+    assert "cannot" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ..base.names import nearest
 from ..config.settings import Settings
+from ..kernel.errors import HooklineError
 from ..kernel.values import Usage
 from ..run.agent import Agent
 from ..run.session import Session
-from .failures import say_error
+from .failures import say_failure
 from .stream import StreamView
 from .text import cost_text, counted, printable, short, summary
 
@@ -55,6 +56,8 @@ class Chat:
             except EOFError:
                 print_line("")
                 return
+            except HooklineError as error:
+                say_failure(error, debug=self.settings.debug)
             except KeyboardInterrupt:
                 print_line("")
                 print_line("(Ctrl-D leaves)")
@@ -76,14 +79,14 @@ class Chat:
         with self.view:
             outcome = perform(self.agent, said, context(self.settings, self.session), [self.view])
         result = outcome.result
-        saved(self.settings, self.name, self.session)
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
         self.view.finish(result.reply)
         if outcome.failure is not None:
-            say_error(str(outcome.failure))
+            say_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
             print_line(f"({summary(result)})")
+        saved(self.settings, self.name, self.session)
 
     def help(self) -> None:
         """Show the commands."""

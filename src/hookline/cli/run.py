@@ -12,8 +12,8 @@ import typer
 
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
-from .exits import MEANINGS, ReaderGone, exit_code
-from .failures import say_error
+from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
+from .failures import say_failure
 from .help import Command
 from .options import takes_settings
 from .text import printable, summary
@@ -75,18 +75,19 @@ def run(
     result = outcome.result
     if lines is None:
         show_reply(result.reply)
-    saved(settings, session, conversation)
     if outcome.failure is not None:
-        if settings.debug:
-            import traceback
-
-            traceback.print_exception(outcome.failure)
-        say_error(str(outcome.failure))
+        say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
         sys.stderr.write(f"{summary(result)}\n")
+    code = exit_code(result, outcome.failure)
+    try:
+        saved(settings, session, conversation)
+    except HooklineError as error:
+        say_failure(error, debug=settings.debug)
+        code = code or BAD_INPUT  # how the run itself ended matters more
     if lines is not None and lines.unread:
         raise ReaderGone
-    return exit_code(result, outcome.failure)
+    return code
 
 
 def task_text(words: list[str]) -> str:
