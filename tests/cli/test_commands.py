@@ -135,6 +135,18 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
     assert "how about 'class_'?" in hookline("new", "tool", "class")[2]
 
 
+@pytest.mark.parametrize("kind", ["hook", "tool"])
+@pytest.mark.parametrize(
+    "name", ["tool", "call", "reply", "hook", "guard", "fire_hook", "json", "HookResult", "result", "len", "hookline",
+             "pytest", "test_it", "NAME"],
+)  # fmt: skip
+def test_new_refuses_names_that_would_stand_in_the_way_of_others(hookline, here, kind, name):
+    code, _, err = hookline("new", kind, name)
+    assert code == 2
+    assert err.endswith(f"; how about 'my_{name.lower()}'?\n")
+    assert list(here.glob("*.py")) == []
+
+
 def test_doctor_names_what_is_missing_and_never_a_key(hookline, here, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
     code, out, _ = hookline("doctor", "--no-model")
