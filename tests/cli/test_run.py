@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 
 import pytest
 
@@ -109,6 +110,13 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
     args = ["-m", script("x"), "--hooks", "echo.py", "--quiet"]
     assert hookline("run", "Review this", *args, input="some text\n").stdout == "Review this\n\nsome text\n"
     assert hookline("run", *args, input="some text\n").stdout == "some text\n"
+
+
+def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
+    process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
+    assert process.stderr.readline() == "reading stdin until it ends; to give nothing there: < /dev/null\n"
+    out, err = process.communicate("more", timeout=30)
+    assert (process.returncode, out, err) == (0, "done\n", "")
 
 
 def test_quiet_says_only_the_reply(hookline, script):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import threading
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -33,6 +34,9 @@ The reply goes to stdout, everything else to stderr. A limit may be "none".
 
 Exit codes:
 """ + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+
+PATIENCE = 2.0
+"""Seconds after which a pipe that stays open is mentioned."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -110,7 +114,18 @@ def piped_text() -> str:
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
-    return sys.stdin.buffer.read().decode(errors="replace").strip()
+    reminder = threading.Timer(PATIENCE, _say_reading)
+    reminder.daemon = True
+    reminder.start()
+    try:
+        return sys.stdin.buffer.read().decode(errors="replace").strip()
+    finally:
+        reminder.cancel()
+
+
+def _say_reading() -> None:
+    sys.stderr.write("reading stdin until it ends; to give nothing there: < /dev/null\n")
+    sys.stderr.flush()
 
 
 def show_reply(reply: str) -> None:
