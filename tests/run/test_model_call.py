@@ -1,5 +1,7 @@
 """Model calls: streaming, answers, retries and failures (DESIGN 4.5, 4.6, 5)."""
 
+import asyncio
+
 import pytest
 
 from hookline import (

@@ -71,10 +71,10 @@ def load(
     origins = dict.fromkeys(KEYS, "default")
 
     def put(name: str, value: Any, origin: str) -> None:
-        if name == "model" and _kind(value) != _kind(values.get(name, KEYS[name].default)):
+        if name == "model" and _kind(values.get(name, value)) != _kind(value):
             for other in OF_MODEL & values.keys():  # another vendor's server must not get this one's key
                 del values[other]
-                origins[other] = f"default; {origins[other]} was for {values.get(name, KEYS[name].default)}"
+                origins[other] = f"default; {origins[other]} was for {values[name]}"
         if name in ADDED and value and values.get(name):
             value = (*values[name], *(item for item in value if item not in values[name]))
             origin = f"{origins[name]}, {origin}"
