@@ -158,18 +158,19 @@ async def test_giving_up_on_result_does_not_cancel_the_run():
     assert (await run.result()).reply == "hi"
 
 
-def test_an_interrupt_inside_a_run_reaches_the_caller_and_later_runs_still_work():
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_exit_inside_a_run_reaches_the_caller_and_later_runs_still_work(error):
     ended = []
 
     @hook(BEFORE_STEP)
     def leave(ctx, payload):
-        raise KeyboardInterrupt
+        raise error
 
     @observer("on_run_end")
     def end(ctx, result):
         ended.append(result.status)
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(error):
         scripted_agent([reply("x")], hooks=[leave, end]).run("x")
     assert ended == ["failed"]
     assert scripted_agent([reply("hi")]).run("x").reply == "hi"

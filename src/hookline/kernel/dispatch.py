@@ -66,7 +66,7 @@ def _glide(walk: Iterator[Pair], payload: Any, scope: Scope) -> Found | None:
             result = call(scope, payload)
             if result is not None:
                 return entry, result, None
-    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - on_failure decides
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - on_failure decides
         return entry, None, error
     finally:
         scope.entry = around
@@ -130,7 +130,7 @@ async def _go_on(tally: Tally, walk: Iterator[Any], phase: Phase, found: Found |
             if error is None and scope.is_cancelled() and not tally.point.resilient:
                 raise
             error = cancelled
-        except (Exception, SystemExit) as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+        except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
             error = failure
         finally:
             ACTIVE.set(around)
@@ -160,7 +160,7 @@ async def _glide_async(walk: Iterator[Quick], payload: Any, scope: Scope, around
         if scope.is_cancelled() and not entry.point.resilient:
             raise
         return entry, None, cancelled
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - on_failure decides
+    except Exception as error:  # noqa: BLE001 - on_failure decides
         return entry, None, error
     finally:
         scope.entry = outer
@@ -179,7 +179,7 @@ async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict)
                 pending.append(_finish(tally, entry, result, scope.began))
             elif result is not None or scope.tracing:
                 tally.apply(entry, "observe", result)
-        except (Exception, SystemExit, asyncio.CancelledError) as failure:  # noqa: BLE001 - on_failure decides
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - on_failure decides
             tally.fail(entry, failure)
         finally:
             scope.entry = around
@@ -209,7 +209,7 @@ async def _finish(tally: Tally, entry: Entry, awaitable: Awaitable[Any], began: 
         if tally.scope.is_cancelled():
             raise
         tally.fail(entry, cancelled)
-    except (Exception, SystemExit) as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+    except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
         tally.fail(entry, failure)
     finally:
         ACTIVE.reset(token)
