@@ -57,7 +57,7 @@ def test_every_public_name_is_exported_and_documented():
             assert value.__doc__, f"{name} has no docstring"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/recipes.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/recipes.md", "docs/models.md"])
 def test_the_code_in_the_pages_runs(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert blocks

@@ -1,5 +1,7 @@
 """The guard that keeps the paths of tool calls in one folder."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,35 @@ def test_every_path_of_a_call_is_judged(place):
     assert outcome("a", "b", "c") == ("ok",)
     for outside in range(3):
         assert outcome(*("/etc" if n == outside else "a" for n in range(3))) == ("blocked",)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"src": "/etc/passwd"}, {"source": ["a.txt", "../secret"]}, {"uri": "file:///etc/passwd"}, {"cwd": "out"},
+        {"anything": " File:///etc/passwd"}, {"path": {"/etc/passwd": 1}}, {"target": {"~root/x": 1}},
+        {"uri": "x://../../../secret"},
+    ],
+)  # fmt: skip
+def test_a_path_is_judged_wherever_it_stands(place, arguments):
+    @tool
+    def do(**given: Any) -> str:
+        return "did it"
+
+    assert run([call("do", **arguments)], PathGuard(place), [do])[0] == ("blocked",)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"src": "sub/a", "dst": "b"}, {"source": "wikipedia"}, {"uri": "https://x.org/etc"}, {"text": "/etc/passwd"}],
+)
+def test_what_is_no_path_or_leads_inside_passes_wherever_it_stands(place, arguments):
+    @tool
+    def do(**given: Any) -> str:
+        return "did it"
+
+    assert run([call("do", **arguments)], PathGuard(place), [do])[0] == ("ok",)
+    assert run([call("do", uri=f"file://{place}/a.txt")], PathGuard(place), [do])[0] == ("ok",)
 
 
 def test_a_rewrite_after_the_model_is_judged_too(place):

@@ -263,3 +263,14 @@ def test_settings_cannot_be_changed_in_place():
         settings.model = "x"
     with pytest.raises(TypeError):
         settings.params["a"] = 2
+
+
+def test_a_later_model_of_another_kind_does_not_take_over_the_server_of_the_one_before(tmp_path):
+    (tmp_path / "hookline.toml").write_text('base_url = "http://mine/v1"\nmodel = "openai:llama3"\napi = "responses"')
+    same = load([Flag("model", "--model", "openai:other")], folder=tmp_path, env={})
+    assert (same.settings.base_url, same.settings.api) == ("http://mine/v1", "responses")
+    other = load([Flag("model", "--model", "anthropic:claude")], folder=tmp_path, env={})
+    assert (other.settings.base_url, other.settings.api) == (None, None)
+    assert other.origins["base_url"] == f"default; file:{tmp_path / 'hookline.toml'} was for openai:llama3"
+    flags = [Flag("base_url", "--base-url", "http://theirs"), Flag("model", "--model", "anthropic:claude")]
+    assert load(flags, folder=tmp_path, env={}).settings.base_url == "http://theirs"

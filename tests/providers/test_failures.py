@@ -266,8 +266,11 @@ async def test_messages_never_hold_the_key(script, openai, anthropic):
         assert len(str(told)) < 600
 
 
-async def test_messages_hold_no_password_of_the_url():
-    model = OpenAIModel("m", base_url="http://me:hidden@127.0.0.1:9/v1", max_retries=0)
+@pytest.mark.parametrize(
+    "url", ["http://me:hidden@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?api_key=hidden", "http://127.0.0.1:9/v1/#hidden"]
+)
+async def test_messages_hold_no_secret_of_the_url(url):
+    model = OpenAIModel("m", base_url=url, max_retries=0)
     with pytest.raises(Unreachable, match=r"at http://127.0.0.1:9/v1: ") as raised:
         await model.complete(ASKED)
     assert "hidden" not in str(raised.value)

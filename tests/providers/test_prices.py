@@ -40,8 +40,9 @@ def test_what_is_not_known_is_unknown(model, url):
     assert cost_of(LOTS, model, url=url) is None
 
 
-def test_a_count_that_makes_no_sense_is_unknown():
-    assert cost_of(Usage(10, 0, 500), "gpt-4o", url=OPENAI) is None
+@pytest.mark.parametrize("usage", [Usage(10, 0, 500), Usage(-7, 0)])
+def test_a_count_that_makes_no_sense_is_unknown(usage):
+    assert cost_of(usage, "gpt-4o", url=OPENAI) is None
 
 
 def test_without_the_package_the_cost_is_unknown(monkeypatch):

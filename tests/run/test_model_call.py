@@ -1,5 +1,7 @@
 """Model calls: streaming, answers, retries and failures (DESIGN 4.5, 4.6, 5)."""
 
+import asyncio
+
 import pytest
 
 from hookline import (
@@ -364,3 +366,35 @@ def test_the_events_of_a_model_call_tell_model_usage_and_source():
     assert (replied.provider, replied.usage, replied.cost, replied.organization_id) == (
         "scripted", Usage(3, 4), 0.25, "org",
     )  # fmt: skip
+
+
+async def test_a_model_that_cannot_count_does_not_change_how_a_cancelled_run_ends():
+    class Uncounting(ScriptedModel):
+        def count_tokens(self, content):
+            raise ValueError("the template refuses these messages")
+
+        async def stream(self, request):
+            yield "once "
+            await asyncio.sleep(60)
+
+    run = Agent("a", llm=Uncounting()).start("Tell.")
+    async for event in run.events():
+        if isinstance(event, TextDelta):
+            run.cancel("enough")
+    assert (await run.result()).status == "cancelled"
+
+
+async def test_a_call_that_is_broken_off_is_charged_at_the_models_price():
+    class Priced(ScriptedModel):
+        def price(self, usage):
+            return usage.output_tokens * 0.5
+
+        async def stream(self, request):
+            yield "once upon a time"
+            await asyncio.sleep(60)
+
+    run = Agent("a", llm=Priced()).start("Tell.")
+    async for event in run.events():
+        if isinstance(event, TextDelta):
+            run.cancel("enough")
+    assert (await run.result()).cost == 2.0

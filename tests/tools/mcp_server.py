@@ -42,6 +42,7 @@ TOOLS = {
     "broken": schema(),
     "count": schema("n", n=NUMBER),
     "sleep": schema(),
+    "pause": schema(),
     "die": schema(),
     "leave": schema(),
     "structured": schema(how={"type": "string"}),
@@ -94,6 +95,9 @@ async def call_tool(ctx, params):
             except BaseException:
                 note("cancelled")
                 raise
+        case "pause":
+            await anyio.sleep(1)
+            content = [text("rested")]
         case "die":
             print("goodbye, cruel world", file=sys.stderr, flush=True)
             os._exit(3)

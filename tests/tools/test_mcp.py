@@ -27,6 +27,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.tools import mcp_connection
 from hookline.tools.mcp import McpTool
 from hookline.tools.tool import Checked
 
@@ -478,6 +479,21 @@ def test_a_session_that_is_lost_counts_as_a_death(tmp_path):
         assert again.content == "3"
 
 
+def test_without_a_limit_a_call_may_be_silent_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp_connection, "SILENCE", 0.2)
+    with http_server(tmp_path / "notes") as started:
+        assert texts(run(started.server, call("pause"), call("add", a=1, b=2))) == ["rested", "3"]
+        assert len(started.notes) == 3
+
+
+async def test_a_server_that_stays_silent_beyond_the_limit_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp_connection, "SILENCE", 0.4)
+    with http_server(tmp_path / "notes") as started:
+        server = mcp(f"http://127.0.0.1:{started.port}/mcp", call_timeout=0.1)
+        with server, pytest.raises(McpError, match=r"is gone: it sent nothing for 0\.4 s"):
+            await server.call("sleep", {})
+
+
 def test_headers_are_sent(tmp_path):
     seen = []
 
@@ -547,10 +563,37 @@ def test_arguments_that_cannot_work_are_refused_at_once(target, options):
 
 
 def test_secrets_in_a_target_are_not_in_its_name():
-    assert mcp("/usr/bin/npx -y @x/server --token s3cret").name == "npx server"
     assert mcp("https://me:s3cret@host/mcp?key=s3cret").name == "https://host/mcp"
     assert mcp("npx x", name="files").name == "files"
-    assert mcp(["python", "-c", "import x\n" * 99]).name == "python " + ("import x " * 9)[:33]
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("/usr/bin/npx -y @x/server --token s3cret", "npx server"),
+        ("uvx mcp-server-git s3cret", "uvx mcp-server-git"),
+        ("npx --token s3cret x", "npx"),
+        ("npx --no-install x s3cret", "npx"),
+        ("npx https://s3cret@host", "npx"),
+        ("python app -m s3cret", "python"),
+        ("python -I -u -m pkg", "python pkg"),
+        ("python -u /opt/server.py s3cret", "python server.py"),
+        ("python3.11 -m pkg.server --key s3cret", "python3.11 pkg.server"),
+        ("uv run python -m pkg", "uv pkg"),
+        ("uv --directory /x run server.py", "uv server.py"),
+        ("node --env-file s3cret.js build/index.js", "node index.js"),
+        ("/opt/server --token s3cret", "server"),
+        ("/opt/server s3cret", "server"),
+        ("/opt/server -m s3cret", "server"),
+        ("env API_TOKEN=s3cret server", "env"),
+        ("env API_TOKEN=s3cret.py server.js", "env server.js"),
+        ("API_TOKEN=s3cret/s3cret server", "API_TOKEN"),
+        (["python", "-c", "s3cret()\n" * 99], "python"),
+        (["run", "x" * 99 + ".py"], "run " + "x" * 36),
+    ],
+)
+def test_a_server_is_named_for_what_runs_and_for_no_option(command, name):
+    assert mcp(command).name == name
 
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch):
@@ -583,6 +626,6 @@ def test_nothing_is_left_behind_when_the_program_ends(tmp_path):
     code = f"from hookline import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("16\n", "")
+    assert (done.stdout, done.stderr) == ("17\n", "")
     (pid,) = [int(line.split()[1]) for line in notes.read_text().splitlines()]
     assert gone(pid)

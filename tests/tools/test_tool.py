@@ -654,6 +654,17 @@ def not_paths(profile: str, pathology: str, text: str, count: int, file: int): .
             {"filePath": "1", "sourceFiles": ["2"], "OUT_DIR": "3", "log-file": "4", "fileSize": "x"},
             list("1234"),
         ),
+        (
+            anything,
+            {"src": "/1", "dst": "./2", "source": "~", "root": "..", "target_uri": "FILE:///5", "dest": "a\\6"},
+            ["/1", "./2", "~", "..", "FILE:///5", "a\\6"],
+        ),
+        (anything, {"cwd": "1", "sources": ["a/2", "wikipedia"], "target": {"where": "/3"}}, ["1", "a/2", "/3"]),
+        (anything, {"uri": "x://../1", "destination": "$HOME"}, ["x://../1", "$HOME"]),
+        (anything, {"source": "wikipedia", "target": "de", "uri": "https://x.org/a", "root": 3, "src": ""}, []),
+        (anything, {"url": "file:///1", "q": [" file:../2", "File: a note", "file:"]}, ["file:///1", " file:../2"]),
+        (anything, {"path": {"/1": 1, "name": "2"}, "edits": {"file:///3": {"x/y": "z/w"}}}, ["/1", "2", "file:///3"]),
+        (anything, {"text": "/etc/passwd", "resource": "a/b"}, []),
         (anything, {"edits": [{"path": "1", "text": "x"}, {"path": "2"}], "file": {"name": "3"}}, list("123")),
     ],
 )

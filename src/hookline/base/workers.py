@@ -21,7 +21,13 @@ def _after_fork() -> None:
     _jobs, _lock, _idle = queue.SimpleQueue(), threading.Lock(), 0
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def in_forked_child(fn: Callable[[], object]) -> None:
+    """Have ``fn`` called in every process that is forked from this one, on systems that fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=fn)
+
+
+in_forked_child(_after_fork)
 
 
 def _work() -> None:

@@ -17,7 +17,7 @@ from ..kernel.results import HookResult
 class PathGuard:
     """Blocks calls that name a path outside a folder, and calls that write unless that is allowed.
 
-    A tool's paths are found by the types and names of its parameters (:meth:`Tool.paths`), and
+    A tool's paths are found by the types, names and values of its parameters (:meth:`Tool.paths`), and
     judged as the tool would see them: from its own folder, with ``..``, links, ``~`` and variables
     resolved. It judges what a call says; it cannot know what else a tool does.
 
@@ -67,6 +67,7 @@ def _forms(path: str) -> set[str]:
     from urllib.parse import unquote
 
     forms = {path, os.path.expandvars(os.path.expanduser(path))}
-    if path.lower().startswith("file:"):
-        forms.add(unquote(path[5:]))
+    uri = path.strip()
+    if uri.lower().startswith("file:"):
+        forms.add(unquote(uri[5:]))
     return forms

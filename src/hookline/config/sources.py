@@ -20,6 +20,8 @@ FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
 OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG"))
 """Variables that begin like settings, but are none."""
+OF_MODEL = frozenset(("base_url", "api", "context"))
+"""Settings that belong to a kind of model: a later source that names another kind does not take them over."""
 ADDED = frozenset(("hooks", "plugins"))
 """Settings that add up, source by source: a flag must not take away the guards that a file put there."""
 
@@ -72,19 +74,31 @@ def load(
     origins = dict.fromkeys(KEYS, "default")
 
     def put(name: str, value: Any, origin: str) -> None:
+        if name == "model" and _kind(values.get(name, value)) != _kind(value):
+            for other in OF_MODEL & values.keys():  # another vendor's server must not get this one's key
+                del values[other]
+                origins[other] = f"default; {origins[other]} was for {values[name]}"
         if name in ADDED and value and values.get(name):
             value = (*values[name], *(item for item in value if item not in values[name]))
             origin = f"{origins[name]}, {origin}"
         values[name], origins[name] = value, origin
 
-    for name, value in read_file(path).items() if path is not None else ():
+    for name, value in _model_first(read_file(path)) if path is not None else ():
         put(name, value, f"file:{path}")
-    for name, value in read_env(env, here).items():
+    for name, value in _model_first(read_env(env, here)):
         put(name, value, f"env:{KEYS[name].env}")
-    for flag in flags:
+    for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
         put(flag.key, value, f"flag:{flag.name}")
     return Configuration(Settings(**values), origins, path, tuple(notes))
+
+
+def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(given.items(), key=lambda item: item[0] != "model")
+
+
+def _kind(model: str) -> str:
+    return model.partition(":")[0]
 
 
 def find(folder: Path) -> tuple[Path | None, list[str]]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from importlib import import_module
-from json import JSONDecodeError
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,6 +57,7 @@ _TOO_LONG = re.compile(
 )
 _NO_MODEL = re.compile(r"model\b.{0,100}(not found|does not exist)|not a valid model|invalid model", re.I | re.S)
 _NO_MONEY = re.compile(r"credit balance is too low|insufficient (credits?|balance|quota)", re.I)
+_STATUS = re.compile(r"[1-5][0-9]{2}")
 _LONGEST = 300
 
 
@@ -80,9 +80,9 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """The URL, without a user and a password in it."""
+        """The URL, without what may be a secret in it: user and password, query, fragment."""
         parts = urlsplit(self.url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
     def told(self, text: str) -> str:
         """What a provider said: in one line, not too long, without the key."""
@@ -134,9 +134,16 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
         status = getattr(error, "status_code", None)
         headers = response.headers if response is not None else {}
         return _judge(_fault(error.body, words(error), status, retry_after(headers)), source, model)
-    if isinstance(error, (JSONDecodeError, UnicodeDecodeError)):
-        return broken_off(source, model)
     return None
+
+
+@contextmanager
+def readable(source: Source, model: str) -> Iterator[None]:
+    """A reply that is read inside and is not what the API promises comes out as one that is not all there."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        raise broken_off(source, model) from None  # these errors may print all of the reply
 
 
 def refused(body: Any, source: Source, model: str) -> ProviderError:
@@ -186,7 +193,7 @@ def _fault(body: Any, text: str, status: int | None, wait: float | None) -> _Fau
         return _Fault(status, [], "it sent a web page" if "<html" in said.lower() else said, wait)
     kinds = [str(inner[key]) for key in ("code", "type") if inner.get(key)]
     if status in (None, 200):  # in the middle of a stream
-        status = next((int(kind) for kind in kinds if kind.isdigit()), None)
+        status = next((int(kind) for kind in kinds if _STATUS.fullmatch(kind)), None)
     return _Fault(status, kinds, str(inner.get("message") or text), wait)
 
 

@@ -22,11 +22,11 @@ def cost_of(usage: Usage, *models: str, url: str, written: Mapping[str, int] | N
     if prices is None:
         return None
     tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    priced = prices.Usage(**tokens, cache_read_tokens=usage.cached_tokens, **(written or {}))
     for model in models:
         try:
+            priced = prices.Usage(**tokens, cache_read_tokens=usage.cached_tokens, **(written or {}))
             return float(prices.calc_price(priced, model, provider_api_url=url).total_price)
-        except (LookupError, ValueError):  # not in the list, or a server that counts strangely
+        except (LookupError, ValueError, ArithmeticError):  # not in the list, or a server that counts strangely
             continue
     return None
 

@@ -19,7 +19,7 @@ from ..kernel.payloads import ModelRequest
 from ..kernel.values import Message, ModelResponse, Usage
 from ..models.errors import AuthError, NotInstalled
 from .clients import LoopClients
-from .failures import Source, broken_off, in_our_words, refused, retry_after, unreachable
+from .failures import Source, broken_off, in_our_words, readable, refused, retry_after, unreachable
 from .prices import cost_of, load_prices
 from .wire import Dialect, Reply, ToolNames
 
@@ -29,6 +29,7 @@ NO_KEY = "no-key-needed"
 LONGEST_WAIT = 60.0
 """A provider that asks to wait longer than so many seconds is not asked again: whoever runs the agent decides."""
 
+_END = object()
 _JSON = {"headers": {"Content-Type": "application/json"}}
 
 
@@ -101,13 +102,18 @@ class RemoteModel(ABC):
             )  # fmt: skip
             reply = self._dialect.stream()
             try:
-                async for event in events:
-                    piece = reply.add(event) if isinstance(event, dict) else ""
+                while True:
+                    with readable(self._source, asked):
+                        event = await anext(events, _END)
+                        piece = reply.add(event) if isinstance(event, dict) else ""
+                    if event is _END:
+                        break
                     if piece:
                         yield piece
             finally:
                 await events.close()
-            data = reply.whole()
+            with readable(self._source, asked):
+                data = reply.whole()
             if data is None:
                 raise broken_off(self._source, asked)
             response = self._response(data, events.response.headers, request, asked, names)
@@ -124,7 +130,8 @@ class RemoteModel(ABC):
     def _response(self, data: Any, headers: Any, request: ModelRequest, asked: str, names: ToolNames) -> ModelResponse:
         if data.get("error"):
             raise refused(data["error"], self._source, asked)
-        reply = self._dialect.read(data)
+        with readable(self._source, asked):
+            reply = self._dialect.read(data)
         if reply is None:
             raise broken_off(self._source, asked)
         usage = reply.usage if reply.usage is not None else self._guessed(request, reply)
@@ -209,7 +216,7 @@ async def _leave_long_waits(response: Any) -> None:
 def _decode(content: bytes, source: Source) -> Any:
     try:
         data = msgspec.json.decode(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         data = None
     if not isinstance(data, dict):
         raise unreachable(source, "what answers there does not speak this API")

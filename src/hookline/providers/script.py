@@ -63,12 +63,15 @@ def _turn(turn: Any) -> Turn:
     if isinstance(turn, str):
         return turn
     if isinstance(turn, dict) and isinstance(turn.get("tool"), str):
-        return call(turn["tool"], **turn.get("arguments", {}))
+        arguments = turn.get("arguments", {})
+        if not isinstance(arguments, dict):
+            raise ValueError(f"the arguments for {turn['tool']!r} are an object, not {arguments!r:.80}")
+        return call(turn["tool"], **arguments)
     if isinstance(turn, dict) and "error" in turn:
-        kind = _ERRORS.get(turn["error"])
+        kind = _ERRORS.get(turn["error"]) if isinstance(turn["error"], str) else None
         if kind is None:
-            raise ValueError(f"no error {turn['error']!r}; there are {', '.join(_ERRORS)}")
-        return kind(turn.get("message", "scripted"))
+            raise ValueError(f"no error {turn['error']!r:.80}; there are {', '.join(_ERRORS)}")
+        return kind(str(turn.get("message", "scripted")))
     if isinstance(turn, list):
         return [_turn(part) for part in turn]
     raise ValueError(f'a turn is a text, {{"tool": NAME, "arguments": {{...}}}}, or a list of these; not {turn!r:.80}')

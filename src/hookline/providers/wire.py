@@ -16,6 +16,7 @@ from ..kernel.values import ToolCall, Usage
 Json = dict[str, Any]
 
 _NAME_LENGTH = 64
+_MOST = 2**53  # more tokens than anybody has, and a number that every JSON reader takes
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -32,6 +33,11 @@ class Reply(msgspec.Struct):
     model: str
     usage: Usage | None
     written: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        texts = [self.content, self.model, *(text for call in self.tool_calls for text in (call.id, call.name))]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a reply has something else where a text belongs")
 
 
 class Stream(Protocol):
@@ -122,6 +128,17 @@ def text_of(content: Any) -> str:
         return content
     parts = content if isinstance(content, list) else ()
     return "".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))
+
+
+def count(usage: Any, *keys: str) -> int:
+    """The number of tokens below these keys; 0 for whatever else a server wrote there."""
+    for key in keys:
+        usage = usage.get(key) if isinstance(usage, dict) else None
+    try:
+        number = int(usage or 0)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return number if 0 <= number <= _MOST else 0
 
 
 def finish(reason: str, calls: list[ToolCall], refused: bool) -> str:

@@ -86,6 +86,12 @@ class Budget:
         """Seconds since the first run on this ledger began."""
         return 0.0 if self._began is None else self._clock.monotonic() - self._began
 
+    def seconds_left(self) -> float | None:
+        """How long the work on this ledger may still take; ``None`` for as long as it likes."""
+        own = None if self.max_seconds is None else max(0.0, self.max_seconds - self.elapsed)
+        above = None if self.parent is None else self.parent.seconds_left()
+        return own if above is None else above if own is None else min(own, above)
+
     @property
     def usage(self) -> Usage:
         """The tokens of all model calls."""

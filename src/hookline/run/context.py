@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing, as_history
+from ..base.workers import in_forked_child
 from ..kernel.errors import HooklineError
 from ..kernel.registry import HookRegistry
 from ..kernel.scope import Scope
@@ -30,7 +31,7 @@ GRACE = 5.0
 
 
 _POOL: list[str] = []
-os.register_at_fork(after_in_child=_POOL.clear)
+in_forked_child(_POOL.clear)
 
 
 def make_id(prefix: str = "id") -> str:

@@ -62,6 +62,7 @@ class Course:
         self._steered: list[Message] = []
         self._task: asyncio.Task[Any] | None = None
         self._abort: BaseException | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def fire(self, point: Point, payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
         """Fire a point; failures are reported, signals recorded.
@@ -193,7 +194,8 @@ class Course:
             raise cause  # the coroutine is being closed: nothing can be awaited any more
         if isinstance(cause, asyncio.CancelledError):
             cause = await self.absorb(cause)
-        self.cause = stronger(self.cause, cause)
+        if not isinstance(cause, Stopped):  # the signal that it stands for is recorded
+            self.cause = stronger(self.cause, cause)
 
     # Cancellation and steering.
 
@@ -224,6 +226,20 @@ class Course:
             self._abort, self.alert = cause, True
             self._own += 1
             self._task.cancel()
+
+    def watch_the_clock(self) -> None:
+        """Have a time limit break off whatever is being waited for when it is reached."""
+        left = self.budget.seconds_left()
+        if left is not None:
+            self._alarm = self.aio.call_later(left + 0.001, self._out_of_time)
+
+    def _out_of_time(self) -> None:
+        limit = self.budget.exceeded(steps=False)
+        if limit is None or limit.kind != "time_limit":  # the clock is not the loop's own, or another limit was first
+            self.watch_the_clock()
+        elif not self._finishing:
+            self.signal(limit)
+            self.abort(Stopped())
 
     def raise_if_cancelled(self) -> None:
         """A checkpoint for cancellations that arrived while nothing was awaited."""

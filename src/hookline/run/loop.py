@@ -87,6 +87,8 @@ class Loop(Course):
         """Open the session and the run, take in the task, join the system prompt."""
         ctx, session = self.ctx, self.ctx.session
         self.budget.begin()
+        if self.limited:
+            self.watch_the_clock()
         if ctx.listening:
             ctx.emit(RunStarted, ids=ctx.ids)
         if session.first_run() and SESSION_START in self.heard:
@@ -226,6 +228,8 @@ class Loop(Course):
         ctx, cause = self.ctx, self.cause
         with self._lock:
             self._finishing = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._steered and self._recording:
             self.take_in_steering()  # it came too late for this run, and is there for the next
         signals = ctx._signals

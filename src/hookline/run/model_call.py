@@ -23,7 +23,7 @@ from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .causes import Ended, Stopped
 from .course import Course
-from .events import Discarded, ModelCalled, ModelReplied, TextDelta
+from .events import Discarded, ModelCalled, ModelReplied, TextDelta, log
 from .llm import GatedModel
 
 MAX_RETRIES = 2
@@ -139,14 +139,12 @@ class Generation(msgspec.Struct):
             await loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
             raise
         except BaseException:
+            await _close(pieces)  # the model stops first: counting may take a moment
             if self.text and complete is None:
-                partial = self._partial()
-                loop.ctx.charge(partial.usage, partial.cost)
+                self._charge_partial()
             raise
         finally:
-            close = getattr(pieces, "aclose", None)
-            if close is not None:
-                await close()
+            await _close(pieces)
 
     async def serve(self, response: ModelResponse, hook: str) -> None:
         """Take a hook's answer for the reply."""
@@ -178,6 +176,14 @@ class Generation(msgspec.Struct):
         if verdict.payload.delta:
             self.loop.ctx.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
 
+    def _charge_partial(self) -> None:
+        try:
+            partial = self._partial()
+        except Exception:  # noqa: BLE001 - what broke the stream off is what counts
+            log.exception("model %r cannot count a reply that was broken off", self.model.name)
+        else:
+            self.loop.ctx.charge(partial.usage, partial.cost)
+
     def _partial(self) -> ModelResponse:
         """What there is of a stream that was broken off, with an estimate of its usage."""
         usage = Usage(self.model.count_tokens(self.request.messages), self.model.count_tokens(self.text))
@@ -196,6 +202,12 @@ class Generation(msgspec.Struct):
         if calls is response.tool_calls and response.content is not None:
             return response
         return replace(response, content=response.content or "", tool_calls=calls)
+
+
+async def _close(pieces: Any) -> None:
+    close = getattr(pieces, "aclose", None)
+    if close is not None:
+        await close()
 
 
 def _note(text: str) -> tuple[Message, ...]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import filterfalse, islice, pairwise
 from typing import Any
 
 from ..base.frozen import freeze, json_text, scrub, thaw
@@ -20,6 +21,10 @@ from .tool import Checked, Tool
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5
+_SCRIPTS = (".py", ".js", ".ts")
+_RUNNERS = ("npx", "uvx")
+_FLAGS = ("-y", "--yes", "-q", "--quiet", "-u")
+_PYTHON_M = re.compile(r"(^|[\s/\\])(python|pypy|py)[\d.]*(\.exe)?( -\w+)* -m$")
 
 
 def mcp(
@@ -47,12 +52,12 @@ def mcp(
 
     Args:
         target: a command (split like a shell would, or a list), or the URL of a streamable HTTP server.
-        name: how errors call it.
+        name: how errors call it; if left out, its address, or the command and the script or package it runs.
         env: environment variables for the command; of yours, it gets only ``HOME``, ``PATH`` and the like.
         cwd: the folder that the command runs in.
         headers: HTTP headers, such as ``Authorization``.
         timeout: seconds that it may take to start and list its tools.
-        call_timeout: seconds that a call may take; ``None`` for no limit.
+        call_timeout: seconds that a call may take; ``None`` for no limit, however long the server is silent.
         tools: globs of the tools to take; all if left out.
         prefix: put before the names of its tools, so that they do not clash with others.
 
@@ -60,7 +65,6 @@ def mcp(
         RegistrationError: arguments that cannot work.
     """
     import shlex
-    from pathlib import PurePath
     from urllib.parse import urlsplit
 
     if isinstance(target, str) and re.match(r"https?://", target, re.IGNORECASE):
@@ -74,8 +78,7 @@ def mcp(
             raise RegistrationError(f"mcp({target!r}): {error}; give a list, or mend the quotes") from None
         if not command or not all(isinstance(part, str) and part for part in command[:1]):
             raise RegistrationError(f"mcp({target!r}): expected a command or an http(s):// address")
-        url, named = "", next((part for part in command[1:] if not part.startswith("-")), "")
-        default = " ".join(f"{PurePath(command[0]).name} {PurePath(named).name}".split())[:_MAX_DEFAULT]
+        url, default = "", _default_name(command)
     for option, seconds in (("timeout", timeout), ("call_timeout", call_timeout)):
         if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
             raise RegistrationError(f"mcp({target!r}): {option} must be a positive number of seconds")
@@ -83,7 +86,8 @@ def mcp(
     for option, value in unused.items():
         if value is not None:
             raise RegistrationError(f"mcp({target!r}): {option} is for {'HTTP servers' if command else 'commands'}")
-    where = Target(name or default, command, url, env, None if cwd is None else os.fspath(cwd), headers, float(timeout))
+    folder = None if cwd is None else os.fspath(cwd)
+    where = Target(name or default, command, url, env, folder, headers, float(timeout), call_timeout)
     wanted = (tools,) if isinstance(tools, str) else None if tools is None else tuple(tools)
     return McpServer(where, call_timeout, wanted, prefix)
 
@@ -266,6 +270,31 @@ class McpTool(Tool):
                 yield f"{where}: {best.message:.200}" if where else f"{best.message:.200}"
         if missing:
             yield f"you sent: {', '.join(values) or 'no arguments'}"
+
+
+def _default_name(command: Sequence[str]) -> str:
+    """What a command runs, in short. Models read it, so it holds no word that may be an option's value."""
+    from pathlib import PurePath
+
+    program = PurePath(command[0].partition("=")[0]).name
+    named = next(filter(_is_plain, _run_by(program, command)), "")
+    return f"{program} {PurePath(named).name}".strip()[:_MAX_DEFAULT]
+
+
+def _run_by(program: str, command: Sequence[str]) -> Iterator[str]:
+    """The words that name the package, module or script that a command runs."""
+    if program in _RUNNERS:
+        yield from islice(filterfalse(_FLAGS.__contains__, command[1:]), 1)
+        return
+    for at, (before, word) in enumerate(pairwise(command), 1):
+        if word.endswith(_SCRIPTS) and (before in _FLAGS or not before.startswith("-")):
+            yield word
+        elif before == "-m" and _PYTHON_M.search(" ".join(command[:at])):
+            yield word
+
+
+def _is_plain(word: str) -> bool:
+    return not word.startswith("-") and "=" not in word and "://" not in word and word.isprintable()
 
 
 def _value(result: Any) -> Any:

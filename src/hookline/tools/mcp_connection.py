@@ -20,7 +20,7 @@ from ..base.names import describe
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 
 SILENCE = 300.0
-"""Seconds after which an HTTP server that sends nothing counts as dead."""
+"""Seconds after which an HTTP server that sends nothing counts as dead, if calls have a limit that is no longer."""
 _CLOSING = 6.0  # an ending server gets 2 s for each of: end by itself, end when told, end when killed
 _MAX_TAIL, _MAX_LINES = 600, 6
 _ENDING = "it is ending"
@@ -44,6 +44,12 @@ class Target(msgspec.Struct, frozen=True):
     cwd: str | None = None
     headers: Mapping[str, str] | None = None
     timeout: float = 30.0
+    call_timeout: float | None = None
+
+    @property
+    def silence(self) -> float | None:
+        """Seconds after which an HTTP server that sends nothing counts as dead: later than any call is given up."""
+        return None if self.call_timeout is None else max(SILENCE, 2 * self.call_timeout)
 
 
 class Connection:
@@ -195,7 +201,7 @@ class Connection:
             elif response.status_code >= 400 and not self._opened.done():
                 self._refusal = f"it answered with HTTP status {response.status_code}"
 
-        timeout = httpx2.Timeout(self.target.timeout, read=SILENCE)
+        timeout = httpx2.Timeout(self.target.timeout, read=self.target.silence)
         headers = dict(self.target.headers or {})
         async with httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]}) as http:
             yield streamable_http_client(self.target.url, http_client=http)
@@ -213,6 +219,8 @@ class Connection:
             why = self._refusal
         elif isinstance(found, OSError) and self.target.command and not opened:
             why = f"it cannot be started ({found.strerror or found}); check the command, its path and the folder"
+        elif type(found).__name__ == "ReadTimeout" and opened:
+            why = f"it sent nothing for {self.target.silence:g} s"
         elif self.target.url and found is not None and not isinstance(found, MCPError):
             why = f"it cannot be reached ({_line(found)}); check the address and that it runs"
         elif opened:

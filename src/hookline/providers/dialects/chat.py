@@ -10,7 +10,7 @@ from ...base.frozen import json_text
 from ...kernel.payloads import ModelRequest
 from ...kernel.values import Message, ToolCall, Usage
 from ..schemas import is_strict, parameters_of
-from ..wire import Json, Reply, ToolNames, arguments_text, finish, text_of
+from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 
 _FINISHES = {
     "stop": "stop",
@@ -171,7 +171,7 @@ def _call(call: Json) -> ToolCall:
 
 
 def _usage(usage: Any) -> Usage | None:
-    if not usage:
+    if not usage or not isinstance(usage, dict):
         return None
-    cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
+    cached = count(usage, "prompt_tokens_details", "cached_tokens")
+    return Usage(count(usage, "prompt_tokens"), count(usage, "completion_tokens"), cached)

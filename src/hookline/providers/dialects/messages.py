@@ -10,7 +10,7 @@ from ...kernel.payloads import ModelRequest
 from ...kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequest
 from ..schemas import parameters_of
-from ..wire import Json, Reply, ToolNames, finish, fit_id
+from ..wire import Json, Reply, ToolNames, count, finish, fit_id, text_of
 
 OPENING = "(The conversation begins.)"
 """The user's first words where a conversation begins with the assistant's, which the API does not take."""
@@ -60,9 +60,11 @@ class Messages:
         """The same request, for a reply in pieces."""
         return {**body, "stream": True}
 
-    def read(self, data: Json) -> Reply:
-        """What a whole reply says."""
-        blocks = data.get("content") or ()
+    def read(self, data: Json) -> Reply | None:
+        """What a whole reply says; ``None`` if it holds no answer."""
+        blocks = data.get("content")
+        if not isinstance(blocks, list):
+            return None
         text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
         calls = [
             ToolCall(block.get("id") or "", block.get("name") or "", block.get("input"))
@@ -70,10 +72,10 @@ class Messages:
             if block.get("type") == "tool_use"
         ]
         reason = _FINISHES.get(data.get("stop_reason") or "", "other")
-        usage = data.get("usage") or {}
+        usage = data.get("usage")
         return Reply(
             text, calls, finish(reason, calls, refused=False), data.get("model") or "",
-            _usage(usage) if usage else None, _written(usage),
+            _usage(usage), _written(usage),
         )  # fmt: skip
 
     def stream(self) -> MessagesStream:
@@ -96,12 +98,12 @@ class MessagesStream:
             self._message = dict(event["message"])
         elif kind == "content_block_start":
             self._blocks[index] = dict(event["content_block"])
-            return self._blocks[index].get("text") or ""
+            return text_of(self._blocks[index].get("text"))
         elif kind == "content_block_delta":
             return self._add_delta(index, event["delta"])
         elif kind == "message_delta":
             self._message |= event.get("delta") or {}
-            counted = {key: count for key, count in (event.get("usage") or {}).items() if count is not None}
+            counted = {key: tokens for key, tokens in (event.get("usage") or {}).items() if tokens is not None}
             self._message["usage"] = {**(self._message.get("usage") or {}), **counted}
         return ""
 
@@ -193,17 +195,18 @@ def _schema(schema: Any) -> Json:
         raise BadRequest(f"response_format is no schema that anthropic takes: {error}") from error
 
 
-def _usage(usage: Json) -> Usage:
-    read = usage.get("cache_read_input_tokens") or 0
-    given = (usage.get("input_tokens") or 0) + read + (usage.get("cache_creation_input_tokens") or 0)
-    return Usage(given, usage.get("output_tokens") or 0, read)
+def _usage(usage: Any) -> Usage | None:
+    if not usage or not isinstance(usage, dict):
+        return None
+    read = count(usage, "cache_read_input_tokens")
+    given = count(usage, "input_tokens") + read + count(usage, "cache_creation_input_tokens")
+    return Usage(given, count(usage, "output_tokens"), read)
 
 
-def _written(usage: Json) -> dict[str, int]:
-    kinds = usage.get("cache_creation") or {}
+def _written(usage: Any) -> dict[str, int]:
     written = {
-        "cache_write_tokens": usage.get("cache_creation_input_tokens") or 0,
-        "cache_write_5m_tokens": kinds.get("ephemeral_5m_input_tokens") or 0,
-        "cache_write_1h_tokens": kinds.get("ephemeral_1h_input_tokens") or 0,
+        "cache_write_tokens": count(usage, "cache_creation_input_tokens"),
+        "cache_write_5m_tokens": count(usage, "cache_creation", "ephemeral_5m_input_tokens"),
+        "cache_write_1h_tokens": count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
     }
-    return {kind: count for kind, count in written.items() if count}
+    return {kind: tokens for kind, tokens in written.items() if tokens}

@@ -8,7 +8,7 @@ from typing import Any
 from ...kernel.payloads import ModelRequest
 from ...kernel.values import Message, ToolCall, Usage
 from ..schemas import is_strict, parameters_of
-from ..wire import Json, Reply, ToolNames, arguments_text, finish, text_of
+from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 
 _CUT_SHORT = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
@@ -53,10 +53,12 @@ class Responses:
         """The same request, for a reply in pieces."""
         return {**body, "stream": True}
 
-    def read(self, data: Json) -> Reply:
-        """What a whole reply says."""
+    def read(self, data: Json) -> Reply | None:
+        """What a whole reply says; ``None`` if it holds no answer."""
+        if not isinstance(data.get("output"), list):
+            return None
         text, calls, refused = [], [], False
-        for item in data.get("output") or ():
+        for item in data["output"]:
             if item.get("type") == "function_call":
                 call_id = item.get("call_id") or item.get("id") or ""
                 calls.append(ToolCall(call_id, item.get("name") or "", item.get("arguments")))
@@ -67,14 +69,8 @@ class Responses:
         reason = "stop"
         if data.get("status", "completed") != "completed":
             reason = _CUT_SHORT.get((data.get("incomplete_details") or {}).get("reason") or "", "other")
-        usage = data.get("usage")
-        return Reply(
-            "".join(text),
-            calls,
-            finish(reason, calls, refused),
-            data.get("model") or "",
-            _usage(usage) if usage else None,
-        )
+        model, usage = data.get("model") or "", _usage(data.get("usage"))
+        return Reply("".join(text), calls, finish(reason, calls, refused), model, usage)
 
     def stream(self) -> ResponsesStream:
         """Puts a streamed reply together."""
@@ -124,6 +120,8 @@ def _items(message: Message, names: ToolNames) -> Iterator[Json]:
         yield {"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments}
 
 
-def _usage(usage: Any) -> Usage:
-    cached = (usage.get("input_tokens_details") or {}).get("cached_tokens") or 0
-    return Usage(usage.get("input_tokens") or 0, usage.get("output_tokens") or 0, cached)
+def _usage(usage: Any) -> Usage | None:
+    if not usage or not isinstance(usage, dict):
+        return None
+    cached = count(usage, "input_tokens_details", "cached_tokens")
+    return Usage(count(usage, "input_tokens"), count(usage, "output_tokens"), cached)

@@ -17,9 +17,8 @@ from ...base.frozen import json_text, scrub, thaw
 from ...kernel.payloads import ModelRequest
 from ...kernel.values import Message, ToolCall, ToolSpec
 from ..dialects.chat import Chat, ChatStream
-from ..schemas import parameters_of
 from ..wire import Json, Reply, ToolNames
-from .shapes import ANSWER, ARGUMENTS, TOOL, example, reply_shape, text_shape
+from .shapes import ANSWER, ARGUMENTS, TOOL, arguments_of, example, reply_shape, text_shape
 
 # Where the request does not say otherwise. A small model does not always find the end of a text.
 _CALLING: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
@@ -155,7 +154,8 @@ def _request(text: str) -> Message:
 
 
 def _lesson(tool: ToolSpec, result: str, answer: Any) -> list[Message]:
-    arguments = example(parameters_of(tool))
+    made = example(arguments_of(tool))
+    arguments = made if isinstance(made, dict) else {}
     reply = result if answer is None else example(answer)
     wish = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
     values = [value if isinstance(value, str) else _written(value) for value in arguments.values()]

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...base.frozen import thaw
-from ...base.workers import in_thread
+from ...base.workers import in_forked_child, in_thread
 from ...kernel.errors import ModelError
 from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownModel
 
@@ -74,7 +74,7 @@ def _keep_for_good(server: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
-os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)
 
 
 def engine_for(path: Path, context: int) -> Engine:

@@ -36,10 +36,16 @@ def reply_shape(
     tools: tuple[ToolSpec, ...], *, answer: Mapping[str, Any] | None = None, may_answer: bool = True
 ) -> dict[str, Any]:
     """One branch for each tool, ``{"tool": ..., "arguments": ...}``, and one for the final ``{"answer": ...}``."""
-    branches = [_closed({TOOL: {"const": tool.name}, ARGUMENTS: plain_shape(parameters_of(tool))}) for tool in tools]
+    branches = [_closed({TOOL: {"const": tool.name}, ARGUMENTS: plain_shape(arguments_of(tool))}) for tool in tools]
     if may_answer:
         branches.append(_closed({ANSWER: {"type": "string"} if answer is None else plain_shape(answer)}))
     return {"anyOf": branches, "x-guidance": _LAYOUT}
+
+
+def arguments_of(tool: ToolSpec) -> dict[str, Any]:
+    """The schema of a tool's arguments: an object, whatever else is said of it."""
+    said = ("type", "default", "examples", "enum", "const")
+    return {**{key: value for key, value in parameters_of(tool).items() if key not in said}, "type": "object"}
 
 
 def text_shape(schema: Mapping[str, Any]) -> dict[str, Any]:

