@@ -68,9 +68,9 @@ def start(env, folder):
     """Start the program and leave it running."""
     begun = []
 
-    def begin(*args):
+    def begin(*args, stdin=subprocess.DEVNULL):
         process = subprocess.Popen(
-            [*COMMAND, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            [*COMMAND, *args], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             cwd=folder, env=env, start_new_session=True,
         )  # fmt: skip
         begun.append(process)

@@ -135,6 +135,18 @@ def test_new_overwrites_nothing_and_wants_an_identifier(hookline, here):
     assert "how about 'class_'?" in hookline("new", "tool", "class")[2]
 
 
+@pytest.mark.parametrize("kind", ["hook", "tool"])
+@pytest.mark.parametrize(
+    "name", ["tool", "call", "reply", "hook", "guard", "fire_hook", "json", "HookResult", "result", "len", "hookline",
+             "pytest", "test_it", "NAME"],
+)  # fmt: skip
+def test_new_refuses_names_that_would_stand_in_the_way_of_others(hookline, here, kind, name):
+    code, _, err = hookline("new", kind, name)
+    assert code == 2
+    assert err.endswith(f"; how about 'my_{name.lower()}'?\n")
+    assert list(here.glob("*.py")) == []
+
+
 def test_doctor_names_what_is_missing_and_never_a_key(hookline, here, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
     code, out, _ = hookline("doctor", "--no-model")
@@ -160,6 +172,14 @@ def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     code, out, _ = hookline("doctor", "-m", "scripted:bad.json")
     assert code == 2
     assert "no answer: there is no connection" in out
+
+
+def test_doctor_shows_what_a_server_calls_its_model_and_does_not_obey_it(hookline, here):
+    (here / "evil\x1b[2J.json").write_text('["Yes."]')
+    code, out, _ = hookline("doctor", "-m", "scripted:evil\x1b[2J.json")
+    assert code == 0
+    assert r"evil\x1b[2J.json (scripted) said 'Yes.'" in out
+    assert "\x1b" not in out
 
 
 def test_models_are_listed_and_removed_only_when_sure(hookline, here, monkeypatch):

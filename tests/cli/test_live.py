@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hookline import BEFORE_TOOL, HookResult, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.cli.live import LiveView
 from hookline.testing import scripted_agent
 
@@ -92,3 +92,22 @@ def test_nothing_moves_while_somebody_is_asked(screen):
             before = out.getvalue()
             assert before.count("\x1b[?25h") == before.count("\x1b[?25l")  # the cursor is back
         assert out.getvalue() != before
+
+
+def test_names_of_tools_and_models_are_shown_and_not_obeyed(screen):
+    console, out = screen
+    evil = "evil\x1b]0;X\x07\x1b[2J"
+    view = LiveView(console)
+
+    def look(event):
+        view(event)
+        if type(event).__name__ == "ModelCalled":
+            console.print(view)
+
+    with view:
+        Agent("a", llm=ScriptedModel([call(evil), "done"], name=evil), sinks=[look]).run(f"task {evil}")
+    shown = out.getvalue()
+    assert r"evil\x1b]0;X\x07\x1b[2J is reading" in shown
+    assert r"→ calls evil\x1b]0;X\x07\x1b[2J {}" in shown
+    assert "\x1b]" not in shown
+    assert "\x1b[2J" not in shown

@@ -92,3 +92,14 @@ def test_a_streamed_reply_that_a_hook_changed_is_shown_as_it_counts():
     result = scripted_agent([reply("Hi you.")], hooks=[polite], sinks=[view]).run("hello")
     view.finish(result.reply)
     assert out.getvalue() == "Hi you.\nGood day.\n"
+
+
+def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
+    evil = "evil\x1b]0;X\x07\x1b[2J\nstep 9"
+    out = io.StringIO()
+    agent = scripted_agent([call(evil), "done"], sinks=[PlainView(out)])
+    agent.run("task")
+    shown = out.getvalue()
+    assert r"calls evil\x1b]0;X\x07\x1b[2J\nstep 9 {}" in shown
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert "step 9" not in shown.splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 
 import pytest
 
@@ -111,6 +112,13 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
     assert hookline("run", *args, input="some text\n").stdout == "some text\n"
 
 
+def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
+    process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
+    assert process.stderr.readline() == "reading stdin until it ends; to give nothing there: < /dev/null\n"
+    out, err = process.communicate("more", timeout=30)
+    assert (process.returncode, out, err) == (0, "done\n", "")
+
+
 def test_quiet_says_only_the_reply(hookline, script):
     done = hookline("run", "task", "-m", script(CALL, "It is 42."), "--quiet")
     assert (done.stdout, done.stderr) == ("It is 42.\n", "")
@@ -180,3 +188,34 @@ def test_a_session_goes_on_where_it_was_left(hookline, script, folder):
     done = hookline("run", "second", "-m", script("two"), *args)
     called = next(e for e in map(json.loads, done.stdout.splitlines()) if e["type"] == "model_called")
     assert called["messages"] == 4  # the system prompt, two of before, one of now
+
+
+def test_hooks_of_a_configuration_that_everybody_may_write_do_not_run(hookline, script, rules, folder):
+    (folder / "hookline.toml").write_text('hooks = ["rules.py:finish"]')
+    args = ["run", "task", "-m", script("done")]
+    assert hookline(*args).returncode == 4
+    (folder / "hookline.toml").chmod(0o666)
+    done = hookline(*args)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr.startswith(f"note: {folder / 'hookline.toml'} is ignored: everybody may write it; ")
+    assert hookline(*args, "--config", "hookline.toml").returncode == 4
+
+
+@pytest.mark.parametrize(
+    ("turn", "code", "says"),
+    [("It is 42.", 2, ""), ({"error": "Overloaded", "message": "too busy"}, 1, "error: too busy\n")],
+)
+def test_a_session_that_cannot_be_saved_hides_neither_the_reply_nor_the_failure(
+    hookline, script, folder, turn, code, says
+):
+    (folder / "breaks.py").write_text(
+        "import pathlib\nfrom hookline import observer\n\n@observer('on_run_end')\n"
+        "def breaks(ctx, result):\n    pathlib.Path('kept').write_text('no folder')\n"
+    )
+    args = ["--session", "notes", "--sessions", "kept", "--hooks", "breaks.py", "--quiet"]
+    done = hookline("run", "task", "-m", script(turn), *args)
+    assert done.returncode == code
+    assert done.stdout == ("It is 42.\n" if code == 2 else "")
+    assert done.stderr.startswith(says)
+    assert "cannot" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -133,3 +133,35 @@ def test_a_model_cannot_take_over_the_terminal(terminal, script):
     assert "\x1b[2J" not in screen.text
     assert "\u202e" not in screen.text
     assert "\x1b]0;" not in screen.text
+
+
+def test_a_model_cannot_take_over_the_conversation_with_its_name(terminal, script):
+    chat = terminal("chat", "-m", script("x", name="evil\x1b[2J.json"))
+    chat.wait_for(r"evil\x1b[2J.json (scripted)")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    assert chat.end() == 0
+    assert "\x1b[2J" not in chat.text
+
+
+def test_a_session_that_cannot_be_saved_does_not_end_the_conversation(terminal, script, folder):
+    args = ["--session", "notes", "--sessions", "kept"]
+    chat = terminal("chat", "-m", script("Hello there.", "It is late."), *args)
+    chat.wait_for("session notes: 0 messages")
+    chat.wait_for("> ")
+    (folder / "kept").write_text("no folder")
+    chat.send("hi\n")
+    chat.wait_for("Hello there.")
+    chat.wait_for("error: ")
+    chat.wait_for("> ")
+    chat.send("/clear\n")
+    chat.wait_for("error: ")
+    chat.wait_for("> ")
+    (folder / "kept").unlink()
+    chat.send("and now?\n")
+    chat.wait_for("It is late.")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    assert chat.end() == 0
+    assert "Traceback" not in chat.text
+    assert list((folder / "kept").glob("*.json"))

@@ -159,6 +159,19 @@ def test_what_cannot_be_loaded_is_told_in_a_sentence(folder, monkeypatch, declar
     assert "\n" not in str(failure.value)
 
 
+def test_a_hook_that_cannot_be_made_does_not_tell_its_secrets(folder):
+    (folder / "keyed.py").write_text(
+        "class Keyed:\n    points = ('before_llm',)\n"
+        "    def __init__(self, api_key, url):\n        raise ValueError(f'{api_key!r} is no key for {url}')\n"
+    )
+    args = {"api_key": "hunter2", "url": "https://me:hunter2@example.org"}
+    with pytest.raises(LoadError) as failure:
+        load_hooks([DeclaredHook(f"{folder}/keyed.py:Keyed", args)], folder)
+    assert "cannot be made with (api_key='***', url='https://***@example.org')" in str(failure.value)
+    assert "is no key for" in str(failure.value)
+    assert "hunter2" not in str(failure.value)
+
+
 def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
     file = folder / "mend.py"
     file.write_text("from hookline import hook\n1 / 0\n")
@@ -214,3 +227,24 @@ def test_a_plugin_is_handed_on_whole(folder):
     _, (plugin,) = load_hooks([f"{folder}/rules.py:bundle"], folder)
     assert isinstance(plugin, Plugin)
     assert len(plugin.hooks) == 1
+
+
+def test_folders_are_importable_only_while_something_in_them_is_loaded(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "broken.py").write_text("1 / 0\n")
+    before = list(sys.path)
+    load_hooks([], folder)
+    load_tools([], folder)
+    assert sys.path == before
+    assert load(folder, "other_rules:imported") == ["imported"]
+    assert load(folder, str(folder / "rules.py")) == ["keep_files", "Limit", "watch"]
+    for broken in ("broken.py", "broken:x"):
+        with pytest.raises(LoadError):
+            load_hooks([broken], folder)
+    assert sys.path == before
+
+
+def test_a_place_that_a_hooks_file_puts_on_the_path_stays_there(folder):
+    (folder / "more.py").write_text(f"import sys\nsys.path.append({str(folder)!r})\nfrom other_rules import imported\n")
+    load(folder, f"{folder}/more.py:imported")
+    assert sys.path.count(str(folder)) == 1

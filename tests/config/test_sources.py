@@ -103,6 +103,47 @@ def test_a_file_given_by_hand_is_read_instead(tmp_path):
         load(file=tmp_path / "missing.toml", env={})
 
 
+@pytest.mark.parametrize("name", ["hookline.toml", "pyproject.toml"])
+def test_a_file_that_everybody_may_write_is_ignored_aloud_unless_it_is_named(tmp_path, name):
+    below = tmp_path / "below"
+    below.mkdir()
+    table = "" if name == "hookline.toml" else "[tool.hookline]\n"
+    (tmp_path / "hookline.toml").write_text("max_steps = 3")
+    open_file = below / name
+    open_file.write_text(f"{table}max_steps = 4")
+    open_file.chmod(0o646)
+    config = load(folder=below, env={})
+    assert config.settings.max_steps == 3
+    assert config.notes == (f"{open_file} is ignored: everybody may write it; --config FILE takes it all the same",)
+    named = load(file=open_file, folder=below, env={})
+    assert (named.settings.max_steps, named.notes) == (4, ())
+    open_file.chmod(0o664)
+    assert load(folder=below, env={}).settings.max_steps == 4
+
+
+def test_files_of_others_that_do_not_speak_of_us_are_not_worth_a_word(tmp_path):
+    for text in ("[project]\n", "no toml"):
+        (tmp_path / "pyproject.toml").write_text(text)
+        (tmp_path / "pyproject.toml").chmod(0o666)
+        assert load(folder=tmp_path, env={}).notes == ()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_file_or_a_link_that_somebody_else_made_is_ignored(tmp_path, linked):
+    file = tmp_path / "hookline.toml"
+    if linked:
+        (tmp_path / "mine.toml").write_text("max_steps = 4")
+        file.symlink_to(tmp_path / "mine.toml")
+    else:
+        file.write_text("max_steps = 4")
+    assert load(folder=tmp_path, env={}).settings.max_steps == 4
+    os.chown(file, 12345, 12345, follow_symlinks=False)
+    config = load(folder=tmp_path, env={})
+    assert config.settings.max_steps == 20
+    assert "belongs to another user" in config.notes[0]
+
+
 def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_folder(tmp_path):
     below = tmp_path / "below"
     below.mkdir()
@@ -157,10 +198,40 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error_and_others_are_not():
 
 
 def test_none_unsets_and_an_empty_variable_says_nothing():
-    env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_MODEL": "none", "HOOKLINE_WRITE": ""}
+    env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_PARAMS": "none", "HOOKLINE_WRITE": ""}
     settings = load(env=env, folder="/").settings
-    assert (settings.max_steps, settings.hooks, settings.model, settings.write) == (None, (), "local", False)
+    assert (settings.max_steps, settings.hooks, settings.params, settings.write) == (None, (), {}, False)
     assert load(env=env, folder="/").origins["write"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("model", "a text"),
+        ("folder", "a text"),
+        ("write", "true or false"),
+        ("approvals", "one of ask, yes, deny"),
+    ],
+)
+def test_what_cannot_be_none_says_what_it_can_be(key, expected):
+    with pytest.raises(ConfigError, match=f"^--{key}: expected {expected}; it cannot be none$"):
+        load([Flag(key, f"--{key}", "none")], env={}, folder="/")
+
+
+def test_a_list_can_be_a_json_array_so_that_items_may_hold_commas():
+    env = {
+        "HOOKLINE_MCP": '["server --roots a,b", "https://example.org/mcp"]',
+        "HOOKLINE_HOOKS": ' [{"use": "a:B", "args": {"most": 3}}]',
+        "HOOKLINE_PLUGINS": "p, q",
+    }
+    settings = load(env=env, folder="/").settings
+    assert settings.mcp == ("server --roots a,b", "https://example.org/mcp")
+    assert settings.hooks == (DeclaredHook("a:B", {"most": 3}),)
+    assert settings.plugins == ("p", "q")
+    with pytest.raises(ConfigError, match="HOOKLINE_MCP: that is no JSON array"):
+        load(env={"HOOKLINE_MCP": '["server'}, folder="/")
+    with pytest.raises(ConfigError, match="HOOKLINE_MCP: expected a list of texts"):
+        load(env={"HOOKLINE_MCP": "[3]"}, folder="/")
 
 
 def test_a_file_can_say_none_too(tmp_path):

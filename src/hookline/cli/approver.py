@@ -43,7 +43,7 @@ class Approver:
         if self._mode == "deny":
             return HookResult.deny("The user denies all calls that need approval.", by="--deny")
         if self._terminal is None:
-            name = printable(request.call.name)
+            name = printable(request.call.name, keep="")
             sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes\n")
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
         self._turn = self._turn or asyncio.Lock()
@@ -78,14 +78,18 @@ class Approver:
 
 
 def described(request: ApprovalRequest) -> str:
-    """What is to be approved: the tool, its exact arguments, and who asks what."""
+    """What is to be approved: the tool, its exact arguments, and who asks what.
+
+    A model has a say in all of these, so none may begin a line of its own.
+    """
     call = request.call
     arguments = arguments_text(call.arguments, None)
     if len(arguments) > 80 and call.arguments:
-        fields = [f"{printable(name)}: {arguments_text(value, None)}" for name, value in thaw(call.arguments).items()]
+        given = thaw(call.arguments).items()
+        fields = [f"{printable(name, keep='')}: {arguments_text(value, None)}" for name, value in given]
         arguments = "\n    ".join(["", *fields])
     lines = ["", f"{printable(call.name, keep='')} wants to run with {arguments}"]
     for question in request.questions:
         why = f" ({printable(question.reason, keep='')})" if question.reason else ""
-        lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text)}{why}")
+        lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
     return "\n".join(lines) + "\n"

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from ..base.names import nearest
 from ..config.settings import Settings
+from ..kernel.errors import HooklineError
 from ..kernel.values import Usage
 from ..run.agent import Agent
 from ..run.session import Session
-from .failures import say_error
+from .failures import say_failure
 from .stream import StreamView
 from .text import cost_text, counted, printable, short, summary
 
@@ -55,8 +56,11 @@ class Chat:
             except EOFError:
                 print_line("")
                 return
+            except HooklineError as error:
+                say_failure(error, debug=self.settings.debug)
             except KeyboardInterrupt:
-                print_line("\n(Ctrl-D leaves)")
+                print_line("")
+                print_line("(Ctrl-D leaves)")
 
     def command(self, said: str) -> None:
         """Do what a slash command says."""
@@ -64,7 +68,7 @@ class Chat:
         if name in self.commands:
             self.commands[name][1]()
         else:
-            print_line(f"There is no command {printable(name)}.{nearest(name, self.commands)} /help shows all.")
+            print_line(f"There is no command {name}.{nearest(name, self.commands)} /help shows all.")
 
     def turn(self, said: str) -> None:
         """One run with what the user said."""
@@ -75,14 +79,14 @@ class Chat:
         with self.view:
             outcome = perform(self.agent, said, context(self.settings, self.session), [self.view])
         result = outcome.result
-        saved(self.settings, self.name, self.session)
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
         self.view.finish(result.reply)
         if outcome.failure is not None:
-            say_error(str(outcome.failure))
+            say_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
             print_line(f"({summary(result)})")
+        saved(self.settings, self.name, self.session)
 
     def help(self) -> None:
         """Show the commands."""
@@ -113,7 +117,7 @@ class Chat:
 
         messages = counted(len(self.session.messages), "message")
         kept = f"kept in {nearby(self.settings.sessions)}" if self.name is not None else "not kept; see --session"
-        print_line(f"session {printable(self.name or 'without a name')}: {messages}, {kept}")
+        print_line(f"session {self.name or 'without a name'}: {messages}, {kept}")
 
     def clear(self) -> None:
         """Begin anew."""
@@ -129,6 +133,6 @@ class Chat:
 
 
 def print_line(text: str) -> None:
-    """A line on stdout."""
-    sys.stdout.write(f"{text}\n")
+    """A line on stdout, free of control characters."""
+    sys.stdout.write(f"{printable(text, keep='')}\n")
     sys.stdout.flush()

@@ -61,14 +61,15 @@ def doctor(
 ) -> int:
     """Check the installation, and ask the configured model for one word."""
     from .screen import console, table
+    from .text import printable
 
     table(("", "what", "state"), ((_mark(mark), what, state) for mark, what, state in findings(config)), keep=("what",))
     if not ask:
         return 0
     out = console()
-    out.print(f"\nAsking {config.settings.model} for one word …", markup=False)
+    out.print(f"\nAsking {printable(config.settings.model, keep='')} for one word …", markup=False)
     good, said = asked(config)
-    out.print(said, style="green" if good else "red", markup=False)
+    out.print(printable(said, keep=""), style="green" if good else "red", markup=False)
     return 0 if good else BAD_INPUT
 
 

@@ -18,6 +18,13 @@ def say_error(message: str) -> None:
     sys.stderr.write(f"error: {printable(message)}\n")
 
 
+def say_failure(error: BaseException, *, debug: bool) -> None:
+    """What an error says, with the traceback if it is wanted."""
+    if debug:
+        traceback.print_exception(error)
+    say_error(words(error))
+
+
 def report(error: Exception, args: Sequence[str]) -> int:
     """Say in a sentence what went wrong, with the traceback if it was asked for; the exit code."""
     import typer

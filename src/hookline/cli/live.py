@@ -93,7 +93,7 @@ class LiveView:
         tokens = self._usage.total_tokens + self._pieces
         facts = (f"step {self._step}" if self._step else "", self._doing, f"{time.monotonic() - self._began:.1f} s")
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
-        told = " · ".join(filter(None, (*facts, *used)))
+        told = printable(" · ".join(filter(None, (*facts, *used))), keep="")
         status.add_row(self._spinner, Text(told, style="dim", no_wrap=True, overflow="ellipsis"))
         return status
 

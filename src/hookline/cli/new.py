@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import keyword
 import re
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -33,6 +36,9 @@ def new(
     """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise HooklineError(f"{name!r} is no Python identifier; how about {suggested(name)!r}?")
+    taken = why_taken(name)
+    if taken:
+        raise HooklineError(f"{name!r} is {taken}; how about {f'my_{name}'.lower()!r}?")
     code, test = TEMPLATES[kind]
     place = Path(folder)
     files = {place / f"{name}.py": code, place / f"test_{name}.py": test}
@@ -51,6 +57,30 @@ def new(
     typer.echo(f"wrote {first}\nwrote {second}\n")
     typer.echo(f'try it:   hookline run "What is in this folder?" {use} {first}\ntest it:  pytest {second}')
     return 0
+
+
+def why_taken(name: str) -> str:
+    """What else has this name, so that the file or the function would stand in its way; empty if nothing has."""
+    from importlib.metadata import packages_distributions
+
+    from .. import __all__ as public
+
+    if name == "hookline" or name in sys.stdlib_module_names or name in packages_distributions():
+        return "the name of a module that others import"
+    if hasattr(builtins, name):
+        return "a name of Python's own"
+    if name in public:
+        return "a name of hookline's own"
+    if any(name in _names_in(text) for texts in TEMPLATES.values() for text in texts):
+        return "a name that the files need themselves"
+    if name.startswith("test_"):
+        return "what pytest takes for a test"
+    return ""
+
+
+def _names_in(code: str) -> set[str]:
+    nodes = [vars(node) for node in ast.walk(ast.parse(code))]
+    return {str(node[field]) for node in nodes for field in ("id", "name", "arg") if node.get(field)}
 
 
 def suggested(name: str) -> str:

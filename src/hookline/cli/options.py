@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
+from .text import printable
 
 APPROVALS = {
     "ask": "Ask at the terminal when a hook asks for approval; with no terminal, deny. [default]",
@@ -36,7 +38,10 @@ def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., i
             names = {parameter.name for parameter in own}
             mine = {name: value for name, value in given.items() if name in names}
             flags = [flag for key in chosen for flag in _given(key, given)]
-            return command(load(flags, file=config_file), **mine)
+            config = load(flags, file=config_file)
+            for note in config.notes:
+                sys.stderr.write(f"note: {printable(note, keep='')}\n")
+            return command(config, **mine)
 
         with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG])  # type: ignore[attr-defined]
         with_config.__annotations__ = {}

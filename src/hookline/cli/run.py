@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import threading
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -12,8 +13,8 @@ import typer
 
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
-from .exits import MEANINGS, ReaderGone, exit_code
-from .failures import say_error
+from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
+from .failures import say_failure
 from .help import Command
 from .options import takes_settings
 from .text import printable, summary
@@ -33,6 +34,9 @@ The reply goes to stdout, everything else to stderr. A limit may be "none".
 
 Exit codes:
 """ + "\n".join(f"  {code:<5}{meaning}" for code, meaning in MEANINGS.items())
+
+PATIENCE = 2.0
+"""Seconds after which a pipe that stays open is mentioned."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -75,18 +79,19 @@ def run(
     result = outcome.result
     if lines is None:
         show_reply(result.reply)
-    saved(settings, session, conversation)
     if outcome.failure is not None:
-        if settings.debug:
-            import traceback
-
-            traceback.print_exception(outcome.failure)
-        say_error(str(outcome.failure))
+        say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
         sys.stderr.write(f"{summary(result)}\n")
+    code = exit_code(result, outcome.failure)
+    try:
+        saved(settings, session, conversation)
+    except HooklineError as error:
+        say_failure(error, debug=settings.debug)
+        code = code or BAD_INPUT  # how the run itself ended matters more
     if lines is not None and lines.unread:
         raise ReaderGone
-    return exit_code(result, outcome.failure)
+    return code
 
 
 def task_text(words: list[str]) -> str:
@@ -109,7 +114,18 @@ def piped_text() -> str:
         return ""
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)):
         return ""
-    return sys.stdin.buffer.read().decode(errors="replace").strip()
+    reminder = threading.Timer(PATIENCE, _say_reading)
+    reminder.daemon = True
+    reminder.start()
+    try:
+        return sys.stdin.buffer.read().decode(errors="replace").strip()
+    finally:
+        reminder.cancel()
+
+
+def _say_reading() -> None:
+    sys.stderr.write("reading stdin until it ends; to give nothing there: < /dev/null\n")
+    sys.stderr.flush()
 
 
 def show_reply(reply: str) -> None:

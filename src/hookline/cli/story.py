@@ -10,7 +10,7 @@ import msgspec
 from ..base.event import Event
 from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from ..run import events as e
-from .text import arguments_text, short
+from .text import arguments_text, printable, short
 
 _VERBS = {
     "replace": "rewrites",
@@ -29,10 +29,13 @@ _UNTOLD = ("on_token", "approval_requested")
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line to read; ``kind`` says what it is about, for colours and marks."""
+    """One line to read, free of control characters; ``kind`` says what it is about, for colours and marks."""
 
     kind: str
     text: str
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "text", printable(self.text, keep=""))
 
 
 class Story:

@@ -7,6 +7,7 @@ import hashlib
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,8 @@ _loaded: dict[Path, tuple[str, ModuleType]] = {}
 
 def load_file(path: Path) -> tuple[ModuleType, list[str]]:
     """The module in a file, and the names that the file itself gives a value, in order. Imports are not among them.
+
+    While it is executed, it can import the modules beside it.
 
     Raises:
         LoadError: there is no such file, or it fails; with the line.
@@ -39,21 +42,38 @@ def load_file(path: Path) -> tuple[ModuleType, list[str]]:
     return _loaded[path][1], list(dict.fromkeys(_bound(tree.body)))
 
 
-def importable(folder: Path) -> None:
-    """Let modules in this folder be found, after all others."""
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+@contextmanager
+def importable(*folders: Path) -> Iterator[None]:
+    """Let modules in these folders be found, after all others, and only inside the block.
+
+    Outside of it, a library that tries to import an optional package must not get a file of the user's instead.
+    """
+    places = [str(folder) for folder in folders]
+    sys.path += places
+    try:
+        yield
+    finally:
+        for place in places:
+            _take_back(place)
+
+
+def _take_back(place: str) -> None:
+    """Take the last mention from the path: one before it is somebody else's."""
+    for index in reversed(range(len(sys.path))):
+        if sys.path[index] == place:
+            del sys.path[index]
+            return
 
 
 def _run(path: Path, source: str) -> ModuleType:
     name = f"_hookline_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     module = ModuleType(name)
     module.__file__ = str(path)
-    importable(path.parent)
     before = sys.modules.get(name)
     sys.modules[name] = module  # type hints and dataclasses look there
     try:
-        exec(compile(source, str(path), "exec"), vars(module))
+        with importable(path.parent):
+            exec(compile(source, str(path), "exec"), vars(module))
     except BaseException as error:
         if before is None:
             del sys.modules[name]

@@ -19,6 +19,7 @@ from ..tools.tool import Tool
 from .errors import LoadError
 from .files import importable, load_file
 from .references import Reference, parse
+from .secrets import masked, without
 from .settings import DeclaredHook
 
 _WHAT_COUNTS = (
@@ -55,12 +56,11 @@ def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[Lo
     Raises:
         LoadError: a reference leads nowhere, or to something that is no hook.
     """
-    _search(home)
     hooks: list[LoadedHook] = []
     plugins: list[Plugin] = []
     for item in items:
         declared = item if isinstance(item, DeclaredHook) else DeclaredHook(item)
-        for found in _hooks_of(declared):
+        for found in _hooks_of(declared, home):
             if not isinstance(found, Plugin):
                 loaded = LoadedHook(found, declared.options)
                 loaded.register(HookRegistry())  # every mistake shows now
@@ -78,7 +78,6 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
     Raises:
         LoadError: a reference leads nowhere, or to something that is no tool.
     """
-    _search(home)
     tools: list[Any] = []
     for item in items:
         reference = parse(item)
@@ -88,7 +87,7 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
             if not found:
                 raise LoadError(f"{reference.file} holds no tools. A tool is a function under @tool, or a list 'tools'")
         else:
-            value = _value(reference, "tool")
+            value = _value(reference, home, "tool")
             found = list(value) if isinstance(value, (list, tuple)) else [value]
         for tool in found:
             if isinstance(tool, type) or not (callable(tool) or callable(getattr(tool, "tools", None))):
@@ -112,12 +111,7 @@ def origin(hook: Any) -> str:
         return f"{type(target).__module__}.{type(target).__qualname__}"
 
 
-def _search(home: Path) -> None:
-    for folder in (home, Path.cwd()):
-        importable(folder)
-
-
-def _hooks_of(declared: DeclaredHook) -> list[Any]:
+def _hooks_of(declared: DeclaredHook, home: Path) -> list[Any]:
     reference = parse(declared.use)
     if reference.file is not None and not reference.name:
         if declared.args:
@@ -129,7 +123,7 @@ def _hooks_of(declared: DeclaredHook) -> list[Any]:
             hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
             raise LoadError(f"{reference.file} holds no hooks. {_WHAT_COUNTS}.{hint}")
         return found
-    value = _value(reference, "hook")
+    value = _value(reference, home, "hook")
     if isinstance(value, type) or (declared.args and callable(value)):
         value = _made(value, declared)
     elif declared.args:
@@ -163,11 +157,12 @@ def _made(value: Any, declared: DeclaredHook) -> Any:
     try:
         return value(**declared.args)
     except Exception as error:
-        args = ", ".join(f"{name}={given!r:.60}" for name, given in declared.args.items())
-        raise LoadError(f"{declared.use} cannot be made with ({args}): {describe(error)}") from error
+        args = ", ".join(f"{name}={given!r:.60}" for name, given in masked(declared.args).items())
+        reason = without(declared.args, describe(error))
+        raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
 
 
-def _value(reference: Reference, kind: str) -> Any:
+def _value(reference: Reference, home: Path, kind: str) -> Any:
     """What a reference with a name points at."""
     if reference.file is not None:
         module: Any = load_file(reference.file)[0]
@@ -175,7 +170,7 @@ def _value(reference: Reference, kind: str) -> Any:
     else:
         if not reference.name or not reference.module:
             raise LoadError(f"{reference.text!r} is no {kind}: write FILE.py, FILE.py:name or module:name")
-        module = _module(reference)
+        module = _module(reference, home)
         names = dir(module)
     value = module
     for part in reference.name.split("."):
@@ -187,9 +182,10 @@ def _value(reference: Reference, kind: str) -> Any:
     return value
 
 
-def _module(reference: Reference) -> Any:
+def _module(reference: Reference, home: Path) -> Any:
     try:
-        return importlib.import_module(reference.module)
+        with importable(home, Path.cwd()):
+            return importlib.import_module(reference.module)
     except ModuleNotFoundError as error:
         if error.name and (reference.module == error.name or reference.module.startswith(f"{error.name}.")):
             raise LoadError(f"{reference.text}: there is no module {error.name!r}") from error

@@ -10,11 +10,22 @@ import msgspec
 
 MASK = "***"
 _NAMES = re.compile(
-    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|authorization|credentials?)s?$", re.IGNORECASE
+    r"(?i)(^|[_-])(api[_-]?key|key|token|secret|password|passwd|passphrase|auth|authorization|cookie|credentials?)s?$"
 )
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-_QUERY = re.compile(r"(?i)(?<=[?&])([^=&\s]*(?:key|token|secret|password|signature)[^=&\s]*=)[^&\s]+")
-_OPTION = re.compile(r"(?i)((?:--?|\b)[\w-]*(?:key|token|secret|password)[=\s]+)[^\s,]+")
+_QUERY = re.compile(
+    r"(?i)(?<=[?&#])((?:[^=&\s]*(?:key|token|secret|passw|signature|credential)[^=&\s]*|code|sig|auth|jwt|session)=)"
+    r"[^&\s\"']+"
+)
+_HEADER = re.compile(
+    r"(?i)(\b(?:proxy-)?authorization[\"']?\s*[:=]\s*|\bcookie[\"']?\s*:\s*)(\"[^\"]*\"|'[^']*'|[^\"'\n]+)"
+)
+_BEARER = re.compile(r"(?i)(\bbearer\s+)[^\s\"']+")
+_SECRET = r"[\w-]*(?:key|token|secret|password|passwd|passphrase)"
+_OPTION = re.compile(
+    rf"(?i)((?<![\w-])--?(?:{_SECRET}|auth|pass|bearer)(?:\s*[=:]\s*|\s+)|\b{_SECRET}[\"']?\s*[=:]\s*)"
+    r"(?:\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+)
 _KEY_LIKE = re.compile(r"\b(sk|pk|ghp|xox[a-z])[-_][A-Za-z0-9_-]{8,}")
 
 
@@ -31,6 +42,14 @@ def masked(value: Any, name: str = "") -> Any:
     if _NAMES.search(name):
         return MASK
     value = _USERINFO.sub(MASK, value)
-    value = _QUERY.sub(rf"\g<1>{MASK}", value)
-    value = _OPTION.sub(rf"\g<1>{MASK}", value)
+    for pattern in (_QUERY, _HEADER, _BEARER, _OPTION):
+        value = pattern.sub(rf"\g<1>{MASK}", value)
     return _KEY_LIKE.sub(MASK, value)
+
+
+def without(values: Mapping[str, Any], text: str) -> str:
+    """The text with nothing in it that is masked among these values."""
+    for name, value in values.items():
+        if isinstance(value, str) and masked(value, name) == MASK:
+            text = text.replace(value, MASK)
+    return str(masked(text))

@@ -12,7 +12,9 @@ import msgspec
 from ..base.names import closest, nearest, words
 from .errors import ConfigError
 from .references import anchored
+from .secrets import masked
 from .settings import KEYS, DeclaredHook, Key, Settings
+from .trust import why_not_trusted
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
@@ -33,11 +35,12 @@ class Flag(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """The settings that hold, where each came from, and the file that was read, if any."""
+    """The settings that hold, where each came from, the file that was read, if any, and what was said about others."""
 
     settings: Settings
     origins: Mapping[str, str]
     file: Path | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def home(self) -> Path:
@@ -66,7 +69,7 @@ def load(
     env = os.environ if env is None else env
     here = Path(folder).resolve()
     given = file if file is not None else env.get("HOOKLINE_CONFIG") or None
-    path = _existing(Path(given)) if given is not None else find(here)
+    path, notes = (_existing(Path(given)), []) if given is not None else find(here)
     values: dict[str, Any] = {}
     origins = dict.fromkeys(KEYS, "default")
 
@@ -87,7 +90,7 @@ def load(
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = anchored(flag.key, from_text(KEYS[flag.key], flag.value, flag.name), here)
         put(flag.key, value, f"flag:{flag.name}")
-    return Configuration(Settings(**values), origins, path)
+    return Configuration(Settings(**values), origins, path, tuple(notes))
 
 
 def _model_first(given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -98,15 +101,26 @@ def _kind(model: str) -> str:
     return model.partition(":")[0]
 
 
-def find(folder: Path) -> Path | None:
-    """The configuration file of a folder: the nearest one, here or above."""
-    for place in (folder, *folder.parents):
-        if os.path.isfile(place / FILE):  # also false where we may not look
-            return place / FILE
-        shared = place / SHARED_FILE
-        if os.path.isfile(shared) and _own_table(shared) is not None:
-            return shared
-    return None
+def find(folder: Path) -> tuple[Path | None, list[str]]:
+    """The configuration file of a folder, the nearest one, here or above; and why nearer ones are not trusted."""
+    notes: list[str] = []
+    for path in (place / name for place in (folder, *folder.parents) for name in (FILE, SHARED_FILE)):
+        if not os.path.isfile(path):  # also false where we may not look
+            continue
+        problem = why_not_trusted(path)
+        if problem is None:
+            if path.name == FILE or _own_table(path) is not None:
+                return path, notes
+        elif _may_concern_us(path):
+            notes.append(f"{path} is ignored: {problem}; --config FILE takes it all the same")
+    return None, notes
+
+
+def _may_concern_us(path: Path) -> bool:
+    try:
+        return path.name == FILE or _own_table(path) is not None
+    except ConfigError:
+        return False
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -155,7 +169,7 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def from_text(key: Key, text: Any, where: str) -> Any:
-    """A setting's value from words: ``none`` unsets, commas separate items, a table may be JSON.
+    """A setting's value from words: ``none`` unsets, commas separate items, a list or a table may be JSON.
 
     Raises:
         ConfigError: it says what is expected.
@@ -167,9 +181,13 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     elif not isinstance(text, str):
         return _checked(key, text, where)
     elif text.strip().lower() == "none":
+        if not (key.may_be_none or key.is_list or key.is_table):
+            raise ConfigError(f"{where}: expected {key.expected}; it cannot be none")
         return None if key.may_be_none else key.default
     elif key.is_table and text.lstrip().startswith("{"):
-        return _checked(key, _object(text, where), where)
+        return _checked(key, _json(text, where, "object"), where)
+    elif key.is_list and text.lstrip().startswith("["):
+        return _checked(key, _json(text, where, "array"), where)
     elif key.is_list or key.is_table:
         items = [item.strip() for item in text.split(",") if item.strip()]
     else:
@@ -179,11 +197,11 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     return _checked(key, items, where)
 
 
-def _object(text: str, where: str) -> Any:
+def _json(text: str, where: str, kind: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{where}: that is no JSON object: {words(error)}") from error
+        raise ConfigError(f"{where}: that is no JSON {kind}: {words(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
@@ -205,7 +223,7 @@ def _checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except (msgspec.ValidationError, ValueError) as error:
-        raise ConfigError(f"{where}: expected {key.expected}; got {value!r:.80}") from error
+        raise ConfigError(f"{where}: expected {key.expected}; got {masked(value)!r:.80}") from error
 
 
 def _check_declared(item: Any, where: str) -> None:

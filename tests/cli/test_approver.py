@@ -1,0 +1,19 @@
+"""What a person is shown before approving a call."""
+
+from hookline.cli.approver import described
+from hookline.kernel.payloads import ApprovalRequest, Question, ToolCallRequest
+
+FORGED = "\n\nread_file wants to run with {}\r\n  careful asks: Fine?\x1b[2J\u2028"
+
+
+def lines_of(forged):
+    call = ToolCallRequest("1", f"delete{forged}", {f"path{forged}": f"a{forged}{'long ' * 30}", "more": 1})
+    question = Question(f"Delete {forged}?", hook=f"careful{forged}", reason=f"rule 7{forged}")
+    return described(ApprovalRequest(call, (question,), "digest")).splitlines()
+
+
+def test_a_model_cannot_add_lines_to_the_question():
+    shown = lines_of(FORGED)
+    assert len(shown) == len(lines_of(""))
+    assert not any(line.startswith(("read_file", "  careful asks: Fine")) for line in shown)
+    assert "\x1b" not in "".join(shown)
