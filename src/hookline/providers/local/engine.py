@@ -217,5 +217,7 @@ def _failure(error: Mapping[str, Any]) -> ModelError:
     message = str(error.get("message", "llama.cpp failed"))
     if error.get("type") == "exceed_context_size_error":
         limit = f"{error.get('n_prompt_tokens')} tokens do not fit into the context of {error.get('n_ctx')}"
-        return ContextOverflow(f"the request is too long for the local model: {limit}; send less, or give it a larger context (--context)")
+        return ContextOverflow(
+            f"the request is too long for the local model: {limit}; send less, or give it a larger context (--context)"
+        )
     return BadRequest(f"the local model refuses the request: {message}", status=error.get("code"))
