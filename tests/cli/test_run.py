@@ -1,6 +1,7 @@
 """``hookline run`` as a program: exit codes, pipes, signals, approvals."""
 
 import json
+import select
 import signal
 import subprocess
 
@@ -114,6 +115,7 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
 
 def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
+    assert select.select([process.stderr], [], [], 30)[0]
     assert process.stderr.readline() == "reading stdin until it ends; to give nothing there: < /dev/null\n"
     out, err = process.communicate("more", timeout=30)
     assert (process.returncode, out, err) == (0, "done\n", "")
