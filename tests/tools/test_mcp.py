@@ -122,7 +122,7 @@ def test_its_tools_are_listed_with_their_schemas(shared):
 
 def test_all_pages_of_the_list_are_read(shared):
     assert [made.name for made in shared.server.tools()][-1] == "env"
-    assert len(shared.server.tools()) == 16
+    assert len(shared.server.tools()) == 17
 
 
 def test_names_that_models_may_not_use_are_mapped(shared):

@@ -25,6 +25,7 @@ class PathGuard:
         folder: where paths must lead.
         write: whether tools that write may be used.
         write_tools: globs of the names of tools that write.
+        keep: globs of file names, or paths, that no tool that writes may touch.
 
     Raises:
         RegistrationError: there is no such folder.
@@ -39,6 +40,7 @@ class PathGuard:
         folder: str | os.PathLike[str],
         write: bool = False,
         write_tools: Iterable[str] = ("write_*", "edit_*", "delete_*", "move_*"),
+        keep: Iterable[str] = (),
     ) -> None:
         from pathlib import Path
 
@@ -47,19 +49,28 @@ class PathGuard:
             raise RegistrationError(f"there is no folder {str(folder)!r}")
         if isinstance(write_tools, str):
             raise RegistrationError(f"write_tools is a list of globs: [{write_tools!r}]")
-        self.write, self.write_tools = write, tuple(write_tools)
+        self.write, self.write_tools, self.keep = write, tuple(write_tools), tuple(keep)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        if not self.write and any(fnmatchcase(request.name, glob) for glob in self.write_tools):
-            return HookResult.block(f"{request.name} is not allowed: files may only be read. Go on without writing.")
+        writes = any(fnmatchcase(request.name, glob) for glob in self.write_tools)
+        if writes and not self.write:
+            message = f"{request.name} is not allowed: files may only be read. Go on without writing."
+            return HookResult.block(message, reason="writing is off")
         tool = ctx.tool_registry.get(request.name)
         for path in tool.paths(request.arguments):
-            if not all(below(self.folder, os.path.join(tool.folder, form)) for form in _forms(path)):
-                return HookResult.block(
-                    f"{path!r:.200} is not allowed: only paths in {str(self.folder)!r} are. Use a path there."
-                )
+            places = [os.path.join(tool.folder, form) for form in _forms(path)]
+            if not all(below(self.folder, place) for place in places):
+                message = f"{path!r:.200} is not allowed: only paths in {str(self.folder)!r} are. Use a path there."
+                return HookResult.block(message, reason="outside the folder")
+            if writes and any(self._is_kept(place) for place in places):
+                return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
+
+    def _is_kept(self, place: str) -> bool:
+        real = os.path.realpath(place)
+        name = os.path.basename(real).lower()
+        return any(real == os.path.realpath(kept) or fnmatchcase(name, kept.lower()) for kept in self.keep)
 
 
 def _forms(path: str) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..models.errors import AuthError, NotInstalled, UnknownModel, Unreachable
+from ..models.errors import AuthError, BadRequest, ContextOverflow, NotInstalled, UnknownModel, Unreachable
 
 if TYPE_CHECKING:
     from ..kernel.state import AgentResult
@@ -28,7 +28,7 @@ _BY_STATUS = {
     "cancelled": CANCELLED,
     "failed": FAILED,
 }
-_SETUP = (AuthError, UnknownModel, Unreachable, NotInstalled)
+_SETUP = (AuthError, BadRequest, ContextOverflow, UnknownModel, Unreachable, NotInstalled)
 
 
 class ReaderGone(Exception):

@@ -115,6 +115,9 @@ class LiveView:
                 self._cost = None if self._cost is None or event.cost is None else self._cost + event.cost
             case e.Discarded():
                 self._text = ""
+            case e.RunFinished() if self._text:  # it was broken off in the middle
+                self._print("“", "default", f"said so far: {short(self._text, 500)}")
+                self._text = ""
             case e.ToolStarted():
                 self._doing = f"{event.tool} is running"
             case e.ToolProgressed():

@@ -45,6 +45,7 @@ class Story:
         self._failure: str | None = None
         self._said = ""  # the last reply is the run's own, and not told here
         self._arguments: dict[str, Any] = {}
+        self._changed = False  # whether a hook or a person changed a call of this batch
 
     def tell(self, event: Event) -> Iterator[Line]:
         """What is worth reading about an event."""
@@ -63,17 +64,19 @@ class Story:
                 self._said = "" if event.tool_calls else event.content
                 if event.tool_calls and event.content:
                     yield Line("says", f"says: {short(event.content)}")
+                self._changed = False
                 for call in event.tool_calls:
                     self._arguments[call.id] = call.arguments
                     sent = arguments_text(call.arguments) if call.raw is None else short(call.raw)
                     yield Line("call", f"calls {call.name} {sent}")
             case HookExecuted():
+                self._changed = self._changed or (event.verb, event.point) == ("replace", "before_tool")
                 if event.verb == "keep_going":
                     yield from self._tell_said()
                 yield from _verdict(event)
             case e.ToolStarted() if event.attempt > 1:
                 yield Line("call", f"tool {event.tool}, attempt {event.attempt}: {arguments_text(event.arguments)}")
-            case e.ToolStarted() if self._arguments.get(event.call_id) != event.arguments:
+            case e.ToolStarted() if self._changed and self._arguments.get(event.call_id) != event.arguments:
                 yield Line("call", f"tool {event.tool} is called with {arguments_text(event.arguments)}")
             case e.ToolProgressed():
                 done = "" if event.fraction is None else f" {event.fraction:.0%}"
@@ -83,6 +86,7 @@ class Story:
             case e.ApprovalAsked():
                 yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
+                self._changed = self._changed or event.decision == "edited"
                 yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
             case e.Discarded():
                 yield Line("retry", "the reply was rejected; asking again")

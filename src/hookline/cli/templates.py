@@ -2,6 +2,8 @@
 
 HOOK = '''"""A guard: it judges each tool call before it runs."""
 
+from os.path import normpath
+
 from hookline import BEFORE_TOOL, HookResult, guard
 
 
@@ -9,7 +11,7 @@ from hookline import BEFORE_TOOL, HookResult, guard
 def NAME(ctx, request):
     """Block calls that delete something outside the folder tmp/."""
     path = str(request.arguments.get("path", ""))
-    if not path.startswith("tmp/"):
+    if not normpath(path).startswith("tmp/"):  # tmp/../thesis.doc is not in tmp/
         return HookResult.block(f"Only files in tmp/ may be deleted, not {path!r}.", reason="outside tmp/")
     return None  # let it pass
 '''
@@ -34,7 +36,7 @@ def test_other_files_stay():
         deleted.append(path)
         return "deleted"
 
-    turns = [call("delete_file", path="thesis.doc"), reply("I may not.")]
+    turns = [call("delete_file", path="thesis.doc"), call("delete_file", path="tmp/../thesis.doc"), reply("I may not.")]
     result = scripted_agent(turns, tools=[delete_file], hooks=[NAME]).run("clean up")
     assert deleted == []
     assert result.reply == "I may not."

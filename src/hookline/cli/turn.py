@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,7 +18,8 @@ from ..run.causes import RunFailed
 from ..run.context import AgentContext
 from ..run.events import Sink
 from ..run.handle import Run
-from .exits import CANCELLED
+from .exits import CANCELLED, FAILED
+from .failures import say_error
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -35,6 +37,10 @@ def perform(agent: Agent, task: str, ctx: AgentContext, sinks: Sequence[Sink]) -
             return Outcome(run.wait())
         except RunFailed as failed:
             return Outcome(failed.result, failed)
+        except SystemExit as left:  # a hook's; silence and exit code 0 would look like success
+            place = traceback.extract_tb(left.__traceback__)[-1]
+            say_error(f"{place.name} at {place.filename}:{place.lineno} exited the program in the middle of a run")
+            raise SystemExit(FAILED) from left
 
 
 @contextmanager

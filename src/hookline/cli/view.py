@@ -40,5 +40,5 @@ def choose_view(*, silent: bool = False) -> View:
 
 
 def is_capable(terminal: bool) -> bool:
-    """Whether a terminal takes colours and cursor movement."""
-    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    """Whether a terminal lets the cursor be moved; whether it wants colours is up to ``NO_COLOR``."""
+    return terminal and os.environ.get("TERM", "dumb") != "dumb"

@@ -15,8 +15,10 @@ from ..run.context import AgentContext
 from ..run.plugin import Plugin
 from ..run.session import Session
 from .errors import ConfigError
-from .loading import load_hooks, load_tools
+from .loading import load_hooks, load_tools, origin
+from .references import parse
 from .settings import Settings
+from .sources import FILE, SHARED_FILE
 
 NAME = "hookline"
 
@@ -55,8 +57,11 @@ def build_hooks(settings: Settings, home: Path) -> tuple[HookRegistry, list[Plug
     """The guards that are always there, the hooks that these settings name, and the plugins among them."""
     from ..builtin.path_guard import PathGuard
 
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write)])
     loaded, plugins = load_hooks(settings.hooks, home)
+    files = [origin(hook.hook).rpartition(":")[0] for hook in loaded]
+    files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
+    keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
+    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
     for hook in loaded:
         hook.register(registry)
     return registry, plugins

@@ -287,9 +287,8 @@ def _run_by(program: str, command: Sequence[str]) -> Iterator[str]:
         yield from islice(filterfalse(_FLAGS.__contains__, command[1:]), 1)
         return
     for at, (before, word) in enumerate(pairwise(command), 1):
-        if word.endswith(_SCRIPTS) and (before in _FLAGS or not before.startswith("-")):
-            yield word
-        elif before == "-m" and _PYTHON_M.search(" ".join(command[:at])):
+        is_script = word.endswith(_SCRIPTS) and (before in _FLAGS or not before.startswith("-"))
+        if is_script or (before == "-m" and _PYTHON_M.search(" ".join(command[:at]))):
             yield word
 
 

@@ -122,7 +122,8 @@ class Engine:
                 self._server: Any = xllamacpp.Server(params)
         except RuntimeError as error:
             raise UnknownModel(
-                f"{path} cannot be loaded: it is no whole GGUF file, or a kind of model that llama.cpp does not know"
+                f"{path} cannot be loaded: it is no whole GGUF file, a kind of model that llama.cpp does not know,"
+                f" or a context of {context:,} tokens is too large for it or for this machine"
             ) from error
         if _forked:
             _keep_for_good(self._server)
@@ -216,5 +217,7 @@ def _failure(error: Mapping[str, Any]) -> ModelError:
     message = str(error.get("message", "llama.cpp failed"))
     if error.get("type") == "exceed_context_size_error":
         limit = f"{error.get('n_prompt_tokens')} tokens do not fit into the context of {error.get('n_ctx')}"
-        return ContextOverflow(f"the request is too long for the local model: {limit}; send less, or give context=")
+        return ContextOverflow(
+            f"the request is too long for the local model: {limit}; send less, or give it a larger context (--context)"
+        )
     return BadRequest(f"the local model refuses the request: {message}", status=error.get("code"))
