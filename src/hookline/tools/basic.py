@@ -7,7 +7,9 @@ import math
 import operator
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ..base.names import nearest
 from .tool import tool
@@ -55,8 +57,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @tool(name="calculate")
-def calculator(expression: str) -> str:
-    """Calculate an arithmetic expression, such as 2 * (3 + 4).
+def calculator(expression: Annotated[str, Field(examples=["12 * 4"])]) -> str:
+    """Calculate an arithmetic expression.
 
     Args:
         expression: numbers, + - * / // % **, parentheses, sqrt, round, min, max, abs, pi
@@ -107,7 +109,7 @@ def _value(node: ast.expr) -> Any:
 
 @tool(name="now")
 def clock(timezone: str = "local", ctx: Any = None) -> str:  # noqa: D417 - a model does not see the context
-    """Tell the date, time and weekday.
+    """Tell what time it is, and the date.
 
     Args:
         timezone: local, UTC, or a name such as Europe/Rome

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from ..base.files import below, replace_file
 from ..kernel.errors import RegistrationError
@@ -54,7 +56,7 @@ class _Files:
         self.root = root
 
     def list_files(self, path: str = ".") -> str:
-        """List a folder. Names of folders end with /.
+        """List the files in a folder. Names of folders end with /.
 
         Args:
             path: the folder
@@ -72,7 +74,9 @@ class _Files:
         more = len(names) - MAX_ENTRIES
         return _cut(names[:MAX_ENTRIES], f"{more} more" if more > 0 else "") or "The folder is empty."
 
-    def read_file(self, path: str, start_line: int = 1, max_lines: int = 200) -> str:
+    def read_file(
+        self, path: Annotated[str, Field(examples=["todo.txt"])], start_line: int = 1, max_lines: int = 200
+    ) -> str:
         """Read lines of a text file.
 
         Args:
@@ -97,7 +101,7 @@ class _Files:
             notes.append(f"the file goes on after {MAX_BYTES} bytes, which cannot be read")
         return _cut(shown, "; ".join(notes)) or "The file is empty."
 
-    def find_text(self, text: str, path: str = ".") -> str:
+    def find_text(self, text: Annotated[str, Field(examples=["house"])], path: str = ".") -> str:
         """Find lines that contain a text, in all files.
 
         Args:

@@ -172,7 +172,7 @@ def _example(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -
             return [_example(schema.get("items"), root, depth - 1, within)]
         case "object" if depth > 0:
             properties = _map(schema, "properties")
-            needed = _list(schema, "required") or list(properties)[:1]
+            needed = _list(schema, "required") or ()
             return {name: _example(properties[name], root, depth - 1, within) for name in properties if name in needed}
         case "null":
             return None
