@@ -4,6 +4,8 @@ python examples/first_hook.py
 """
 
 import asyncio
+import atexit
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -32,6 +34,7 @@ from hookline import (
 )
 
 FOLDER = Path(tempfile.mkdtemp(prefix="hookline-"))
+atexit.register(shutil.rmtree, FOLDER)
 
 
 @tool

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, PathGuard, RegistrationError, ScriptedModel, call, file_tools, hook, reply, tool
+from hookline.testing import scripted_agent
 
 
 @pytest.fixture
@@ -164,3 +165,21 @@ def test_what_passes_lies_in_the_folder(tmp_path_factory, parts):
     assert outcomes in (("ok",), ("blocked",))
     if outcomes == ("ok",) and path:
         assert (inside / path).resolve().is_relative_to(inside.resolve())
+
+
+def test_what_is_kept_may_be_read_but_not_written_under_any_spelling(tmp_path):
+    (tmp_path / "rules.py").write_text("mine")
+    (tmp_path / "alias").symlink_to("rules.py")
+    guard = PathGuard(tmp_path, write=True, keep=["hookline.toml", str(tmp_path / "rules.py")])
+    paths = ["rules.py", "./sub/../rules.py", "alias", "HookLine.toml", "sub/hookline.toml"]
+    turns = [*(call("write_file", path=path, content="theirs") for path in paths), call("read_file", path="rules.py")]
+    agent = scripted_agent(
+        [[*turns, call("write_file", path="free.txt", content="x")], "done"],
+        tools=file_tools(tmp_path, write=True),
+        hooks=[guard],
+    )
+    results = [message for message in agent.run("go").messages if message.role == "tool"]
+    assert [message.is_error for message in results] == [True] * 5 + [False, False]
+    assert all("may not be changed" in message.content for message in results[:5])
+    assert (tmp_path / "rules.py").read_text() == "mine"
+    assert not (tmp_path / "hookline.toml").exists()

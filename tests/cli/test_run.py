@@ -221,3 +221,27 @@ def test_a_session_that_cannot_be_saved_hides_neither_the_reply_nor_the_failure(
     assert done.stderr.startswith(says)
     assert "cannot" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_the_agent_may_not_rewrite_what_controls_it(hookline, script, folder):
+    rules = 'from hookline import observer\n\n\n@observer("on_run_end")\ndef look(ctx, result):\n    pass\n'
+    (folder / "rules.py").write_text(rules)
+    (folder / "hookline.toml").write_text('hooks = ["rules.py"]')
+    turns = [
+        {"tool": "write_file", "arguments": {"path": "rules.py", "content": "theirs"}},
+        {"tool": "write_file", "arguments": {"path": "hookline.toml", "content": "theirs"}},
+        "done",
+    ]
+    done = hookline("run", "go", "--write", "--yes", "-m", script(*turns))
+    assert done.stderr.count("hook PathGuard blocks at before_tool: it controls the agent") == 2
+    assert (folder / "rules.py").read_text() == rules
+
+
+def test_a_hook_that_exits_the_program_is_named_and_is_no_success(hookline, script, folder):
+    (folder / "leave.py").write_text(
+        "from hookline import hook\n\n\n@hook('before_llm')\ndef leaves(ctx, request):\n    raise SystemExit(0)\n"
+    )
+    done = hookline("run", "go", "--hooks", "leave.py", "-m", script("never"))
+    assert done.returncode == 1
+    assert "error: leaves at " in done.stderr
+    assert "leave.py:6 exited the program" in done.stderr

@@ -153,7 +153,7 @@ async def test_nothing_is_left_behind_when_a_stream_is_dropped(engine, counted):
 
 
 async def test_too_long_a_request_is_a_context_overflow(engine):
-    with pytest.raises(ContextOverflow, match=f"context of {EMBEDDED_CONTEXT}; send less, or give context="):
+    with pytest.raises(ContextOverflow, match=f"context of {EMBEDDED_CONTEXT}; send less, or give it a larger"):
         await whole(engine, text="word " * 5000)
 
 
