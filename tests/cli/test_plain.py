@@ -103,3 +103,12 @@ def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
     assert r"calls evil\x1b]0;X\x07\x1b[2J\nstep 9 {}" in shown
     assert all(line.isprintable() for line in shown.splitlines())
     assert "step 9" not in shown.splitlines()
+
+
+def test_a_terminal_shows_that_the_model_is_reading_and_takes_it_away_again():
+    out, notes = io.StringIO(), io.StringIO()
+    view = StreamView(out, notes, patience=True)
+    scripted_agent([call("copy", path="a"), "Done."], tools=[copy], sinks=[view]).run("go")
+    view.finish("Done.")
+    assert out.getvalue() == "...\r\x1b[K...\r\x1b[KDone.\n"
+    assert "  calls copy" in notes.getvalue()

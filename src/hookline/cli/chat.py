@@ -39,13 +39,14 @@ def chat(
     from .conversation import Chat
     from .logs import quiet_logs
     from .stream import StreamView
+    from .view import is_capable
     from .weights import make_ready
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HooklineError('chat needs a terminal; without one, use: hookline run "TASK" --session NAME')
     settings = config.settings
     quiet_logs(settings.debug)
-    view = StreamView(sys.stdout, sys.stderr)
+    view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
     make_ready(agent.model)
     with suppress(ImportError):

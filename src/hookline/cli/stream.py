@@ -13,12 +13,18 @@ from .text import printable
 
 
 class StreamView(PlainView):
-    """Writes text to ``out`` as it comes, and a line for every other event worth reading to ``notes``."""
+    """Writes text to ``out`` as it comes, and a line for every other event worth reading to ``notes``.
 
-    def __init__(self, out: TextIO, notes: TextIO) -> None:
+    Args:
+        out: for the reply.
+        notes: for everything else.
+        patience: whether ``out`` can show that the model is reading, and take that away again.
+    """
+
+    def __init__(self, out: TextIO, notes: TextIO, *, patience: bool = False) -> None:
         super().__init__(notes)
-        self._text_out = out
-        self._shown, self._mid_line = "", False
+        self._text_out, self._patience = out, patience
+        self._shown, self._mid_line, self._waiting = "", False, False
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -27,6 +33,7 @@ class StreamView(PlainView):
         elif not isinstance(event, StepStarted):
             if isinstance(event, ModelCalled) and event.purpose == "step":
                 self._shown = ""
+                self._wait()
             super().__call__(event)
 
     def finish(self, reply: str) -> None:
@@ -48,14 +55,28 @@ class StreamView(PlainView):
         self._new_line()
         yield
 
+    def _wait(self) -> None:
+        if self._patience and not self._mid_line and not self._waiting:
+            self._text_out.write("...")
+            self._text_out.flush()
+            self._waiting = True
+
+    def _go_on(self) -> None:
+        if self._waiting:
+            self._text_out.write("\r\x1b[K")
+            self._text_out.flush()
+            self._waiting = False
+
     def _text(self, text: str) -> None:
         if text:
+            self._go_on()
             self._text_out.write(printable(text))
             self._text_out.flush()
             self._shown += text
             self._mid_line = not text.endswith("\n")
 
     def _new_line(self) -> None:
+        self._go_on()
         if self._mid_line:
             self._text_out.write("\n")
             self._text_out.flush()
