@@ -6,6 +6,7 @@ import time
 import pytest
 
 from hookline import (
+    AFTER_LLM,
     BEFORE_LLM,
     ON_RUN_START,
     ON_STOP,
@@ -115,3 +116,12 @@ async def test_keep_going_does_not_lift_the_limit_and_a_quick_run_does_not_meet_
     assert stopped_by_time(await Agent("a", llm=slow_model("more"), hooks=[go_on]).arun("go", ctx=limited()))
     quick = await scripted_agent(["done"]).arun("go", ctx=AgentContext(budget=Budget(max_seconds=30)))
     assert quick.status == "completed"
+
+
+async def test_another_limit_that_is_reached_already_does_not_keep_the_time_limit_from_holding():
+    @hook(AFTER_LLM)
+    async def waits(ctx, reply):
+        await asyncio.sleep(60)
+
+    result = await scripted_agent(["some words"], hooks=[waits]).arun("go", ctx=limited(max_tokens=1))
+    assert stopped_by_time(result)

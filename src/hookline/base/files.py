@@ -1,13 +1,28 @@
-"""Help with files: whether a path stays in its folder, and writing that leaves nothing half written."""
+"""Help with files: the user's own folders, whether a path stays in its folder, and writing that leaves no halves."""
 
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_MAC = {"cache": "Library/Caches", "data": "Library/Application Support"}
+_WINDOWS = {"cache": ("LOCALAPPDATA", "AppData/Local"), "data": ("APPDATA", "AppData/Roaming")}
+_OTHERS = {"cache": ("XDG_CACHE_HOME", ".cache"), "data": ("XDG_DATA_HOME", ".local/share")}
+
+
+def user_folder(kind: Literal["cache", "data"]) -> Path:
+    """Where this user's files of that kind are kept, as the system likes it."""
+    from pathlib import Path
+
+    if sys.platform == "darwin":
+        return Path.home() / _MAC[kind] / "hookline"
+    variable, usual = (_WINDOWS if sys.platform == "win32" else _OTHERS)[kind]
+    return Path(os.environ.get(variable) or Path.home() / usual) / "hookline"
 
 
 def below(folder: Path, path: str | Path) -> Path | None:

@@ -57,27 +57,27 @@ class StreamView(PlainView):
 
     def _wait(self) -> None:
         if self._patience and not self._mid_line and not self._waiting:
-            self._text_out.write("...")
-            self._text_out.flush()
+            self._put("...")
             self._waiting = True
 
     def _go_on(self) -> None:
         if self._waiting:
-            self._text_out.write("\r\x1b[K")
-            self._text_out.flush()
+            self._put("\r\x1b[K")
             self._waiting = False
 
     def _text(self, text: str) -> None:
         if text:
             self._go_on()
-            self._text_out.write(printable(text))
-            self._text_out.flush()
+            self._put(printable(text))
             self._shown += text
             self._mid_line = not text.endswith("\n")
 
     def _new_line(self) -> None:
         self._go_on()
         if self._mid_line:
-            self._text_out.write("\n")
-            self._text_out.flush()
+            self._put("\n")
             self._mid_line = False
+
+    def _put(self, text: str) -> None:
+        self._text_out.write(text)
+        self._text_out.flush()

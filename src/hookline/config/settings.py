@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from ..base.files import user_folder
 from ..base.frozen import EMPTY, freeze
 
 INSTRUCTIONS = (
@@ -48,15 +46,6 @@ class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         """What ``HookRegistry.register`` is to be given."""
         names = ("points", "priority", "phase", "name", "on_failure", "timeout", "tools")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-
-def data_folder() -> Path:
-    """Where the user's data is kept: ``$XDG_DATA_HOME/hookline``, or what the system has for that."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Application Support/hookline"
-    if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA") or Path.home() / "AppData/Roaming") / "hookline"
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "hookline"
 
 
 MODEL, WORK, LIMITS, CONTROL = "Model", "Tools and hooks", "Limits", "Control"
@@ -108,7 +97,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "params", freeze(self.params))
         if not self.sessions:
-            msgspec.structs.force_setattr(self, "sessions", str(data_folder() / "sessions"))
+            msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
 
 
 class Key(msgspec.Struct, frozen=True):

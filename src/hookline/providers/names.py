@@ -17,7 +17,6 @@ _MAKERS = {
     "anthropic": "anthropic:AnthropicModel",
     "scripted": "script:script_model",
 }
-PROVIDERS = tuple(_MAKERS)
 
 
 def get_model(name: str, **options: Any) -> Model:

@@ -92,6 +92,15 @@ class Budget:
         above = None if self.parent is None else self.parent.seconds_left()
         return own if above is None else above if own is None else min(own, above)
 
+    def out_of_time(self) -> StopSignal | None:
+        """The time limit as a signal, if it is reached, here or above."""
+        if self._late():
+            return _reached("time_limit", "Time limit", round(self.elapsed, 1), self.max_seconds or 0)
+        return None if self.parent is None else self.parent.out_of_time()
+
+    def _late(self) -> bool:
+        return self.max_seconds is not None and self.elapsed >= self.max_seconds
+
     @property
     def usage(self) -> Usage:
         """The tokens of all model calls."""
@@ -146,8 +155,8 @@ class Budget:
             return None if self.parent is None else self.parent.exceeded(steps=False)
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             return _reached("token_limit", "Token limit", self.tokens, self.max_tokens)
-        if self.max_seconds is not None and self.elapsed >= self.max_seconds:
-            return _reached("time_limit", "Time limit", round(self.elapsed, 1), self.max_seconds)
+        if self._late():
+            return self.out_of_time()
         if self.max_cost is not None and self._cost >= self.max_cost:
             return _reached("cost_limit", "Cost limit", round(self._cost, 4), self.max_cost)
         if self.max_tool_calls is not None and self.tool_calls >= self.max_tool_calls:

@@ -234,8 +234,8 @@ class Course:
             self._alarm = self.aio.call_later(left + 0.001, self._out_of_time)
 
     def _out_of_time(self) -> None:
-        limit = self.budget.exceeded(steps=False)
-        if limit is None or limit.kind != "time_limit":  # the clock is not the loop's own, or another limit was first
+        limit = self.budget.out_of_time()
+        if limit is None:  # the budget's clock is not the loop's own
             self.watch_the_clock()
         elif not self._finishing:
             self.signal(limit)

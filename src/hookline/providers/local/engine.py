@@ -129,7 +129,6 @@ class Engine:
             _keep_for_good(self._server)
         self._xllamacpp: Any = xllamacpp
         self.template: str = self._post("/props", None).get("chat_template", "")
-        self.context = context
 
     def grammar(self, schema: Mapping[str, Any]) -> str:
         """A grammar that lets the model write only what the schema allows.

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ...base.files import user_folder
 from ...kernel.errors import HooklineError
 
 NAME = "SmolLM2-135M-Instruct"
@@ -40,13 +41,7 @@ class WeightsError(HooklineError):
 def cache_folder() -> Path:
     """Where weights are kept: ``$HOOKLINE_CACHE``, or the user's cache folder."""
     given = os.environ.get("HOOKLINE_CACHE")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/hookline"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "hookline"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hookline"
+    return Path(given).expanduser() if given else user_folder("cache")
 
 
 def weights_path() -> Path:
