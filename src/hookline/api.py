@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from .base.errors import NotInstalled
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
+from .builtin import BUILTINS
 from .kernel.errors import (
     CallRefused,
     HookError,
@@ -145,7 +146,8 @@ from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from .builtin.path_guard import PathGuard
-    from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary, StoreError
+    from .stores.errors import StoreError
+    from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .tools.basic import calculator, clock
     from .tools.files import file_tools
     from .tools.mcp import McpServer, mcp
@@ -155,17 +157,27 @@ LLMAgent = Agent
 AgentEvent = Event
 
 _LATER = {
+    "Artifact": ".stores.artifacts",
+    "ArtifactStore": ".stores.artifacts",
+    "Blackboard": ".stores.blackboard",
+    "Compactor": ".builtin.compaction",
+    "Episode": ".stores.memory",
+    "Fact": ".stores.memory",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
-    "PathGuard": ".builtin.path_guard",
+    "MemoryStore": ".stores.memory",
+    "NotesFile": ".stores.notes",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
-    "StoreError": ".stores.sessions",
+    "ShadowDecided": ".builtin.shadow",
+    "SqliteSessionStore": ".stores.sqlite_sessions",
+    "StoreError": ".stores.errors",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
 

@@ -412,3 +412,20 @@ def test_a_hook_with_an_empty_list_of_points_registers_nothing():
     registry = HookRegistry()
     registry.register(two, points=())
     assert len(registry) == 0
+
+
+def test_an_option_may_differ_by_point():
+    class Watch:
+        points = (BEFORE_TOOL, BEFORE_LLM, MESSAGE_SENDING)
+        phase = {BEFORE_TOOL: "guard"}
+        priority = {BEFORE_TOOL: 100, "before_llm": -200}
+
+        def __call__(self, point, ctx, payload):
+            return None
+
+    entries = {str(entry.point): (entry.phase, entry.priority) for entry in compile_hook(Watch())}
+    assert entries == {
+        "before_tool": ("guard", 100),
+        "before_llm": ("rewrite", -200),
+        "message_sending": ("rewrite", 0),
+    }

@@ -4,6 +4,7 @@ import pytest
 
 from hookline import (
     AFTER_LLM,
+    BEFORE_COMPACTION,
     BEFORE_LLM,
     BEFORE_STEP,
     BEFORE_TOOL,
@@ -12,9 +13,13 @@ from hookline import (
     AgentContext,
     Budget,
     CallRefused,
+    Compaction,
+    HooklineError,
     HookResult,
     Message,
+    PointFired,
     RunFailed,
+    ScriptedModel,
     Usage,
     call,
     guard,
@@ -23,7 +28,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.testing import scripted_agent
+from hookline.testing import EventLog, scripted_agent
 
 
 @tool
@@ -212,3 +217,73 @@ def test_progress_outside_a_tool_says_where_it_belongs():
 
     with pytest.raises(RunFailed, match="belongs to a tool call"):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
+
+
+def test_another_model_is_asked_behind_the_same_hooks_and_budget():
+    other = ScriptedModel([reply("from the other", usage=Usage(7, 3))])
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def watch(ctx, request):
+        seen.append((request.model, request.purpose, request.tool_choice))
+
+    @hook(ON_RUN_START)
+    async def ask(ctx, start):
+        answer = await ctx.llm.using(other).complete("hello", purpose="second", tool_choice="none")
+        return {"task": answer.content}
+
+    result = scripted_agent([reply("ok", usage=Usage(1, 1))], hooks=[ask, watch]).run("x")
+    assert result.task == "from the other"
+    assert seen[0] == (other.name, "second", "none")
+    assert result.usage == Usage(8, 4)
+
+
+async def test_a_whole_request_is_counted_with_its_tools():
+    counted = []
+
+    @hook(BEFORE_LLM)
+    async def count(ctx, request):
+        bare = await ctx.llm.count_request(request.replace(tools=()))
+        counted.append((bare, await ctx.llm.count_request(request), ctx.llm.count_tokens(request.messages)))
+
+    await scripted_agent([reply("ok")], tools=[pay], hooks=[count]).arun("some words")
+    ((bare, whole, messages),) = counted
+    assert bare == messages < whole
+
+
+def test_a_hook_fires_a_point_and_all_hooks_of_the_run_but_itself_take_part():
+    seen = []
+
+    @hook(BEFORE_COMPACTION)
+    def shorten(ctx, compaction):
+        seen.append(compaction.reason)
+        return compaction.replace(messages=compaction.messages[:1])
+
+    @hook(ON_RUN_START, BEFORE_COMPACTION)
+    async def fold(point, ctx, payload):
+        assert point == ON_RUN_START
+        verdict = await ctx.fire("before_compaction", Compaction((Message("user", "a"), Message("user", "b")), "long"))
+        seen.append(len(verdict.payload.messages))
+
+    log = EventLog()
+    scripted_agent([reply("ok")], hooks=[fold], sinks=[log]).run("x", hooks=[shorten])
+    assert seen == ["long", 1]
+    assert any(event.point == BEFORE_COMPACTION for event in log.of(PointFired))
+
+
+def test_a_point_fired_by_a_hook_fails_closed():
+    @hook(BEFORE_COMPACTION)
+    def broken(ctx, compaction):
+        raise ValueError("broken")
+
+    @hook(ON_RUN_START)
+    async def fold(ctx, start):
+        await ctx.fire(BEFORE_COMPACTION, Compaction((), "long"))
+
+    with pytest.raises(RunFailed, match="broken"):
+        scripted_agent([reply("ok")], hooks=[fold, broken]).run("x")
+
+
+async def test_there_is_nothing_to_fire_in_outside_a_run():
+    with pytest.raises(HooklineError, match=r"registry\.fire"):
+        await AgentContext().fire(BEFORE_COMPACTION, Compaction(()))

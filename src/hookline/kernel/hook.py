@@ -21,7 +21,7 @@ OPTIONS = ("priority", "phase", "name", "on_failure", "timeout", "plugin", "tool
 
 
 class Hook(Protocol):
-    """What a hook object looks like; options are further attributes. No base class is needed."""
+    """What a hook object looks like; options are further attributes, or dicts of them by point. No base class."""
 
     points: Iterable[str]
 
@@ -124,7 +124,7 @@ def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **over
     if wanted is None:
         raise RegistrationError(f"hook {name!r} names no points: decorate it with @hook(POINT) or pass points=")
     for point in dict.fromkeys(resolve(item) for item in ([wanted] if isinstance(wanted, str) else wanted)):
-        yield _entry(hook, name, point, given)
+        yield _entry(hook, name, point, {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()})
 
 
 def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:

@@ -241,6 +241,7 @@ class Agent:
         run_hooks = HookRegistry(hooks).stack if hooks else EMPTY_STACK
         loop = Loop(self, ctx, run_hooks, task, base)
         ctx.llm = gated(loop, self.model)
+        ctx._fire = loop.fire_for
         run = Run(loop, stream)
         if given is not None:
             run.follow(given.interrupt)

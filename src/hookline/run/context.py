@@ -6,14 +6,16 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing, as_history
 from ..base.workers import in_forked_child
 from ..kernel.errors import HooklineError
+from ..kernel.points import Point, resolve
 from ..kernel.registry import HookRegistry
+from ..kernel.results import Verdict
 from ..kernel.scope import Scope
 from ..kernel.state import AgentState
 from ..kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
@@ -105,8 +107,8 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_cancels", "_errors", "_events", "_handed", "_held", "_messages", "_metadata", "_open", "_opened", "_random",
-        "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name", "allowed_plugins",
+        "_cancels", "_errors", "_events", "_fire", "_handed", "_held", "_messages", "_metadata", "_open", "_opened",
+        "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name", "allowed_plugins",
         "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm",
         "memory", "new_id", "session", "spent", "tool_registry",
     )  # fmt: skip
@@ -143,6 +145,7 @@ class AgentContext(Scope):
         self.ids = Ids()
         self.spent: Usage | None = None
         self._events: EventStream | None = None
+        self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self._opened = False
@@ -193,6 +196,18 @@ class AgentContext(Scope):
         if self._events is not None:
             self._events.emit(kind, fields)
 
+    async def fire(self, point: str, payload: Any) -> Verdict:
+        """Fire a point from a hook or a tool: all hooks of this run take part, but those that are running.
+
+        Raises:
+            HookError: a hook failed closed.
+            CallRefused: a model call that one of them made was refused.
+            HooklineError: there is no run.
+        """
+        if self._fire is None:
+            raise HooklineError("ctx.fire belongs to a run: outside of one, use registry.fire(point, payload)")
+        return await self._fire(resolve(point), payload)
+
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far a tool is (``fraction`` of 1). Safe from any thread.
 
@@ -209,7 +224,7 @@ class AgentContext(Scope):
         new.scratch = self.scratch
         for name in _SHARED:
             setattr(new, name, getattr(self, name))
-        new.tool_registry = new.llm = new._events = new._open = None
+        new.tool_registry = new.llm = new._events = new._fire = new._open = None
         new._held, new.spent = (), None
         new._opened, new._task, new._cancels = False, None, 0
         return new

@@ -106,6 +106,15 @@ class Course:
             raise Ended(verdict)
         return verdict
 
+    async def fire_for(self, point: Point, payload: Any) -> Verdict:
+        """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
+        try:
+            return await self.fire(point, payload)
+        except Ended as ended:
+            return ended.verdict
+        except Stopped as stopped:
+            raise CallRefused("the run is stopping", status="stopped") from stopped
+
     async def _aftermath(self, verdict: Verdict | None, point: Point) -> None:
         """What else was said and went wrong at a point that failed."""
         if verdict is None:

@@ -80,7 +80,7 @@ class Run:
             if ctx.interrupt.followed:  # runs and threads that it started and left behind
                 ctx.interrupt.drop(self._deliver)
                 ctx.interrupt.cancel("the run is over")
-            ctx.llm, ctx.interrupt._watchers = None, ()  # no cycle is left for the garbage collector
+            ctx.llm, ctx._fire, ctx.interrupt._watchers = None, None, ()  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
 

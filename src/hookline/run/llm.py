@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from ..base.frozen import EMPTY
+from ..base.frozen import EMPTY, json_text
+from ..base.workers import in_thread
 from ..kernel.errors import HooklineError
 from ..kernel.payloads import ModelReply, ModelRequest
 from ..kernel.values import Message, ToolSpec
@@ -17,8 +18,12 @@ class GatedModel:
 
     __slots__ = ("_ask", "_model")
 
-    def __init__(self, model: Model, ask: Callable[[ModelRequest], Awaitable[ModelReply]]) -> None:
+    def __init__(self, model: Model, ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]]) -> None:
         self._model, self._ask = model, ask
+
+    def using(self, model: Model) -> GatedModel:
+        """The same handle on another model: its calls pass the same hooks and count in the same budget."""
+        return GatedModel(model, self._ask)
 
     @property
     def name(self) -> str:
@@ -36,6 +41,14 @@ class GatedModel:
 
     estimate_tokens = count_tokens
 
+    async def count_request(self, request: ModelRequest) -> int:
+        """How many tokens a whole request takes, its tools too: exactly, where the model can tell."""
+        return int(await in_thread(getattr(self._model, "count_request", self._count_parts), request))
+
+    def _count_parts(self, request: ModelRequest) -> int:
+        tools = "".join(f"{tool.name} {tool.description} {json_text(tool.parameters)}\n" for tool in request.tools)
+        return self.count_tokens(request.messages) + (self.count_tokens(tools) if tools else 0)
+
     def complete(
         self,
         messages: str | Sequence[Message],
@@ -43,6 +56,7 @@ class GatedModel:
         purpose: str = "hook",
         tools: Sequence[ToolSpec] = (),
         response_format: Mapping[str, Any] | None = None,
+        tool_choice: str | None = None,
         params: Mapping[str, Any] = EMPTY,
     ) -> Awaitable[ModelReply]:
         """Ask the model. The call fires ``before_llm`` and ``after_llm`` and counts in the budget.
@@ -52,6 +66,7 @@ class GatedModel:
             purpose: what the call is for, as hooks see it.
             tools: tools the model may call; calls come back in the reply and are not run.
             response_format: a JSON schema for the reply.
+            tool_choice: ``None``, ``"none"``, ``"required"`` or a tool's name.
             params: further settings for the model.
 
         Raises:
@@ -61,8 +76,8 @@ class GatedModel:
         if purpose == "step":
             raise HooklineError('purpose "step" is for the calls of the loop itself; name another')
         given = (Message("user", messages),) if isinstance(messages, str) else tuple(map(Message.of, messages))
-        return self._ask(
-            ModelRequest(
-                given, tuple(tools), self.name, purpose=purpose, response_format=response_format, params=params
-            )
-        )
+        request = ModelRequest(
+            given, tuple(tools), self.name, purpose=purpose, response_format=response_format,
+            tool_choice=tool_choice, params=params,
+        )  # fmt: skip
+        return self._ask(self._model, request)

@@ -257,7 +257,7 @@ def _emit_reply(loop: Course, reply: ModelReply) -> None:
 
 def gated(loop: Course, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, loop, model))
+    return GatedModel(model, partial(_begin_gated, loop))
 
 
 def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:

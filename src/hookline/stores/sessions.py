@@ -13,9 +13,9 @@ import msgspec
 
 from ..base.files import replace_file
 from ..base.frozen import EMPTY, Frozen
-from ..kernel.errors import HooklineError
 from ..kernel.values import Message
 from ..run.session import Session
+from .errors import StoreError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,10 +25,6 @@ VERSION = 1
 
 _PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
 _MAX_NAME, _MAX_TITLE = 150, 80
-
-
-class StoreError(HooklineError):
-    """A session that cannot be loaded or saved; nothing that was stored is lost."""
 
 
 class SessionSummary(Frozen, frozen=True):

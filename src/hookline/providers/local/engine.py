@@ -191,9 +191,11 @@ class Engine:
         """How many tokens a text takes, template marks counted as what they are."""
         return len(self._post("/tokenize", {"content": text, "add_special": True, "parse_special": True})["tokens"])
 
-    def prompt(self, messages: list[dict[str, Any]]) -> str:
-        """The messages as one text, as the model reads them."""
-        return str(self._post("/apply-template", {"messages": messages})["prompt"])
+    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:
+        """The messages, and tools where its template knows them, as one text, as the model reads them."""
+        return str(
+            self._post("/apply-template", {"messages": messages, **({"tools": tools} if tools else {})})["prompt"]
+        )
 
     def _post(self, path: str, body: Any) -> dict[str, Any]:
         address = urlsplit(self._server.listening_address)

@@ -94,10 +94,14 @@ class LocalModel:
         engine = self.load()
         if isinstance(content, str):
             return engine.count(content)
-        request = ModelRequest(content)
+        return self.count_request(ModelRequest(content))
+
+    def count_request(self, request: ModelRequest) -> int:
+        """How many tokens of prompt the model is given for a request, all that is made of its tools included."""
+        engine = self.load()
         names = ToolNames.of(request)
         body = self._dialect(engine, request, names).body(request, self.name, names)
-        return engine.count(engine.prompt(body["messages"]))
+        return engine.count(engine.prompt(body["messages"], body.get("tools")))
 
     def price(self, usage: Usage) -> float:
         """Nothing: it runs here."""
