@@ -225,6 +225,15 @@ async def test_a_run_that_is_cancelled_does_not_wait_for_the_approver():
     assert (result.status, ran) == ("cancelled", [])
 
 
+async def test_an_approver_that_takes_too_long_means_no_where_the_hook_has_a_timeout():
+    never, ran = threading.Event(), []
+    agent = agent_of([call("deploy"), reply("x")], ran=ran)
+    agent.register_hook(PlanModeHook(["deploy"], lambda request: never.wait(60)), timeout=0.05)
+    result = await agent.arun("x")
+    never.set()
+    assert (ran, result.messages[2].content, result.status) == ([], "The approval failed.", "completed")
+
+
 # Registration.
 
 
