@@ -189,12 +189,13 @@ async def test_two_plan_modes_must_both_say_yes(second, decision):
 # Batches, retries, runs.
 
 
-async def test_a_retried_call_is_asked_about_again():
-    answers, ran = [True, False], []
+@pytest.mark.parametrize(("second", "runs", "outcome"), [(True, 2, "ok"), (False, 1, "blocked")])
+async def test_a_retried_call_is_asked_about_again(second, runs, outcome):
+    answers, ran = [True, second], []
     plan = PlanModeHook(["deploy"], lambda request: answers.pop(0))
     again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
     result = await agent_of([call("deploy"), reply("x")], plan, again, ran=ran).arun("x")
-    assert (ran, result.steps[0].outcomes, answers) == (["test"], ("blocked",), [])
+    assert (ran, result.steps[0].outcomes, answers) == (["test"] * runs, (outcome,), [])
 
 
 async def test_each_call_of_a_batch_is_decided_for_itself_and_runs_do_not_mix():

@@ -96,6 +96,7 @@ async def test_it_judges_the_task_that_rewriters_left():
 
 def test_a_huge_task_is_judged():
     assert not passes(SafetyGuardrailHook(["bomb", "credit card"]), "a credit " * 500_000 + "card")
+    assert not passes(SafetyGuardrailHook(["bomb"]), "\u00e9\u200b " * 200_000 + "bomb")
 
 
 @given(word=st.text(min_size=1, max_size=8), before=st.text(max_size=8))

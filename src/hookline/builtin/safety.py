@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from ..kernel.errors import RegistrationError
@@ -89,18 +88,13 @@ def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
 def _plain(text: str) -> str:
     """Text in which case, compatible forms of characters, invisible ones and the kind of space do not matter."""
     if not text.isascii():
-        from unicodedata import normalize
+        from unicodedata import category, normalize
 
-        folded = normalize("NFKC", normalize("NFKC", text).casefold())
-        text = "".join([c for c in folded if c.isascii() or not _is_invisible(c)])
+        text = normalize("NFKC", normalize("NFKC", text).casefold())
+        for character in set(text):
+            if category(character) == "Cf":
+                text = text.replace(character, "")
     return " ".join(text.casefold().split())
-
-
-@cache
-def _is_invisible(character: str) -> bool:
-    from unicodedata import category
-
-    return category(character) == "Cf"
 
 
 def _border(edge: str, look: str) -> str:
