@@ -49,7 +49,7 @@ class Compactor:
         keep_last: how many of the last messages stay, in whole groups; fewer if these alone are too many tokens,
             but always the newest group.
         instructions: what the model is told about writing summaries.
-        max_summary_tokens: how long it may be.
+        max_summary_tokens: how long it may be; a middle that is no longer than this is not worth a summary.
         fallback: makes a summary of the messages (``str`` or an awaitable of it) when the model cannot.
 
     Raises:
@@ -92,10 +92,12 @@ class Compactor:
             return None
         parts = groups(messages)
         folded = await self._middle(ctx, parts, must_stay(parts, *keep))
-        if all(_is_summary(parts[i][0]) for i in folded):
-            return None  # what is there to fold has been folded
-        reason = f"{size} tokens, and {self.max_tokens} are allowed"
         middle = tuple(message for i in folded for message in parts[i])
+        if not middle or (len(middle) == 1 and _is_summary(middle[0])):
+            return None  # what there is to fold has been folded
+        if await _count(ctx, middle) <= self.max_summary_tokens:
+            return None  # a summary would hardly be shorter
+        reason = f"{size} tokens, and {self.max_tokens} are allowed"
         try:
             verdict = await ctx.fire(BEFORE_COMPACTION, Compaction(middle, reason, ctx.ids))
         except HookError as error:  # it failed closed, so it fails the run, whatever the policy of the hook that asks
