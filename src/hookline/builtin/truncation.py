@@ -44,7 +44,7 @@ class ToolOutputTruncatorHook:
         self.max_chars = whole(max_chars, "max_chars", SHORTEST)
         if not (artifacts is None or isinstance(artifacts, bool) or callable(getattr(artifacts, "save", None))):
             raise RegistrationError(f"artifacts= takes a store with save(name, text), or True; not {artifacts!r:.80}")
-        self.artifacts = artifacts
+        self.artifacts = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
         """Look at one result."""
@@ -56,7 +56,7 @@ class ToolOutputTruncatorHook:
             long["result"] = value
         if not long:
             return None
-        if self.artifacts and result.name != READER:
+        if self.artifacts is not None and result.name != READER:
             return self._keep(ctx, result, long)
         return self._cut(result, long, {})
 
