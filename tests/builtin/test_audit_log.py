@@ -136,11 +136,22 @@ def test_without_content_no_text_is_written(path):
         return "secret-4"
 
     turns = [[call("secret_tool", key="secret-1"), call("secret_tool", key="secret-2")], reply("secret-5")]
-    agent = scripted_agent(turns, tools=[secret_tool], hooks=[AuditLogHook(path, content=False)])
-    agent.run("secret-6")
+
+    @hook("on_stop")
+    async def ask(ctx, stopping):
+        await ctx.llm.complete("secret-7", purpose="judge")
+
+    @hook(AFTER_LLM)
+    def end(ctx, got):
+        return HookResult.end("secret-8", reason="secret-9") if got.purpose == "judge" else None
+
+    agent = scripted_agent([*turns, reply("secret-10")], tools=[secret_tool])
+    for one in (AuditLogHook(path, content=False), ask, end):
+        agent.register_hook(one)
+    assert agent.run("secret-6").hook_ended == "secret-9"
     text = path.read_text()
     assert "secret-" not in text
-    first, ok, bad, second, end = lines(path)
+    first, ok, bad, second, _, end = lines(path)
     assert (ok["result_chars"], second["content_chars"], end["task_chars"]) == (8, 8, 8)
     assert bad["outcome"] == "error"
     assert first["tool_calls"][0]["digest"] == ok["digest"]

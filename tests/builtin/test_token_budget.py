@@ -107,7 +107,7 @@ def test_a_retry_keeps_the_task_and_the_note_about_it():
     assert asked(agent) == [["the"], ["the", "better"]]
 
 
-def test_a_note_to_go_on_does_not_push_the_task_out():
+def test_a_note_to_go_on_stays_and_does_not_push_the_task_out():
     told = []
 
     @hook(ON_STOP)
@@ -115,9 +115,11 @@ def test_a_note_to_go_on_does_not_push_the_task_out():
         told.append(1)
         return HookResult.keep_going("go on") if len(told) == 1 else None
 
-    agent = scripted_agent([reply("long " * 30), reply("ok")], hooks=[more, TokenBudgetHook(20)])
-    agent.run("the task")
-    assert asked(agent) == [["the"], ["the", "go"]]
+    turns = [reply("long " * 80), call("words", n=200), reply("ok")]
+    agent = scripted_agent(turns, tools=[words], hooks=[more, TokenBudgetHook(50)])
+    agent.run("the task", session=Session("s", talk(3)))
+    assert [messages[-1] for messages in asked(agent)] == ["the", "go", "w0"]
+    assert asked(agent)[1:] == [["the", "go"], ["the", "go", "", "w0"]]
 
 
 def test_long_results_of_the_newest_group_are_shortened_and_marked():

@@ -107,7 +107,8 @@ class AuditLogHook:
             for e in result.errors
         ]
         return {
-            "status": result.status, "stop": stop or None, "hook_ended": result.hook_ended,
+            "status": result.status, "stop": stop or None,
+            **({} if result.hook_ended is None else self._texts(hook_ended=result.hook_ended)),
             **self._texts(task=result.task, reply=result.reply), "steps": len(result.steps),
             "tool_calls": result.tool_calls, "usage": plain(result.usage), "cost": result.cost,
             "elapsed": result.elapsed, "errors": errors,

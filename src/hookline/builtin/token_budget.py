@@ -63,10 +63,8 @@ class TokenBudgetHook:
         if left is None:
             message = f"Context limit: what must stay takes {takes} tokens, and {self.limit} are allowed."
             return HookResult.stop(message, "token_limit")
-        gone = f"left out {len(request.messages) - len(left)} messages" + (
-            " and shortened tool results" if takes else ""
-        )
-        return HookResult.replace(request.replace(messages=left), reason=gone)
+        done = f"left out {len(request.messages) - len(left)} messages{' and shortened results' if takes else ''}"
+        return HookResult.replace(request.replace(messages=left), reason=done)
 
     async def _newest(
         self, ctx: Any, request: ModelRequest, parts: Sequence[Group], stay: set[int], free: Sequence[int]
