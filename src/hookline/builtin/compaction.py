@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ class Compactor:
 
     Args:
         max_tokens: how many tokens the messages may take, as the model counts them. The system prompt, the tools and
-            the reply come on top, so leave room for them. Requests for summaries are kept to this length too.
+            the reply come on top, so leave room for them. Requests for summaries keep to it too, unless the
+            instructions alone take half of it.
         keep_last: how many of the last messages stay, in whole groups; fewer if these alone are too many tokens,
             but always the newest group.
         instructions: what the model is told about writing summaries.
@@ -146,10 +148,9 @@ class Compactor:
         return text.strip()
 
     async def _ask(self, ctx: Any, text: str) -> str:
-        asked = [Message("system", self.instructions), Message("user", f"{text}\n\nWrite the summary.")]
         params = {"max_tokens": self.max_summary_tokens}
         try:
-            reply = await ctx.llm.complete(asked, purpose="compaction", params=params)
+            reply = await ctx.llm.complete(self._request(text), purpose="compaction", params=params)
         except CallRefused as refused:
             if refused.status != "failed" or refused.hook:
                 raise  # not the model failed: a hook or a limit has spoken
@@ -159,9 +160,12 @@ class Compactor:
             raise CompactionFailed("the history was not compacted: the model gave no summary")
         return summary
 
+    def _request(self, text: str) -> list[Message]:
+        return [Message("system", self.instructions), Message("user", f"{text}\n\nWrite the summary.")]
+
     async def _chapters(self, ctx: Any, messages: Sequence[Message]) -> list[str]:
         """The messages as text, in pieces that the model can read at once."""
-        around = await _count(ctx, [Message("system", self.instructions)]) + self.max_summary_tokens
+        around = await _count(ctx, self._request("")) + self.max_summary_tokens
         room = max(self.max_tokens - around, self.max_tokens // 2)
         chapters: list[str] = []
         filled = 0
@@ -241,10 +245,10 @@ async def _count(ctx: Any, messages: Sequence[Message]) -> int:
 
 async def _within(ctx: Any, text: str, room: int) -> tuple[str, int]:
     """As much of a text as takes no more than ``room`` tokens, and how many it takes."""
-    short, size = text, await _count(ctx, [Message("user", text)])
+    short, size = text, await asyncio.to_thread(ctx.llm.count_tokens, text)
     while size > room and len(short) > _SHORTEST:
         short = excerpt(text, max(_SHORTEST, len(short) * room * 9 // (size * 10)))
-        size = await _count(ctx, [Message("user", short)])
+        size = await asyncio.to_thread(ctx.llm.count_tokens, short)
     return short, size
 
 
