@@ -9,7 +9,7 @@ from typing import Any
 
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
-from .checks import positive
+from .checks import whole
 
 
 class AuditTrailHook:
@@ -29,7 +29,7 @@ class AuditTrailHook:
     phase = "observe"
 
     def __init__(self, max_entries: int = 10_000) -> None:
-        self._entries: deque[dict[str, Any]] = deque(maxlen=positive(max_entries, "max_entries", whole=True))
+        self._entries: deque[dict[str, Any]] = deque(maxlen=whole(max_entries, "max_entries"))
         self._lock = threading.Lock()
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> None:

@@ -10,10 +10,17 @@ from ..base.names import is_number
 from ..kernel.errors import RegistrationError
 
 
-def positive(value: Any, name: str, *, whole: bool = False) -> Any:
-    """A finite number above 0, a ``whole`` one if need be."""
-    if not is_number(value) or not 0 < value < inf or (whole and not isinstance(value, int)):
-        raise RegistrationError(f"{name} must be a {'whole ' if whole else ''}number above 0, not {value!r}")
+def positive(value: Any, name: str) -> Any:
+    """A finite number above 0."""
+    if not is_number(value) or not 0 < value < inf:
+        raise RegistrationError(f"{name} is a number above 0, not {value!r:.80}")
+    return value
+
+
+def whole(value: object, name: str, least: int = 1) -> int:
+    """A whole number that is not below ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise RegistrationError(f"{name} is a whole number, {least} or more, not {value!r:.80}")
     return value
 
 

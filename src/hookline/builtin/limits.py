@@ -12,7 +12,7 @@ from ..kernel.points import BEFORE_LLM, BEFORE_STEP, BEFORE_TOOL
 from ..kernel.results import HookResult
 from ..kernel.state import AgentState
 from ..kernel.values import Message
-from .checks import positive
+from .checks import positive, whole
 
 _USED, _WRAP_UP = "You have used ", " Wrap up now: finish with what you have and give your final answer."
 
@@ -30,7 +30,7 @@ class _Limit:
     digits: ClassVar[int | None] = None
 
     def __init__(self, limit: float, name: str, soft_limit: float | None) -> None:
-        self.limit = positive(limit, name, whole=self.digits is None)
+        self.limit = whole(limit, name) if self.digits is None else positive(limit, name)
         if soft_limit is not None and not (is_number(soft_limit) and 0 < soft_limit < 1):
             problem = f"soft_limit is a share of the limit between 0 and 1, or None for no note; not {soft_limit!r}"
             raise RegistrationError(problem)
