@@ -133,7 +133,13 @@ BASE = request(
         {"messages": (Message("user", "ho"), *BASE.messages[1:])},
         {"messages": (Message("system", "hi"), *BASE.messages[1:])},
         {"messages": (*BASE.messages[:2], Message("tool", "3", call_id="c1", name="add", is_error=True))},
-        {"messages": (BASE.messages[0], Message("assistant", "", (ToolCall("c1", "add", {"a": 2}),)), BASE.messages[2])},
+        {
+            "messages": (
+                BASE.messages[0],
+                Message("assistant", "", (ToolCall("c1", "add", {"a": 2}),)),
+                BASE.messages[2],
+            )
+        },
         {"messages": (BASE.messages[0], Message("assistant", "", (ToolCall("c1", "sub"),)), BASE.messages[2])},
         {"tools": ()},
         {"tools": (ToolSpec("add", "Add."),)},

@@ -66,12 +66,12 @@ def test_it_gives_up_after_so_many_retries_and_the_model_gets_the_error(most):
 
 
 def test_only_the_named_errors_and_tools_are_retried():
-    for hook, times in [
+    for retry, times in [
         (quick(on=["ValueError"]), 2), (quick(on=[ValueError]), 2), (quick(on=["OSError"]), 1),
         (quick(tools="fl*"), 2), (quick(tools=["x", "flaky"]), 2), (quick(tools="other"), 1),
     ]:  # fmt: skip
         work = flaky(ValueError("no"))
-        run(work, hook)
+        run(work, retry)
         assert len(work.times) == times
 
 

@@ -37,6 +37,7 @@ class FallbackModelHook:
     """
 
     points = frozenset({ON_ERROR})
+    on_failure = "open"
     priority = 40
 
     def __init__(

@@ -36,6 +36,7 @@ class ModelRetryHook:
     """
 
     points = frozenset({ON_ERROR})
+    on_failure = "open"
     priority = 60
 
     def __init__(

@@ -40,6 +40,7 @@ class ResponseCacheHook:
     """
 
     points = frozenset({BEFORE_LLM, AFTER_LLM})
+    on_failure = "open"
     phase: ClassVar = {BEFORE_LLM: "guard"}
     priority: ClassVar = {AFTER_LLM: 200}  # before anybody rewrites the reply
 

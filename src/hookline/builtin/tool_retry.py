@@ -33,6 +33,7 @@ class ToolRetryHook:
     """
 
     points = frozenset({AFTER_TOOL})
+    on_failure = "open"
     priority = 60
 
     def __init__(
