@@ -132,8 +132,11 @@ def test_models_of_a_list_and_of_several_hooks_are_tried_in_turn_and_each_once()
         second, third, fourth = other(ValueError("no")), other("ok", name="third"), other("never", name="fourth")
         models = [second, third, fourth]
         hooks = [FallbackModelHook(model) for model in models] if several else [FallbackModelHook(models)]
-        assert agent_of(primary(Overloaded("no")), *hooks).run("go").reply == "ok"
+        log = EventLog()
+        assert agent_of(primary(Overloaded("no")), *hooks).run("go", sinks=[log]).reply == "ok"
         assert [len(model.requests) for model in models] == [1, 1, 0]
+        replied = [(event.purpose, event.source, event.model) for event in log.of(ModelReplied)]
+        assert replied == [("fallback", "model", "third"), ("step", "FallbackModelHook", "third")]
 
 
 def test_a_model_can_be_asked_several_times():

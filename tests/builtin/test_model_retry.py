@@ -11,6 +11,7 @@ from hookline import (
     AgentContext,
     BadRequest,
     Budget,
+    ErrorInfo,
     HookResult,
     ModelRetryHook,
     ModelTimeout,
@@ -93,7 +94,9 @@ def test_calls_of_hooks_and_every_step_are_retried_too():
 
 
 def test_failures_of_tools_and_hooks_are_none_of_its_business():
-    assert fire_hook(quick(), "on_error", where="tool").action == "cont"
+    error = ErrorInfo("tool", "RateLimited", "no")
+    verdict = fire_hook(quick(), "on_error", errors=(error,), where="tool")
+    assert (verdict.action, verdict.failures) == ("cont", ())
 
 
 @pytest.mark.parametrize(("asked", "calls"), [(5.0, 1), (float("inf"), 1), (0.01, 2)])

@@ -226,8 +226,7 @@ def test_a_rejected_reply_is_not_served_to_the_next_attempt_and_is_forgotten():
 
 
 def test_a_served_reply_that_is_rejected_is_forgotten_too():
-    cache = ResponseCacheHook()
-    agent = scripted_agent(["old", "new", "never"], hooks=[cache])
+    agent = scripted_agent(["old", "new", "newer"], hooks=[ResponseCacheHook()])
     agent.run("hi")
 
     @hook(AFTER_LLM)
@@ -235,7 +234,17 @@ def test_a_served_reply_that_is_rejected_is_forgotten_too():
         return HookResult.retry("Again.") if got.content == "old" else None
 
     assert agent.run("hi", hooks=[picky]).reply == "new"
-    assert ask(cache, agent.model.requests[0]) is None
+    assert agent.run("hi").reply == "newer"
+
+
+def test_a_reply_that_was_rejected_when_it_came_is_forgotten():
+    @hook(AFTER_LLM)
+    def picky(ctx, got):
+        return HookResult.retry("Again.") if got.content == "old" else None
+
+    agent = scripted_agent(["old", "new", "newer"], hooks=[ResponseCacheHook()])
+    assert agent.run("hi", hooks=[picky]).reply == "new"
+    assert agent.run("hi").reply == "newer"
 
 
 def test_a_model_that_repeats_a_rejected_reply_is_asked_all_the_same():

@@ -115,16 +115,23 @@ def test_state_is_reported_and_not_applied():
             await ctx.llm.complete("hm?")
             return HookResult.cont(state=ctx.state.with_messages(Message("user", "new")))
 
-    first, second, seen = shadow(change), shadow(later), []
+    @hook(AFTER_LLM)
+    async def earlier(ctx, got):
+        state = ctx.state
+        if got.purpose == "step":
+            await ctx.llm.complete("hm?")
+            return HookResult.cont(state=state.with_metadata(x=1))
+
+    first, second, third, seen = shadow(change), shadow(later), shadow(earlier), []
 
     @observer(ON_RUN_END)
     def look(ctx, result):
         seen.append((dict(ctx.state.metadata), len(ctx.state.messages)))
 
-    run(first, second, look, turns=["ok", "hm"])
+    run(first, second, third, look, turns=["ok", "hm", "hm"])
     assert seen == [({}, 2)]
     assert told(first)[0] == ("before_llm", "cont", "", "changes the state")
-    assert told(second) == [("after_llm", "cont", "", "changes the state")]
+    assert told(second) == told(third) == [("after_llm", "cont", "", "changes the state")]
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_invalid_blocked_and_answered_calls_are_left_alone():
     assert outcomes == ("error", "error", "blocked", "answered")
     assert work.times == []
     assert {event.attempt for event in log.of(ToolEnded)} == {1}
+    assert log.of(RetryIgnored) == []
 
 
 def test_a_tool_error_of_the_same_name_as_an_invalid_call_is_a_tool_error_no_more():
@@ -191,7 +192,8 @@ async def test_after_a_cancel_failed_calls_are_not_retried():
         await asyncio.sleep(0.001)
     run.cancel()
     result = await asyncio.wait_for(run.result(), 60)
-    assert result.messages[2].content == "ValueError: no"  # not withheld: the hook did not wait into the grace
+    assert result.messages[2].content == "ValueError: no"
+    assert [error.type for error in result.errors] == ["ValueError"]  # the hook did not wait until its time was up
 
 
 @pytest.mark.parametrize(
