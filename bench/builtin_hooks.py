@@ -74,9 +74,9 @@ REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
-FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error", attempt=3)
-LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=2.0)
-FAILURE = Failure((LIMITED,), "model", True, "step", 2, 3, REQUEST)
+FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
+LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=999.0)
+FAILURE = Failure((LIMITED,), "model", True, "step", 2, 1, REQUEST)
 START, STEP, STEPPED = RunStart("And the third?"), StepStart(2), Step(2, "It is empty.", finish_reason="stop")
 DONE = AgentResult("It is empty.", steps=(STEPPED,), usage=Usage(1500, 60), messages=MESSAGES)
 
@@ -108,9 +108,14 @@ def _warm_cache() -> Any:
 CASES = [
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
-    Case("FallbackModelHook, one reply", lambda: h.FallbackModelHook(_model()), ON_ERROR, FAILURE),
+    Case(
+        "FallbackModelHook, without the other model's own call",
+        lambda: h.FallbackModelHook(_model()),
+        ON_ERROR,
+        FAILURE,
+    ),
     Case("ToolRetryHook, a good result", lambda: h.ToolRetryHook(), AFTER_TOOL, RESULT),
-    Case("ToolRetryHook, giving up", lambda: h.ToolRetryHook(), AFTER_TOOL, FAILED),
+    Case("ToolRetryHook, an error that it leaves alone", lambda: h.ToolRetryHook(on=["OSError"]), AFTER_TOOL, FAILED),
     Case("ResponseCacheHook, a miss", lambda: h.ResponseCacheHook(), BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, a hit", _warm_cache, BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, keeping", lambda: h.ResponseCacheHook(), AFTER_LLM, REPLY),

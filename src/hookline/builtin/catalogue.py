@@ -59,7 +59,7 @@ def builtin_rows() -> list[BuiltinRow]:
 def _row(name: str, concern: str) -> BuiltinRow:
     module = BUILTINS[name]
     value = getattr(import_module(f".{module}", __package__), name)
-    what = (value.__doc__ or "").split("\n\n")[0]
+    what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
     phase = {point: _at(value, "phase", point) or _usual_phase(point) for point in points}
     priority = {point: _at(value, "priority", point) or 0 for point in points}
