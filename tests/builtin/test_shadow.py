@@ -355,7 +355,7 @@ def test_decisions_are_bounded_and_long_values_short(caplog):
     asyncio.run(fire())
     assert len(shadowed.decisions) == 1000
     assert len(shadowed.decisions[0].text) == 200
-    assert "shadow(decider) at before_tool: would block: xxx" in caplog.text
+    assert "shadow(decider) at before_tool would block: xxx" in caplog.text
     big = shadow(deciding(lambda p: {"arguments": {"a": ["x" * 1000] * 1000}}))
     fire_hook(big, BEFORE_TOOL)
     assert len(big.decisions[0].text) <= 200

@@ -44,6 +44,13 @@ class ShadowDecided(Event, frozen=True):
     reason: str = ""
     text: str = ""
 
+    @property
+    def would(self) -> str:
+        """The decision in words."""
+        done = self.reason if self.verb == "failed" else f"would {self.verb}"
+        because = f" ({self.reason})" if self.reason and self.verb != "failed" else ""
+        return f"{done}{because}: {self.text}"
+
 
 def shadow(hook: Any) -> Shadow:
     """A hook that runs the given one, reports what it would have done, and changes nothing.
@@ -149,12 +156,12 @@ class Shadow:
     def _report(self, entry: Entry, ctx: Any, verb: str, reason: str, text: str) -> None:
         text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
         at, run_id = getattr(ctx, "clock", time).time(), getattr(ctx, "run_id", "")
+        decided = ShadowDecided(0, at, run_id, str(entry.point), entry.name, verb, reason, text)
         with self._lock:
-            self._decisions.append(ShadowDecided(0, at, run_id, str(entry.point), entry.name, verb, reason, text))
-        failed = verb == "failed"
-        would = reason if failed else f"would {verb}" + (f" ({reason})" if reason else "")
-        log.log(logging.WARNING if failed else logging.INFO, "%s at %s: %s: %s", self.name, entry.point, would, text)
-        ctx.emit(ShadowDecided, point=str(entry.point), hook=entry.name, verb=verb, reason=reason, text=text)
+            self._decisions.append(decided)
+        level = logging.WARNING if verb == "failed" else logging.INFO
+        log.log(level, "%s at %s %s", self.name, entry.point, decided.would)
+        ctx.emit(ShadowDecided, point=decided.point, hook=entry.name, verb=verb, reason=reason, text=text)
 
 
 def _check_state(entry: Entry, state: AgentState, before: AgentState, now: AgentState) -> None:
