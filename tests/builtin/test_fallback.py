@@ -232,7 +232,7 @@ def test_a_model_can_be_named(tmp_path):
         (ScriptedModel, {}, "make an instance"),
         ([other(), object()], {}, "it lacks name"),
         (other(), {"attempts": 0}, "attempts"),
-        (other(), {"on": []}, "on is a list"),
+        (other(), {"on": []}, "on must be a list"),
     ],
 )
 def test_nonsense_is_refused_where_it_is_written(model, options, says):

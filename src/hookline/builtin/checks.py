@@ -37,7 +37,7 @@ def names_of(value: Any, name: str) -> tuple[str, ...]:
         raise RegistrationError(f"{name} is a list: [{value!r}]")
     names = tuple(value) if isinstance(value, Iterable) else ()
     if not names or not all(isinstance(item, str) and item for item in names):
-        raise RegistrationError(f"{name} is a list of names with at least one in it, not {value!r}")
+        raise RegistrationError(f"{name} must be a list of names with at least one in it, not {value!r}")
     return names
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import cycle, repeat
 from typing import Any
 
@@ -27,6 +28,9 @@ _TALKING: dict[str, Any] = {"max_tokens": 512, "temperature": 0.2, "top_p": 0.9,
 _RESULTS = ("It is done.", "Yes, it is there.", "Red and blue.")
 """What tools give in the examples. Sentences, answered as they are, teach to pass results on; several, so that none
 of them is learnt by heart."""
+
+_FILL = (("garden", 3), ("silver", 14), ("Monday", 27), ("Alice", 60), ("bread", 8), ("music", 45), ("north", 12))
+"""What the examples are about: each time something else, or a model learns to write that and not what it was told."""
 
 _ANSWER_KEY = re.compile(rf'\s*\{{\s*"{ANSWER}"\s*:\s*')
 _ESCAPE = re.compile(
@@ -59,8 +63,10 @@ class Constrained(Chat):
         head = Message("system", " ".join([*filter(None, system), "Reply in JSON."]))
         shape = reply_shape(self._tools, answer=self._format, may_answer=self._may_answer)
         params = {**_CALLING, **request.params}
-        lessons = map(_lesson, self._tools, cycle(_RESULTS), repeat(self._format))
+        lessons = map(_lesson, self._tools, cycle(_RESULTS), repeat(self._format), repeat(cycle(_FILL)))
         shown = [message for lesson in lessons for message in lesson]
+        if self._may_answer and self._format is None:
+            shown += _TALK
         return super().body(_bare([head, *shown, *rest], params, shape), model, names)
 
     def read(self, data: Json) -> Reply | None:
@@ -153,8 +159,8 @@ def _request(text: str) -> Message:
     return Message("user", f"Request: {text}")
 
 
-def _lesson(tool: ToolSpec, result: str, answer: Any) -> list[Message]:
-    made = example(arguments_of(tool))
+def _lesson(tool: ToolSpec, result: str, answer: Any, fill: Iterator[tuple[str, int]]) -> list[Message]:
+    made = example(arguments_of(tool), fill)
     arguments = made if isinstance(made, dict) else {}
     reply = result if answer is None else example(answer)
     wish = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
@@ -170,6 +176,10 @@ def _lesson(tool: ToolSpec, result: str, answer: Any) -> list[Message]:
 def _written(value: Any) -> str:
     """JSON with the white space that the grammar lets a model write."""
     return json.dumps(value, ensure_ascii=False)
+
+
+_TALK = (_request("Good morning!"), Message("assistant", _written({ANSWER: "Good morning! How can I help you?"})))
+"""Not everything is a request for a tool. A second exchange like this, and it would call none at all."""
 
 
 def _call_in(text: str) -> ToolCall | None:

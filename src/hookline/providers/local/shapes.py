@@ -6,7 +6,8 @@ kept; what is lost makes a schema wider, and the tool's own validation still jud
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from math import ceil, floor
 from typing import Any
 
@@ -27,6 +28,8 @@ _LIMITS = {
 _LONGEST, _LEAST, _LARGEST = 1000, 1e-9, 1e15  # beyond these, a grammar is too large to be made
 _DEEPEST = 6
 _SAME_REFERENCE = 2
+
+_BLANK = repeat(("...", 1))
 
 # One way to write each value: a small model that may choose its white space wanders off in it.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -58,9 +61,9 @@ def plain_shape(schema: Mapping[str, Any]) -> dict[str, Any]:
     return _plain(schema, schema, _DEEPEST)
 
 
-def example(schema: Any) -> Any:
-    """A value of this shape, to show a model what one looks like."""
-    return _example(schema, schema, _DEEPEST)
+def example(schema: Any, fill: Iterator[tuple[str, int]] = _BLANK) -> Any:
+    """A value of this shape, to show a model what one looks like; its texts and numbers are taken from ``fill``."""
+    return _example(schema, schema, _DEEPEST, fill)
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +155,7 @@ def _map(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _example(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -> Any:
+def _example(schema: Any, root: Any, depth: int, fill: Iterator[tuple[str, int]], within: tuple[str, ...] = ()) -> Any:
     schema, within = _resolved(schema, root, within)
     for key in ("examples", "enum"):
         if values := _list(schema, key):
@@ -162,18 +165,20 @@ def _example(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -
             return schema[key]
     choices = _list(schema, "anyOf") or _list(schema, "oneOf")
     if choices and depth > 0:
-        return _example(choices[0], root, depth - 1, within)
+        return _example(choices[0], root, depth - 1, fill, within)
     match schema.get("type"):
         case "number" | "integer":
-            return schema.get("minimum", 1)
+            number = next(fill)[1]
+            return schema.get("minimum", number)
         case "boolean":
             return True
         case "array" if depth > 0:
-            return [_example(schema.get("items"), root, depth - 1, within)]
+            return [_example(schema.get("items"), root, depth - 1, fill, within)]
         case "object" if depth > 0:
             properties = _map(schema, "properties")
             needed = _list(schema, "required") or ()
-            return {name: _example(properties[name], root, depth - 1, within) for name in properties if name in needed}
+            shown = [name for name in properties if name in needed]
+            return {name: _example(properties[name], root, depth - 1, fill, within) for name in shown}
         case "null":
             return None
-    return "..."
+    return next(fill)[0]
