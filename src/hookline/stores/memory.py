@@ -407,10 +407,11 @@ def _text(name: str, value: str, *, empty: bool = True) -> str:
 
 def _json(value: Any) -> str:
     """JSON text that is the same for equal values."""
-    try:
-        return msgspec.json.encode(scrub(freeze(value)), order="sorted").decode()
-    except OverflowError as error:
-        raise ValueError(f"a number is too large: {error}") from None
+    given = scrub(freeze(value))
+    text = msgspec.json.encode(given, order="sorted")
+    if msgspec.json.decode(text) != given:
+        raise ValueError("NaN and infinite numbers are not JSON: leave them out")
+    return text.decode()
 
 
 def _moment(name: str, value: float | None) -> float | None:
