@@ -1,11 +1,13 @@
 """Sessions that are saved at the end of a run."""
 
 import asyncio
+import time
 from contextlib import suppress
 
 import pytest
 
 from hookline import (
+    AgentContext,
     HookResult,
     JsonSessionStore,
     Message,
@@ -97,6 +99,51 @@ async def test_of_concurrent_runs_of_one_session_nothing_is_lost(store):
     for id in ("talk", "copy"):
         assert list(store.load(id).messages) == list(session.messages)
     assert len(session.messages) == 60
+
+
+async def test_what_is_saved_last_under_another_id_is_what_was_said_last():
+    saved = []
+
+    class Slow:
+        def save(self, session):
+            time.sleep(0.1 if len(session.messages) == 2 else 0)
+            saved.append(len(session.messages))
+
+    agent = scripted_agent([], hooks=[PersistSessionHook(Slow(), "x")])
+    session = Session("talk")
+    agent.model = ScriptedModel([reply("ok")], loop=True)
+    first = asyncio.create_task(agent.arun("1", session=session))
+    await asyncio.sleep(0.03)
+    await agent.arun("2", session=session)
+    await first
+    assert saved == [2, 4]
+
+
+def test_a_run_inside_a_run_does_not_take_the_place_of_the_conversation():
+    saved = []
+
+    class Store:
+        def save(self, session):
+            saved.append((session.id, [message.content for message in session.messages]))
+
+    @tool
+    async def delegate(ctx) -> str:
+        """Delegate."""
+        return (await scripted_agent(["inner"]).arun("sub", ctx=ctx)).reply
+
+    hooks = [PersistSessionHook(Store(), "mine"), PersistSessionHook(Store())]
+    agent = scripted_agent([call("delegate"), "outer"], tools=[delegate])
+    agent.run("go", ctx=AgentContext(session=Session("talk"), hooks=hooks))
+    whole = ["go", "", "inner", "outer"]
+    assert [content for id, content in saved if id == "mine"] == [whole]
+    assert [content for id, content in saved if id != "mine"] == [["sub", "inner"], whole]
+
+
+def test_a_session_without_messages_that_has_begun_stays_begun(store):
+    leave = hook("on_run_start")(lambda ctx, start: HookResult.end("no"))
+    scripted_agent([], hooks=[PersistSessionHook(store, "x"), leave]).run("go")
+    assert store.load("x").messages == ()
+    assert not store.load("x").first_run()
 
 
 def test_a_folder_will_do(tmp_path):

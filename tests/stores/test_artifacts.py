@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, Artifact, ArtifactStore, ScriptedModel, StoreError, call, reply
@@ -31,6 +31,7 @@ def test_what_is_saved_comes_back(store):
     assert list(store.list()) == [saved]
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=20), st.binary(max_size=50))
 def test_any_name_and_any_bytes_come_back(tmp_path_factory, name, data):
     store = ArtifactStore(tmp_path_factory.getbasetemp() / "any")

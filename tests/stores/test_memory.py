@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import (
@@ -139,11 +139,32 @@ class TestFacts:
         assert memory.fact("home").value == "Oslo"
         assert spans(memory.history("home")) == [("Rome", 500.0, 500.0), ("Oslo", 100.0, None)]
 
+    def test_a_new_value_ends_whatever_was_to_be_valid_from_then_on(self, memory, clock):
+        memory.add_fact("home", "Rome", valid_to=3000)
+        memory.add_fact("home", "Oslo", valid_from=4000)
+        memory.add_fact("home", "Bonn", valid_from=2000, valid_to=3500)
+        assert spans(memory.history("home")) == [
+            ("Rome", 1000.0, 2000.0), ("Oslo", 4000.0, None), ("Bonn", 2000.0, 3500.0),
+        ]  # fmt: skip
+        memory.add_fact("home", "Nice")
+        assert spans(memory.history("home")) == [
+            ("Rome", 1000.0, 1000.0), ("Oslo", 4000.0, 4000.0), ("Bonn", 2000.0, 2000.0), ("Nice", 1000.0, None),
+        ]  # fmt: skip
+
+    def test_the_same_value_with_another_end_is_said_anew(self, memory, clock):
+        memory.add_fact("guest", "Eve")
+        clock[0] = 1100.0
+        memory.add_fact("guest", "Eve", valid_to=1500)
+        assert spans(memory.history("guest")) == [("Eve", 1000.0, 1100.0), ("Eve", 1100.0, 1500.0)]
+        assert memory.add_fact("guest", "Eve", valid_to=1500) == memory.history("guest")[1]
+
     def test_a_clock_that_jumps_back_changes_no_order_and_ends_nothing_before_it_begins(self, memory, clock):
         memory.add_fact("home", "Rome")
         memory.add_fact("pet", "cat")
         clock[0] = 2000.0
         memory.forget_fact("pet")
+        clock[0] = 1500.0
+        assert memory.fact("pet") is None
         clock[0] = 10.0
         memory.add_fact("home", "Oslo")
         assert memory.fact("home").value == "Oslo"
@@ -156,6 +177,7 @@ class TestFacts:
         memory.add_episode("x", "second")
         assert [episode.summary for episode in memory.episodes()] == ["second", "first"]
 
+    @settings(deadline=None)
     @given(
         st.lists(
             st.tuples(

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, NotesFile, ScriptedModel, StoreError, call, reply
@@ -76,6 +76,7 @@ def test_cleared_notes_are_gone(notes):
 
 
 class TestTail:
+    @settings(deadline=None)
     @given(st.lists(st.text(alphabet="aé🐈 .-", max_size=12), max_size=8), st.integers(1, 40))
     def test_it_is_the_longest_end_of_whole_lines_that_fits(self, tmp_path_factory, lines, most):
         notes = NotesFile(tmp_path_factory.getbasetemp() / "tail.md")
@@ -102,6 +103,11 @@ class TestTail:
             file.seek(8_000_000_000)  # a hole: it takes no room
             file.write(b"\n- old\n- new\n")
         assert notes.tail(12) == "- old\n- new"
+
+    def test_a_line_of_which_only_the_end_was_read_is_left_out(self, notes):
+        notes.path.parent.mkdir()
+        notes.path.write_text("x" * 100 + "\n" * 40)
+        assert notes.tail(10) == ""
 
     @pytest.mark.parametrize("most", [0, -1, True, 2.5, "9"])
     def test_a_number_that_makes_no_sense_is_refused(self, notes, most):

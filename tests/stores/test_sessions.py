@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import (
@@ -128,6 +128,7 @@ def store(behind):
 
 class TestEverySessionStore:
     @pytest.mark.parametrize("kind", [Json, Sqlite])
+    @settings(deadline=None)
     @given(names, st.lists(messages, max_size=4), objects, st.text(), st.text(), st.text())
     def test_a_session_comes_back_as_it_was(self, tmp_path_factory, kind, id, said, data, key, platform, personality):
         store = kind(tmp_path_factory.getbasetemp() / "whole").open()

@@ -251,7 +251,8 @@ def test_a_file_that_another_program_holds_is_an_error_for_all_who_wait(path, mo
     add(db, "a")
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
-    errors = []
+    errors, tries = [], []
+    db._connection.set_trace_callback(tries.append)
 
     def work(n):
         try:
@@ -263,15 +264,36 @@ def test_a_file_that_another_program_holds_is_an_error_for_all_who_wait(path, mo
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5)  # one after another they would take 12 s
-    assert not any(thread.is_alive() for thread in threads)
+        thread.join()
     assert len(errors) == 40
+    assert tries.count("BEGIN IMMEDIATE") < 20  # most of them have waited long enough behind the first
     assert all(str(path) in error and "locked for 0.3 s by another program" in error for error in errors)
     assert words(db) == ["a"]  # reading goes on
     holder.execute("ROLLBACK")
     holder.close()
     add(db, "b")
     assert words(db) == ["a", "b"]
+
+
+def test_a_change_of_the_journal_that_fails_at_once_is_tried_again(path, monkeypatch):
+    path.parent.mkdir()
+    reader = sqlite3.connect(path, isolation_level=None)
+    for statement in (*SCHEMA, "PRAGMA application_id=7", "PRAGMA user_version=1", "BEGIN"):
+        reader.execute(statement)
+    reader.execute("SELECT * FROM words").fetchall()  # while it reads, the journal cannot be changed
+    real, waits = sqlite3.connect, []
+
+    def release(seconds):
+        waits.append(seconds)
+        reader.execute("COMMIT")
+
+    monkeypatch.setattr(sqlite.time, "sleep", release)
+    monkeypatch.setattr(sqlite.sqlite3, "connect", lambda path, **options: real(path, **{**options, "timeout": 0}))
+    db = database(path)
+    with db.transaction() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(waits) == 1
+    reader.close()
 
 
 @pytest.mark.parametrize("path", ["", "a\0b"])

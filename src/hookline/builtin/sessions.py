@@ -22,7 +22,8 @@ class PersistSessionHook:
 
     Args:
         store: a session store, or the folder for one of JSON files.
-        session_id: what to save it under; its own id if left out.
+        session_id: what to save it under; its own id if left out. Runs inside a run, which are conversations of their
+            own, are then not saved.
 
     Raises:
         RegistrationError: a store that saves nothing, or an id that is not text.
@@ -42,6 +43,8 @@ class PersistSessionHook:
 
     async def __call__(self, point: str, ctx: Any, result: AgentResult) -> None:
         """Save the session of one run."""
+        if self.session_id is not None and result.ids.parent_run_id:
+            return  # a conversation inside this one must not take its place
         await asyncio.to_thread(self._save, ctx.session)
 
     def _save(self, session: Session) -> None:

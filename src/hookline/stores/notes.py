@@ -89,9 +89,12 @@ class NotesFile:
         Raises:
             StoreError: the file cannot be written.
         """
-        if self.path.exists():
+        try:
             with self._writing() as file:
                 os.ftruncate(file, 0)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
 
     def tools(self) -> Sequence[Tool]:
         """``add_note`` and ``read_notes`` for a model."""
