@@ -74,16 +74,24 @@ def _cpu(arguments: list[str]) -> float:
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def local(*args: str) -> Any:
-    """One measurement of the local model, in a process of its own."""
-    done = subprocess.run([sys.executable, str(HERE / "local.py"), *args], capture_output=True, text=True, check=True)
+def alone(script: str, *args: str) -> Any:
+    """One measurement by a script of its own, in a process of its own."""
+    done = subprocess.run([sys.executable, str(HERE / script), *args], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def builtin_section(quick: bool) -> str:
+    """The built-in hooks: what one fire of each costs."""
+    taken = alone("builtin_hooks.py", "--reps", "3" if quick else "25")
+    rows = [[name, f"{hook:.1f} µs ({hook / noop:.1f}x)"] for name, (hook, noop) in taken.items()]
+    note = "A request of 10 messages, a result of 2 KB; the ratio is to a hook that does nothing, taking turns.\n\n"
+    return "## One fire of each built-in hook, CPU\n\n" + note + table(["", "per fire"], rows)
 
 
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
-    took = local("tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
-    held = local("memory")
+    took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
+    held = alone("local.py", "memory")
     ratio = took["adapted"] / took["bare"]
     rows = [
         ["a token from llama.cpp's own callback", f"{took['bare'] * 1e3:.1f} ms (1.00x)"],
@@ -158,6 +166,7 @@ def measure(quick: bool) -> str:
     page.append(f"## {runs} runs at once, whose model sleeps 50 ms\n\n")
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
 
+    page.append(builtin_section(quick))
     if find_spec("xllamacpp") is not None:
         page.append(local_section(quick))
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hookline import POINTS, Frozen
+from hookline.builtin.catalogue import CONCERNS, BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
 from hookline.config.settings import KEYS, Key
 
@@ -50,6 +51,29 @@ def _fields_of(kind: type[Frozen]) -> str:
     return f"- **`{kind.__name__}`**: {names}\n"
 
 
+HOOKS_HEAD = """# Built-in hooks
+
+Each is made of what any hook can use, and can be used by its name alone: `from hookline import TimingHook` in a
+program, `hooks = [{ use = "TimingHook" }]` in a `hookline.toml`, `--hooks TimingHook` on the command line. What fires
+where is in [points](../points.md). This page is generated (`make docs`).
+"""
+
+
+def hooks_page() -> str:
+    """The index of built-in hooks, concern by concern."""
+    rows, page = builtin_rows(), HOOKS_HEAD
+    for concern in CONCERNS:
+        heads = ("hook", "fires at", "phase", "priority", "what it does")
+        page += f"\n## {concern}\n\n" + _table(heads, (_hook(row) for row in rows if row.concern == concern))
+    return page
+
+
+def _hook(row: BuiltinRow) -> tuple[str, ...]:
+    points, phase, priority = row.cells
+    shown = ", ".join(f"`{point}`" for point in row.points) or points
+    return f"[`{row.name}`]({row.module}.md)", shown, phase, priority, row.what.replace("|", "\\|")
+
+
 def cli_page(page: str) -> str:
     """The page on the command line, with the tables in it made anew."""
     settings = _table(("key", "option", "default", "what it is", "may be"), map(_setting, KEYS.values()))
@@ -81,4 +105,5 @@ def _default(key: Key) -> str:
 if __name__ == "__main__":
     here = Path(__file__).parent
     (here / "points.md").write_text(points_page())
+    (here / "hooks" / "README.md").write_text(hooks_page())
     (here / "cli.md").write_text(cli_page((here / "cli.md").read_text()))

@@ -1,5 +1,6 @@
 """What the README and the design say of the repository itself."""
 
+import os
 import re
 import subprocess
 import sys
@@ -89,6 +90,27 @@ def test_the_tables_of_the_command_line_page_are_up_to_date():
     assert "| `max_steps` | `--max-steps` | `20` |" in page.read_text()
 
 
+def test_the_index_of_built_in_hooks_is_up_to_date():
+    code = "import sys; sys.path.insert(0, 'docs'); from generate import hooks_page; print(hooks_page(), end='')"
+    assert python("-c", code).stdout == (ROOT / "docs/hooks/README.md").read_text()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs/hooks").glob("*.md")))
+def test_the_code_in_the_pages_of_hooks_runs_in_an_empty_folder(page, tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/hooks" / page).read_text(), re.DOTALL)
+    assert blocks or page == "README.md"
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(blocks)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=100,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_point_table_can_be_printed():
     out = python("-c", "import hookline; print(hookline.points_table())").stdout
     assert len(out.splitlines()) == 30
@@ -106,6 +128,7 @@ def test_the_benchmark_harness_works():
     done = python("bench/run.py", "--quick")
     assert done.returncode == 0, done.stderr
     assert "## The standard run" in done.stdout
+    assert "| ModelRetryHook, giving up | " in done.stdout
 
 
 def test_ci_runs_the_readmes_test_command_and_nothing_else():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hookline import POINTS
+from hookline.builtin import BUILTINS
 from hookline.cli.app import run_app
 from hookline.cli.doctor import EXTRAS
 from hookline.cli.failures import report
@@ -92,6 +93,35 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
     _, out, _ = hookline("hooks", "--json")
     shown = [(row["point"], row["hook"]) for row in json.loads(out)]
     assert shown == [("before_tool", "first"), ("before_tool", "PathGuard"), ("approval_requested", "approver")]
+
+
+def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
+    code, out, _ = hookline("hooks", "--built-in")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines()[1:] if not line.startswith(" ")}
+    assert set(lines) == set(BUILTINS)
+    assert lines["PathGuard"].split()[1:4] == ["before_tool", "guard", "100"]
+    assert "Blocks calls that name a path" in lines["PathGuard"]
+    rows = {row["name"]: row for row in json.loads(hookline("hooks", "--built-in", "--json")[1])}
+    assert set(rows) == set(BUILTINS)
+    assert rows["ResponseCacheHook"]["phase"] == {"before_llm": "guard", "after_llm": "rewrite"}
+    code, _, err = hookline("hooks", "rules.py", "--built-in")
+    assert code == 2
+    assert "leave out the names" in err
+
+
+def test_built_in_hooks_can_be_named_alone(hookline, here):
+    code, out, _ = hookline("hooks", "ModelRetryHook")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()[1:]] == [["on_error", "ModelRetryHook"]]
+    (here / "hookline.toml").write_text(
+        'hooks = ["ToolRetryHook", { use = "ModelRetryHook", args = { max_retries = 1 } }]'
+    )
+    shown = {row["hook"] for row in json.loads(hookline("hooks", "--json")[1])}
+    assert {"ToolRetryHook", "ModelRetryHook"} <= shown
+    code, _, err = hookline("hooks", "ModelRetryHok")
+    assert code == 2
+    assert "Did you mean 'ModelRetryHook'?" in err
 
 
 def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeypatch):

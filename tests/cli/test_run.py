@@ -148,6 +148,18 @@ def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hoo
     assert (asked.returncode, approved.returncode, denied.returncode) == (0, 0, 0)
 
 
+def test_a_hook_in_the_shadow_is_told_and_stops_nothing(hookline, script, folder):
+    (folder / "trial.py").write_text(
+        "from hookline import HookResult, guard, shadow\n"
+        "trial = shadow(guard('before_tool', name='careful')(lambda ctx, call: HookResult.block('No.', reason='r7')))\n"
+    )
+    done = hookline(
+        "run", "6*7", "--model", script(CALL, "42"), "--hooks", "trial.py:trial", "--hooks", "ModelRetryHook"
+    )
+    assert (done.returncode, done.stdout) == (0, "42\n")
+    assert "hook careful, in the shadow at before_tool, would block (r7): No." in done.stderr
+
+
 def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
     args = ["--hooks", "rules.py:careful", "--hooks", "rules.py:mine", "--deny"]
     done = hookline("run", "task", "-m", script(CALL, "done"), *args)

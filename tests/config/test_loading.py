@@ -115,6 +115,25 @@ def test_a_declared_hook_is_made_with_its_args_and_registered_with_its_options(f
     assert (entry.name, entry.priority, entry.on_failure) == ("limit7", 50, "open")
 
 
+def test_a_name_alone_is_a_built_in_hook_made_with_its_args(folder):
+    declared = DeclaredHook("ModelRetryHook", {"max_retries": 1, "on": ["ValueError"]}, priority=7, name="mine")
+    hooks, _ = load_hooks(["ToolRetryHook", declared], folder)
+    assert names(hooks) == ["ToolRetryHook", "ModelRetryHook"]
+    assert (hooks[1].hook.max_retries, hooks[1].hook.on) == (1, {"ValueError"})
+    registry = HookRegistry()
+    hooks[1].register(registry)
+    (entry,) = registry.stack.entries("on_error")
+    assert (entry.name, entry.priority) == ("mine", 7)
+
+
+def test_bundles_of_built_in_hooks_are_made_when_they_are_used(folder):
+    for item in ("guards", DeclaredHook("guards", {"max_steps": 5})):
+        hooks, (plugin,) = load_hooks([item], folder)
+        assert (hooks, plugin.name) == ([], "guards")
+    hooks, plugins = load_hooks(["default_slm_hooks"], folder)
+    assert ("LoopDetectorHook" in names(hooks), plugins) == (True, [])
+
+
 def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
     declared = DeclaredHook(f"{folder}/rules.py:plain", points=("before_tool",), tools="delete_*")
     (loaded,), _ = load_hooks([declared], folder)
@@ -139,6 +158,11 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("json:dump", "is a function, not a hook"),
         ("json:dmup", "Did you mean 'dump'?"),
         ("rules", "write FILE.py, FILE.py:name or module:name"),
+        ("ModelRetryHok", "no built-in hook 'ModelRetryHok'. Did you mean 'ModelRetryHook'?"),
+        ("shadow", "cannot be made with ()"),
+        (DeclaredHook("ModelRetryHook", {"max_retries": 9}), "at most 2, not 9"),
+        (DeclaredHook("FallbackModelHook", {"model": "opnai:x"}), "Did you mean 'openai'?"),
+        (":x", "is no hook: write FILE.py"),
         (DeclaredHook("rules.py:Limit", {"least": 1}), "cannot be made with (least=1)"),
         (DeclaredHook("rules.py:Limit", {"most": "x"}), "ValueError"),
         (DeclaredHook("rules.py:keep_files", {"a": 1}), "cannot be made with (a=1)"),

@@ -214,3 +214,10 @@ def test_children_in_many_threads_lose_nothing():
     for thread in threads:
         thread.join()
     assert (parent.usage, parent.cost, parent.tool_calls) == (Usage(4000, 4000, 4000), 2000.0, 4000)
+
+
+def test_what_is_known_of_the_cost_can_be_read_when_a_price_is_unknown():
+    budget = Budget()
+    for cost in (0.25, None, 0.5):
+        budget.charge(Usage(1, 1), cost)
+    assert (budget.cost, budget.known_cost) == (None, 0.75)

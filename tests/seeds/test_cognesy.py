@@ -1,5 +1,7 @@
 """The Cognesy agents hooks page, from top to bottom, kept by Hookline."""
 
+from datetime import datetime
+
 import pytest
 
 from hookline import (
@@ -17,8 +19,13 @@ from hookline import (
     AgentContext,
     AgentResult,
     AgentState,
+    ApplyContextConfigHook,
+    AuditTrailHook,
     Budget,
+    CostLimitHook,
+    ExecutionTimeLimitHook,
     Failure,
+    FinishReasonHook,
     HookAction,
     HookExecuted,
     HookRegistry,
@@ -27,18 +34,24 @@ from hookline import (
     Message,
     PassThrough,
     Plugin,
+    RateLimitHook,
+    RoleBasedAccessHook,
     RunFailed,
     RunStart,
     ScriptedModel,
     Signalled,
     Step,
+    StepsLimitHook,
     StepStart,
     Stopping,
+    TokenUsageLimitHook,
     ToolCallRequest,
     ToolCallResult,
+    ToolCallsLimitHook,
     Verdict,
     call,
     guard,
+    guards,
     hook,
     observer,
     reply,
@@ -549,6 +562,24 @@ async def test_a_stop_at_200_holds_and_the_hooks_after_it_still_run():
     assert (result.status, result.stop.kind, result.stop.hook) == ("stopped", "token_limit", "limit")
 
 
+def test_the_built_in_guards_have_priority_200_and_the_finish_reason_guard_minus_200():
+    limits = [StepsLimitHook(1), TokenUsageLimitHook(1), ExecutionTimeLimitHook(1), CostLimitHook(1)]
+    for limit in (*limits, ToolCallsLimitHook(1), RateLimitHook()):
+        assert {entry.priority for entry in HookRegistry([limit]).stack.layers[0]} == {200}
+    (entry,) = HookRegistry([FinishReasonHook(["stop"])]).stack.layers[0]
+    assert (entry.point, entry.priority) == (AFTER_STEP, -200)
+
+
+async def test_a_built_in_guard_takes_precedence_over_custom_hooks_at_the_default_priority():
+    def custom(ctx, payload):
+        return None
+
+    agent = make([reply("x")])
+    agent.register_hook(custom, points=BEFORE_STEP)
+    agent.register_hook(limit := StepsLimitHook(3))
+    assert agent.hooks.at(BEFORE_STEP) == [limit, custom]
+
+
 # Modifying Agent State
 
 
@@ -747,6 +778,42 @@ async def test_without_such_a_hook_the_agents_own_prompt_and_format_hold():
     assert (request.messages[0].content, request.response_format) == ("own prompt", schema)
 
 
+async def test_apply_context_config_sets_prompt_and_format_before_the_first_llm_call():
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}}
+    config = ApplyContextConfigHook(system_prompt="You are a data analysis assistant.", response_format=schema)
+    agent = make([reply("{}")], instructions="old prompt", hooks=[config])
+    await agent.arun("x")
+    request = agent.model.requests[0]
+    assert request.messages[0] == Message("system", "You are a data analysis assistant.")
+    assert request.response_format == schema
+    assert config.points == {TRIGGERS["BeforeExecution"]}
+
+
+async def test_apply_context_config_modifies_the_state():
+    recorder = Recorder()
+    await make([reply("x")], hooks=[recorder, ApplyContextConfigHook("new prompt")]).arun("x")
+    assert {state.system_prompt for _, _, state in recorder.seen} == {"new prompt"}
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+async def test_apply_context_config_only_applies_non_empty_values(empty):
+    schema = {"type": "object"}
+    config = ApplyContextConfigHook(system_prompt="", response_format=empty)
+    agent = make([reply("{}")], instructions="own prompt", response_format=schema, hooks=[config])
+    await agent.arun("x")
+    request = agent.model.requests[0]
+    assert (request.messages[0].content, request.response_format) == ("own prompt", schema)
+
+
+async def test_use_context_config_is_a_plugin_around_that_hook():
+    context = Plugin("context", hooks=[ApplyContextConfigHook("You are a data analysis assistant.")])
+    agent = make([reply("a"), reply("b")], instructions="own prompt", plugins=[context])
+    await agent.arun("x")
+    await agent.arun("x", allowed_plugins=[])
+    prompts = [request.messages[0].content for request in agent.model.requests]
+    assert prompts == ["You are a data analysis assistant.", "own prompt"]
+
+
 # Built-in Guard Hooks: what the loop does with limits and stop signals
 
 
@@ -880,6 +947,130 @@ async def test_a_finish_reason_stop_runs_last_after_the_step_and_completes_the_r
     assert order == ["logic", "finish reason"]
     assert (result.status, result.stop.kind, result.reply) == ("completed", "finish_reason", "all said")
     assert len(agent.model.requests) == 1
+
+
+# Built-in Guard Hooks: UseGuards Capability
+
+
+def test_use_guards_bundles_the_guards_with_sensible_defaults():
+    steps, tokens, seconds = guards().hooks
+    assert (type(steps), steps.limit) == (StepsLimitHook, 20)
+    assert (type(tokens), tokens.limit) == (TokenUsageLimitHook, 32768)
+    assert (type(seconds), seconds.limit) == (ExecutionTimeLimitHook, 300.0)
+
+
+def test_use_guards_brings_the_finish_reason_guard_when_reasons_are_given():
+    assert [type(hook) for hook in guards(finish_reasons=["stop"]).hooks][3:] == [FinishReasonHook]
+
+
+async def test_use_guards_is_a_one_liner():
+    plugin = guards(max_steps=10, max_tokens=5000, max_execution_time=30.0, finish_reasons=[])
+    agent = make([call("look_up", key="k")] * 20, plugins=[plugin])
+    result = await agent.arun("x")
+    assert (result.stop.kind, result.stop.message, len(agent.model.requests)) == (
+        "steps_limit",
+        "Step limit reached: 10/10",
+        10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("disabled", "left"),
+    [
+        ({"max_steps": None}, [TokenUsageLimitHook, ExecutionTimeLimitHook]),
+        ({"max_tokens": None}, [StepsLimitHook, ExecutionTimeLimitHook]),
+        ({"max_execution_time": None}, [StepsLimitHook, TokenUsageLimitHook]),
+        ({"finish_reasons": None}, [StepsLimitHook, TokenUsageLimitHook, ExecutionTimeLimitHook]),
+    ],
+)
+def test_null_disables_a_guard(disabled, left):
+    assert [type(hook) for hook in guards(**disabled).hooks] == left
+
+
+async def test_without_a_step_guard_there_is_no_step_limit():
+    agent = make([call("look_up", key="k")] * 25 + [reply("x")], plugins=[guards(max_steps=None)])
+    result = await agent.arun("x")
+    assert (result.status, len(result.steps)) == ("completed", 26)
+
+
+# Built-in Guard Hooks: Individual Guard Hooks
+
+
+async def test_the_steps_limit_hook_emits_its_reason_and_a_descriptive_message():
+    agent = make([call("look_up", key="k")] * 20)
+    agent.register_hook(StepsLimitHook(max_steps=10, step_counter=lambda state: state.step_count))
+    result = await agent.arun("x")
+    assert (result.stop.kind, result.stop.message, result.stop.hook) == (
+        "steps_limit",
+        "Step limit reached: 10/10",
+        "StepsLimitHook",
+    )
+    assert len(agent.model.requests) == 10
+
+
+async def test_the_step_counter_can_count_different_things():
+    failed = StepsLimitHook(2, lambda state: sum("error" in step.outcomes for step in state.steps))
+    turns = [call("broken"), call("look_up", key="k"), call("broken"), reply("unreached")]
+    agent = make(turns, hooks=[failed])
+    assert (await agent.arun("x")).stop.kind == "steps_limit"
+    assert len(agent.model.requests) == 3
+
+
+async def test_the_token_usage_limit_hook_counts_input_and_output_of_all_llm_calls():
+    @hook("AfterStep")
+    async def judge(ctx, payload):
+        await ctx.llm.complete("is this fine?", purpose="judge")
+
+    usage = {"input_tokens": 900, "output_tokens": 100}
+    turn = reply("").replace(tool_calls=[call("look_up", key="k").replace(id="c")], usage=usage)
+    agent = make([turn] * 9, hooks=[judge, TokenUsageLimitHook(max_total_tokens=4000)])
+    result = await agent.arun("x")
+    assert (result.stop.kind, result.stop.message) == ("token_limit", "Token limit reached: 4000/4000")
+    assert [request.purpose for request in agent.model.requests] == ["step", "judge", "step", "judge"]
+
+
+@pytest.mark.parametrize("points", [None, ("BeforeExecution", "BeforeStep")])
+async def test_the_execution_time_limit_hook_works_as_it_is_and_on_the_two_triggers_of_the_page(points):
+    # A deliberate difference: the run's ledger knows when it began, so one trigger is enough.
+    clock = FakeClock()
+    agent = ticking_agent(clock)
+    agent.register_hook(ExecutionTimeLimitHook(max_seconds=30.0), points=points, priority=200)
+    result = await agent.arun("x", ctx=AgentContext(clock=clock))
+    assert (result.stop.kind, result.stop.message) == ("time_limit", "Time limit reached: 34.5/30.0")
+    assert len(agent.model.requests) == 3
+
+
+async def test_use_guards_registers_the_time_limit_where_it_is_needed():
+    clock = FakeClock()
+    agent = ticking_agent(clock, plugins=[guards(max_execution_time=30.0)])
+    assert (await agent.arun("x", ctx=AgentContext(clock=clock))).stop.kind == "time_limit"
+
+
+async def test_the_finish_reason_hook_stops_when_the_reason_matches():
+    turn = reply("all said").replace(tool_calls=[call("look_up", key="k").replace(id="c")], finish_reason="stop")
+    finish = FinishReasonHook(
+        stop_reasons=["stop"], finish_reason_resolver=lambda state: state.current_step.finish_reason
+    )
+    agent = make([call("look_up", key="k"), turn, reply("unreached")], hooks=[finish])
+    result = await agent.arun("x")
+    assert (result.status, result.stop.kind, result.reply) == ("completed", "finish_reason", "all said")
+    assert len(agent.model.requests) == 2
+
+
+async def test_the_finish_reason_guard_runs_after_all_other_post_step_hooks():
+    seen = []
+
+    def resolver(state):
+        seen.append("finish reason")
+        return state.current_step.finish_reason
+
+    agent = make([reply("x")], hooks=[FinishReasonHook(["stop"], resolver)])
+    agent.register_hook(lambda ctx, p: seen.append("post-processing"), points=AFTER_STEP, priority=-100)
+    await agent.arun("x")
+    assert seen == ["post-processing", "finish reason"]
+
+
+# Built-in Guard Hooks: stop signals
 
 
 async def test_a_stop_signal_is_recorded_as_an_event():
@@ -1031,6 +1222,19 @@ async def test_the_audit_trail_example_records_every_tool_invocation():
     ]
 
 
+async def test_the_built_in_audit_trail_hook_keeps_the_log_of_the_example():
+    trail = AuditTrailHook()
+    model = ScriptedModel([[call("delete_all_data"), call("look_up", key="k")], reply("x")])
+    agent = Agent("t", llm=model, tools=[dangerous([]), look_up], hooks=[trail])
+    agent.register_hook(BlockDangerousTools(), points=BEFORE_TOOL)
+    await agent.arun("x")
+    assert [(entry["tool"], entry["blocked"]) for entry in trail.get_log()] == [
+        ("delete_all_data", True),
+        ("look_up", False),
+    ]
+    assert all(datetime.fromisoformat(entry["timestamp"]).tzinfo for entry in trail.get_log())
+
+
 # Practical Examples: Rate Limiting Hook
 
 
@@ -1063,6 +1267,23 @@ async def test_the_rate_limit_example_counts_per_execution():
     assert (first.successful_tool_calls, second.successful_tool_calls) == (2, 2)
 
 
+async def test_the_built_in_rate_limit_hook_blocks_the_51st_call():
+    calls = [call("look_up", key=str(k)) for k in range(51)]
+    result = await make([calls, reply("x")], hooks=[RateLimitHook()]).arun("x")
+    tool_results = [m.content for m in result.messages if m.role == "tool"]
+    assert tool_results[49:] == ["value of 49", "Rate limit exceeded: 51/50 tool calls."]
+    assert result.status == "completed"
+
+
+async def test_the_built_in_rate_limit_hook_counts_per_execution_and_only_calls_that_run():
+    # A deliberate difference: the example counts blocked calls too, and never starts again.
+    turns = [[call("look_up", key=k) for k in "abcd"], reply("x")]
+    agent = make(turns * 2, hooks=[RateLimitHook(max_calls_per_run=2)])
+    for result in (await agent.arun("x"), await agent.arun("x")):
+        tool_results = [m.content for m in result.messages if m.role == "tool"]
+        assert tool_results == ["value of a", "value of b", *["Rate limit exceeded: 3/2 tool calls."] * 2]
+
+
 # Practical Examples: Conditional Tool Access
 
 
@@ -1078,6 +1299,11 @@ class RoleBasedAccess:
 
 
 @pytest.mark.parametrize(
+    "access",
+    [RoleBasedAccess(), RoleBasedAccessHook(["deploy", "rollback", "delete_user"])],
+    ids=["the example", "the built-in hook"],
+)
+@pytest.mark.parametrize(
     ("metadata", "answer"),
     [
         ({"user_role": "admin"}, "deployed"),
@@ -1085,19 +1311,18 @@ class RoleBasedAccess:
         ({}, 'Tool "deploy" requires admin privileges.'),
     ],
 )
-async def test_the_role_example_allows_or_denies_by_metadata(metadata, answer):
+async def test_the_role_example_allows_or_denies_by_metadata(metadata, answer, access):
     @tool
     def deploy() -> str:
         """Deploy."""
         return "deployed"
 
-    agent = Agent("t", llm=ScriptedModel([call("deploy"), reply("x")]), tools=[deploy], hooks=[RoleBasedAccess()])
+    agent = Agent("t", llm=ScriptedModel([call("deploy"), reply("x")]), tools=[deploy], hooks=[access])
     result = await agent.arun("ship it", metadata=metadata)
     assert result.messages[2].content == answer
 
 
-# Not here yet:
-# - ApplyContextConfigHook (empty values leave the context unchanged) and UseContextConfig.
-# - UseGuards and its defaults (20 steps, 32768 tokens, 300 s, no finish reasons; null disables each).
-# - StepsLimitHook, TokenUsageLimitHook, ExecutionTimeLimitHook, FinishReasonHook as built-in classes, with the
-#   priorities 200 and -200.
+async def test_the_role_hook_lets_other_tools_pass():
+    access = RoleBasedAccessHook(["deploy", "rollback", "delete_user"])
+    result = await make(two_steps(), hooks=[access]).arun("x")
+    assert result.messages[2].content == "value of k"

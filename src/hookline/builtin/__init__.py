@@ -12,6 +12,7 @@ BUILTINS = {
     "ExecutionTimeLimitHook": "limits",
     "FallbackModelHook": "fallback",
     "FinishReasonHook": "finish_reason",
+    "GroundedReplyHook": "grounded_reply",
     "LoopDetectorHook": "loop_detector",
     "MemoryInjectionHook": "memory",
     "ModelRetryHook": "model_retry",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command
 from .options import takes_settings
@@ -19,6 +20,7 @@ EPILOG = """
 Examples:
   hookline hooks
   hookline hooks rules.py
+  hookline hooks --built-in
 """
 
 COLUMNS = ("point", "hook", "phase", "priority", "on_failure", "layer", "from")
@@ -33,19 +35,42 @@ def hooks(
     config: Configuration,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="FILE.py, FILE.py:name or module:name; if left out, the configured ones."),
+        typer.Argument(
+            metavar="FILE",
+            help="FILE.py, FILE.py:name, module:name or a built-in's name; if left out, the configured ones.",
+        ),
     ] = None,
+    built_in: Annotated[bool, typer.Option("--built-in", help="Show the built-in hooks that there are.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show which hooks would fire where, in order, and where each is written."""
     from .screen import write_json
 
+    if built_in:
+        if files:
+            raise ConfigError("--built-in shows all built-in hooks: leave out the names, or leave out --built-in")
+        show_built_in(json)
+        return 0
     registry = _registry(config, files or [])
     if json:
         write_json([dict(zip(COLUMNS, row, strict=True)) for row in hook_rows(registry)])
     else:
         show_hooks(registry)
     return 0
+
+
+def show_built_in(json: bool) -> None:
+    """Print every built-in hook: its name, where it fires, and what it does."""
+    from ..base.frozen import plain
+    from ..builtin.catalogue import builtin_rows
+    from .screen import table, write_json
+
+    rows = builtin_rows()
+    if json:
+        write_json([plain(row) for row in rows])
+        return
+    heads = ("name", "fires at", "phase", "prio", "what it does")
+    table(heads, [(row.name, *row.cells, row.what) for row in rows], keep=("name",))
 
 
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 from ..config.settings import Settings
 from ..run.session import Session
+
+if TYPE_CHECKING:
+    from ..stores.sessions import SessionStore
+
+SQLITE = (".db", ".sqlite", ".sqlite3")
+"""How the name of a SQLite file ends."""
 
 
 def opened(settings: Settings, name: str | None) -> Session | None:
     """The session of that name, as it was left or new; ``None`` if no name is given."""
     if name is None:
         return None
-    from ..stores.sessions import JsonSessionStore
-
-    return JsonSessionStore(settings.sessions).load(name) or Session(name)
+    return store_at(settings.sessions).load(name) or Session(name)
 
 
 def saved(settings: Settings, name: str | None, session: Session | None) -> None:
     """Keep a session that has a name."""
     if name is not None and session is not None:
-        from ..stores.sessions import JsonSessionStore
+        store_at(settings.sessions).save(session)
 
-        JsonSessionStore(settings.sessions).save(session)
+
+@lru_cache
+def store_at(path: str) -> SessionStore:
+    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files."""
+    from .. import api
+
+    made: SessionStore = (api.SqliteSessionStore if path.lower().endswith(SQLITE) else api.JsonSessionStore)(path)
+    return made

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from ..base.event import Event
+from ..builtin.shadow import ShadowDecided
 from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from ..run import events as e
 from .text import arguments_text, printable, short
@@ -99,6 +100,8 @@ class Story:
                 yield Line("note", f"{judges} judged at {event.point} before {event.by} changed it; use @guard")
             case MergeLost():
                 yield Line("note", f"{event.hook} gave {event.field} at {event.point} too; {event.kept} was first")
+            case ShadowDecided():
+                yield Line("note", f"hook {event.hook}, in the shadow at {event.point}, {short(event.would)}")
             case RetryIgnored():
                 yield Line("note", f"{event.hook} wanted a retry at {event.point}: {event.why}")
 

@@ -1,4 +1,4 @@
-"""Hooks and tools from files and modules (``FILE.py``, ``FILE.py:name``, ``module:name``)."""
+"""Hooks and tools from files and modules (``FILE.py``, ``FILE.py:name``, ``module:name``); built-in hooks by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ..base.names import describe, nearest, words
+from ..builtin import BUILTINS
 from ..kernel.errors import RegistrationError
 from ..kernel.hook import FunctionHook
 from ..kernel.registry import HookRegistry
@@ -123,8 +124,9 @@ def _hooks_of(declared: DeclaredHook, home: Path) -> list[Any]:
             hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
             raise LoadError(f"{reference.file} holds no hooks. {_WHAT_COUNTS}.{hint}")
         return found
-    value = _value(reference, home, "hook")
-    if isinstance(value, type) or (declared.args and callable(value)):
+    built_in = reference.file is None and ":" not in declared.use
+    value = _built_in(declared.use) if built_in else _value(reference, home, "hook")
+    if isinstance(value, type) or ((built_in or declared.args) and callable(value)):
         value = _made(value, declared)
     elif declared.args:
         raise LoadError(f"{declared.use} takes no args: it is a {type(value).__name__}")
@@ -160,6 +162,14 @@ def _made(value: Any, declared: DeclaredHook) -> Any:
         args = ", ".join(f"{name}={given!r:.60}" for name, given in masked(declared.args).items())
         reason = without(declared.args, describe(error))
         raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
+
+
+def _built_in(name: str) -> Any:
+    """A built-in hook's class, or the function that makes a bundle of them."""
+    if name not in BUILTINS:
+        known = nearest(name, BUILTINS)
+        raise LoadError(f"there is no built-in hook {name!r}.{known} Else write FILE.py, FILE.py:name or module:name")
+    return getattr(importlib.import_module(f"..builtin.{BUILTINS[name]}", __package__), name)
 
 
 def _value(reference: Reference, home: Path, kind: str) -> Any:

@@ -29,7 +29,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A hook named in a configuration file: where it is, what it is made with, how it is registered."""
+    """A hook named in a configuration file: what or where it is, what it is made with, how it is registered."""
 
     use: str
     args: dict[str, Any] = {}
@@ -69,7 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = EMPTY
     instructions: Annotated[str, About("the system prompt", MODEL, "--instructions", "TEXT")] = INSTRUCTIONS
     hooks: Annotated[
-        tuple[str | DeclaredHook, ...], About("hooks: FILE.py, FILE.py:name or module:name", WORK, "--hooks", "HOOKS")
+        tuple[str | DeclaredHook, ...],
+        About("hooks: FILE.py, FILE.py:name, module:name or the name of a built-in one", WORK, "--hooks", "HOOKS"),
     ] = ()
     tools: Annotated[
         tuple[str, ...], About("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
@@ -91,7 +92,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: Annotated[
         Literal["ask", "yes", "deny"], About("when a hook asks for approval", CONTROL, "--ask/--yes/--deny")
     ] = "ask"
-    sessions: Annotated[str, About("the folder that sessions are kept in", CONTROL, "--sessions", "DIR")] = ""
+    sessions: Annotated[
+        str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
+    ] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:

@@ -30,6 +30,14 @@ _SILENCE = EventStream("", time.time)
 _NOBODYS = Interrupt()  # a place holder: each run makes its own
 
 
+class _Default(int):
+    """A number that nobody chose, so that a plugin may put another in its place."""
+
+
+DEFAULT_STEPS = _Default(20)
+"""The step limit of an agent that was given none; it is not the same object as a 20 that was given."""
+
+
 class Agent:
     """A model with instructions and tools, under hooks.
 
@@ -42,7 +50,7 @@ class Agent:
             a ``tools()`` that gives tools; it is asked here.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
-        max_steps: the step limit of a run; ``None`` for none.
+        max_steps: the step limit of a run, 20 if left out; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
         response_format: a JSON schema for its replies.
@@ -63,7 +71,7 @@ class Agent:
         tools: Iterable[Any] = (),
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
-        max_steps: int | None = 20,
+        max_steps: int | None = DEFAULT_STEPS,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
         response_format: Mapping[str, Any] | None = None,

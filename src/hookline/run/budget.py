@@ -112,6 +112,11 @@ class Budget:
         return self._cost if self._priced else None
 
     @property
+    def known_cost(self) -> float:
+        """USD spent on the calls whose price is known: what the limit looks at."""
+        return self._cost
+
+    @property
     def tokens(self) -> int:
         """Input and output tokens of all model calls."""
         return self._input + self._output

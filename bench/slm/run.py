@@ -1,0 +1,192 @@
+"""What the hooks for small models do for a small model: each off, each on alone, all together.
+
+python bench/slm/run.py                        # all tasks; writes the table and the chart of docs/small-models.md
+python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape; writes nothing
+python bench/slm/run.py --only 2 --setups all  # two tasks of each kind: does it work?
+
+Runs on the embedded model, or on ``--model``. A task is solved if the needed calls were made, in order and with the
+right arguments, and the final text has the needed value; a task that needs no call, if none was made.
+"""
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hookline import (
+    Agent,
+    AgentResult,
+    EchoedPayloadHook,
+    GroundedReplyHook,
+    LoopDetectorHook,
+    SchemaRetryHook,
+    ToolCall,
+    default_slm_hooks,
+    get_model,
+)
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from slm.tasks import KINDS, TASKS, Task  # noqa: E402
+
+INSTRUCTIONS = "You are a helpful assistant. Use the tools when they help, and answer briefly."
+MAX_STEPS = 6
+
+SETUPS: dict[str, Callable[[], list[Any]]] = {
+    "no hooks": list,
+    "loop detector": lambda: [LoopDetectorHook(answer=True)],
+    "echoed payload": lambda: [EchoedPayloadHook()],
+    "grounded reply": lambda: [GroundedReplyHook()],
+    "schema retry": lambda: [SchemaRetryHook(any_error=True)],
+    "all": default_slm_hooks,
+}
+FIGURES = ("solved", "repeats", "unfinished", "echoes", "schema errors", "turns", "tokens")
+
+
+def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
+    """Run one task and see what came of it."""
+    agent = Agent("small", "", INSTRUCTIONS, llm=model, tools=task.tools(), hooks=hooks, max_steps=MAX_STEPS)
+    began = time.monotonic()
+    result = agent.run(task.text)
+    made = [call for message in result.messages for call in message.tool_calls]
+    ran = [call for call in made if not any(m.call_id == call.id and m.is_error for m in result.messages)]
+    seen = [(call.name, json.dumps(dict(call.arguments), sort_keys=True, default=str)) for call in made]
+    return {
+        "kind": task.kind,
+        "solved": has_calls(task, made, ran) and has_value(task.value, result.reply) and result.status != "stopped",
+        "repeats": len(seen) - len(set(seen)),
+        "unfinished": result.status == "stopped" or not result.reply,
+        "echoes": is_payload(result.reply),
+        "schema errors": sum(error.type == "InvalidCall" for error in result.errors),
+        "turns": len(result.steps),
+        "tokens": result.usage.total_tokens,
+        "seconds": time.monotonic() - began,
+        "story": story(result),
+    }
+
+
+def story(result: AgentResult) -> str:
+    """The run in one line."""
+    parts = []
+    for message in result.messages[1:]:
+        calls = [
+            f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})" for call in message.tool_calls
+        ]
+        mark = {"tool": "= ", "user": "> "}.get(message.role, "")
+        parts += calls or [mark + message.content]
+    return f"[{result.status}] " + " | ".join(part[:110] for part in parts)
+
+
+def has_calls(task: Task, made: list[ToolCall], ran: list[ToolCall]) -> bool:
+    """Whether the needed calls succeeded, in order; none at all, where none is needed."""
+    if not task.calls:
+        return not made
+    left = iter(ran)
+    return all(any(call.name == name and fits(call.arguments, wanted) for call in left) for name, wanted in task.calls)
+
+
+def fits(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether arguments are the wanted ones; texts in any case."""
+    return all(name in given and plain(given[name]) == plain(value) for name, value in wanted.items())
+
+
+def plain(value: Any) -> Any:
+    """A value as it is compared."""
+    return value.strip().rstrip(".").casefold() if isinstance(value, str) else value
+
+
+def has_value(value: str, text: str) -> bool:
+    """Whether a value stands in a text, not as a part of a longer word or number."""
+    return re.search(rf"(?<![\w.]){re.escape(value)}(?:\.0+)?(?![\w]|\.\d)", text, re.IGNORECASE) is not None
+
+
+def is_payload(text: str) -> bool:
+    """Whether a reply is data and not a sentence."""
+    try:
+        return isinstance(json.loads(text.strip().removeprefix("```json").strip("`\n ")), (dict, list))
+    except ValueError:
+        return False
+
+
+def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The figures of several tasks together."""
+    rows = list(rows)
+    return {name: sum(int(row[name]) for row in rows) for name in FIGURES}
+
+
+def load(path: str | None) -> list[Task]:
+    """The tasks of a file."""
+    if path is None:
+        return TASKS
+    spec = spec_from_file_location("other_tasks", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    tasks: list[Task] = module.TASKS
+    return tasks
+
+
+def few(tasks: list[Task], each: int | None) -> list[Task]:
+    """The first so many tasks of each kind."""
+    if each is None:
+        return tasks
+    return [task for kind in KINDS for task in [t for t in tasks if t.kind == kind][:each]]
+
+
+def main() -> None:
+    """Run all tasks with all setups and show what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", help="a Python file with a list TASKS")
+    parser.add_argument("--model", default="local")
+    parser.add_argument("--setups", default=",".join(SETUPS), help="some of: " + ", ".join(SETUPS))
+    parser.add_argument("--only", type=int, help="so many tasks of each kind")
+    parser.add_argument("--stories", action="store_true", help="show every run in one line")
+    parser.add_argument("--kind", help="only tasks of this kind")
+    options = parser.parse_args()
+    tasks = [t for t in few(load(options.tasks), options.only) if options.kind in (None, t.kind)]
+    setups = options.setups.split(",")
+    model = get_model(options.model)
+    console = Console(stderr=True)
+    rows: dict[str, list[dict[str, Any]]] = {setup: [] for setup in setups}
+    columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bars = {setup: progress.add_task(setup, total=len(tasks)) for setup in setups}
+        for task in tasks:
+            for setup in setups:
+                row = measure(task, SETUPS[setup](), model)
+                rows[setup].append(row)
+                progress.advance(bars[setup])
+                if options.stories:
+                    mark = "solved " if row["solved"] else "-      "
+                    print(f"{mark} {setup:14} {row['seconds']:5.1f}s {task.text[:60]!r} {row['story']}", flush=True)
+    show(rows, len(tasks))
+
+
+def show(rows: dict[str, list[dict[str, Any]]], tasks: int) -> None:
+    """A table for people."""
+    table = Table(title=f"{tasks} tasks")
+    for head in ("", *(f"{kind}: solved" for kind in KINDS), *FIGURES):
+        table.add_column(head, justify="left" if not head else "right")
+    for setup, found in rows.items():
+        kinds = [[row for row in found if row["kind"] == kind] for kind in KINDS]
+        total = summary(found)
+        cells = [f"{sum(r['solved'] for r in group)}/{len(group)}" for group in kinds] + [
+            f"{total[n]:,}" for n in FIGURES
+        ]
+        table.add_row(setup, *cells)
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()

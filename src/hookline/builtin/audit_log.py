@@ -1,0 +1,128 @@
+"""A file with one line for every model reply, tool result and finished run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..base.frozen import digest, json_text, plain
+from ..kernel.errors import RegistrationError
+from ..kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from ..kernel.points import AFTER_LLM, AFTER_TOOL, ON_RUN_END
+from ..kernel.results import Verdict
+from ..kernel.state import AgentResult
+
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
+
+
+class AuditLogHook:
+    """Writes what models said, what tools gave and how runs ended into a JSONL file.
+
+    One JSON object per line, each appended by a single write, so that threads and processes may share the file
+    and a crash leaves whole lines. Every line has ``time`` (UTC), ``point``, the ids, ``verdict`` (the verb that
+    held, with ``hook`` and ``reason``), and the fields of the payload as they left the point. A line that cannot be
+    written is reported and the run goes on; register it with ``on_failure="closed"`` if it must not.
+
+    Args:
+        path: the file; made, with its folder, for its owner only.
+        content: whether texts, arguments and results are written, not only their lengths and digests.
+
+    Raises:
+        RegistrationError: the path is empty, or a folder.
+    """
+
+    points = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
+    phase = "observe"
+    priority = 0
+
+    def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+            raise RegistrationError(f"path= is the file to write into, such as 'audit.jsonl', not {path!r:.80}")
+        self.path = Path(path).expanduser()
+        if self.path.is_dir():
+            raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
+        self.content = content
+        self._torn = False
+        self._lock = threading.Lock()
+
+    async def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
+        """Write one line."""
+        now = datetime.fromtimestamp(ctx.clock.time(), UTC).isoformat(timespec="milliseconds")
+        await asyncio.to_thread(self._write, f"{now.removesuffix('+00:00')}Z", point, payload, verdict)
+
+    def _write(self, time: str, point: str, payload: Any, verdict: Verdict) -> None:
+        record = {"time": time, "point": str(point), **plain(payload.ids), "verdict": str(verdict.action)}
+        if verdict.hook:
+            record["hook"] = verdict.hook
+        record |= self._texts(reason=verdict.reason) if verdict.reason else {}
+        line = json_text(record | self._fields(payload)).encode() + b"\n"
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(self.path, _FLAGS, 0o600)
+        try:
+            with self._lock:
+                line = b"\n" + line if self._torn else line
+                self._torn = 0 < os.write(file, line) < len(line)
+                if self._torn:
+                    raise OSError(f"only a part of a line could be written to {str(self.path)!r}")
+        finally:
+            os.close(file)
+
+    def _fields(self, payload: Any) -> dict[str, Any]:
+        if isinstance(payload, ModelReply):
+            return self._reply(payload)
+        return self._result(payload) if isinstance(payload, ToolCallResult) else self._end(payload)
+
+    def _reply(self, reply: ModelReply) -> dict[str, Any]:
+        calls = [
+            {"id": call.id, "name": call.name, **self._call(call.name, call.arguments)}
+            | (self._texts(raw=call.raw) if call.raw is not None else {})
+            for call in reply.tool_calls
+        ]
+        return {
+            "hop": reply.hop, "attempt": reply.attempt, "purpose": reply.purpose, "model": reply.model,
+            "provider": reply.provider, "organization_id": reply.organization_id, "source": reply.source,
+            "request_digest": request_digest(reply.request), **self._texts(content=reply.content), "tool_calls": calls,
+            "finish_reason": reply.finish_reason, "usage": plain(reply.usage), "cost": reply.cost,
+            "duration": reply.duration,
+        }  # fmt: skip
+
+    def _result(self, result: ToolCallResult) -> dict[str, Any]:
+        return {
+            "hop": result.hop, "attempt": result.attempt, "call_id": result.id, "tool": result.name,
+            **self._call(result.name, result.arguments), "outcome": result.outcome, "duration": result.duration,
+            **(self._texts(error=result.error) if result.error is not None else self._texts(result=result.result)),
+        }  # fmt: skip
+
+    def _end(self, result: AgentResult) -> dict[str, Any]:
+        stop = {} if result.stop is None else {"kind": result.stop.kind, **self._texts(message=result.stop.message)}
+        errors = [
+            {"where": e.where, "type": e.type, "source": e.source, "call_id": e.call_id, "fatal": e.fatal}
+            | self._texts(message=e.message)
+            for e in result.errors
+        ]
+        return {
+            "status": result.status, "stop": stop or None,
+            **({} if result.hook_ended is None else self._texts(hook_ended=result.hook_ended)),
+            **self._texts(task=result.task, reply=result.reply), "steps": len(result.steps),
+            "tool_calls": result.tool_calls, "usage": plain(result.usage), "cost": result.cost,
+            "elapsed": result.elapsed, "errors": errors,
+        }  # fmt: skip
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return {**({"arguments": arguments} if self.content else {}), "digest": digest([name, arguments])}
+
+    def _texts(self, **texts: Any) -> dict[str, Any]:
+        if self.content:
+            return texts
+        return {f"{name}_chars": len(x if isinstance(x, str) else json_text(x)) for name, x in texts.items()}
+
+
+def request_digest(request: ModelRequest) -> str:
+    """A SHA-256 over what a model was asked, whichever run, hop or attempt it was."""
+    return digest(plain([getattr(request, name) for name in _ASKED]))

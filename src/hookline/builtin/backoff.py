@@ -1,0 +1,35 @@
+"""How long to wait before another try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..kernel.errors import RegistrationError
+from .checks import seconds
+
+
+class Backoff:
+    """Waits that double with each attempt, with chance in them so that not everybody comes back at once.
+
+    Args:
+        base_delay: seconds before the second attempt, on average.
+        max_delay: the longest wait.
+
+    Raises:
+        RegistrationError: a delay that is no number of seconds, or a base over the maximum.
+    """
+
+    def __init__(self, base_delay: float, max_delay: float) -> None:
+        self.base_delay, self.max_delay = seconds(base_delay, "base_delay"), seconds(max_delay, "max_delay")
+        if self.base_delay > self.max_delay:
+            raise RegistrationError(f"base_delay ({base_delay!r}) is longer than max_delay ({max_delay!r})")
+
+    def wait(self, ctx: Any, attempt: int, asked: float | None = None) -> float | None:
+        """Seconds to wait after this attempt, ``asked`` for at least; ``None`` if that would take too long."""
+        least = max(0.0, asked or 0.0)
+        if least > self.max_delay:
+            return None
+        delay = self.base_delay * 2.0 ** (attempt - 1) * ctx.random.uniform(0.5, 1.5)
+        delay = min(least + delay, self.max_delay)
+        left = ctx.budget.seconds_left()
+        return delay if left is None or delay < left else None

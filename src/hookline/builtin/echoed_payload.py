@@ -1,0 +1,64 @@
+"""A hook that puts into words what a model only copied out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..kernel.errors import RegistrationError
+from ..kernel.payloads import ModelReply
+from ..kernel.points import AFTER_LLM
+from ..kernel.results import HookResult
+from .wording import as_sentence, leaves, parsed, results
+
+
+class EchoedPayloadHook:
+    """Replaces a final reply that only echoes the data of a tool result by a sentence made of that result.
+
+    Data is a JSON object or array, in a fence of Markdown or not, whole or cut off. Where the request asked for
+    JSON (``response_format``), and where the data is not what a tool gave, the reply stays as it is.
+
+    Args:
+        fallback: what to say instead: a text, in which ``{result}`` stands for the result in words, or a function
+            of the result's value that gives a text.
+
+    Raises:
+        RegistrationError: a fallback that is neither.
+    """
+
+    points = frozenset({AFTER_LLM})
+    priority = 60
+
+    def __init__(self, fallback: str | Callable[[Any], str] = "{result}") -> None:
+        if not (isinstance(fallback, str) and fallback.strip()) and not callable(fallback):
+            raise RegistrationError(f"fallback is a text, or a function of the result; not {fallback!r}")
+        self.fallback = fallback
+
+    def __call__(self, point: str, ctx: Any, reply: ModelReply) -> HookResult | None:
+        """Look at a final reply."""
+        if reply.purpose != "step" or reply.tool_calls or reply.request.response_format is not None:
+            return None
+        if not reply.content.lstrip("` \n\tjson").startswith(("{", "[")):
+            return None
+        for result in results(ctx.state.messages):
+            if _echoes(reply.content, result.content):
+                return HookResult.replace({"content": self._words(result.content)}, reason="it echoed a tool result")
+        return None
+
+    def _words(self, result: str) -> str:
+        if isinstance(self.fallback, str):
+            return self.fallback.replace("{result}", as_sentence(result))
+        return self.fallback(parsed(result))
+
+
+def _echoes(text: str, result: str) -> bool:
+    """Whether a reply is a tool result, or a part of it, and nothing else."""
+    data, given = parsed(text), parsed(result)
+    if isinstance(data, str):  # it was cut off
+        begun = "".join(text.strip().removeprefix("```json").strip("`").split())
+        return len(begun) > 1 and "".join(result.split()).startswith(begun)
+    if not isinstance(data, (Mapping, list)):
+        return False
+    said, known = Counter(map(str, leaves(data))), Counter(map(str, leaves(given)))
+    return data == given or (bool(said) and said <= known)

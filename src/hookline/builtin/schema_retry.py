@@ -1,0 +1,74 @@
+"""A hook that shows a model what the arguments of a tool look like when it got them wrong."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..base.frozen import json_text
+from ..kernel.payloads import ModelRequest, ToolCallResult
+from ..kernel.points import AFTER_TOOL, BEFORE_LLM
+from ..kernel.results import HookResult
+from ..kernel.values import ToolSpec
+from .checks import whole
+
+
+class SchemaRetryHook:
+    """Turns an error about arguments into a hint with the tool's schema, and has the next call made to fit it.
+
+    The next request names the tool as its ``tool_choice``, so that a model which can be held to a schema makes that
+    very call, in the right shape. Other requests are left as they are.
+
+    Args:
+        max_retries_per_tool: how many times in a run, for each tool.
+        any_error: have a call that failed for another reason made once more too: small models
+            rather tell the user what went wrong than try again. Not for tools that may not run twice.
+
+    Raises:
+        RegistrationError: a number that is no whole number, 1 or more.
+    """
+
+    points = frozenset({AFTER_TOOL, BEFORE_LLM})
+    priority: ClassVar[dict[str, float]] = {AFTER_TOOL: 40, BEFORE_LLM: 40}
+
+    def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False) -> None:
+        self.max_retries_per_tool = whole(max_retries_per_tool, "max_retries_per_tool")
+        self.any_error = any_error
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+        """See a result, or have the next request ask for the call again."""
+        return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
+
+    def _explain(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
+        tool = ctx.tool_registry.get(result.name)
+        if result.outcome != "error" or tool is None:
+            return None
+        unfit = any(e.call_id == result.id and e.type == "InvalidCall" for e in reversed(ctx.state.errors))
+        state = ctx.hook_state.setdefault(id(self), {})
+        if not (unfit or self.any_error) or state.get(result.name, 0) >= self.max_retries_per_tool:
+            return None
+        state[result.name] = state.get(result.name, 0) + 1
+        state[BEFORE_LLM] = (result.name, result.hop + 1)
+        if not unfit:
+            return None
+        hint = f"{result.error}\nCall {result.name} again, with these arguments:\n{_described(tool.spec)}"
+        return HookResult.replace({"error": hint}, reason="the arguments did not fit")
+
+    def _constrain(self, ctx: Any, request: ModelRequest) -> HookResult | None:
+        name, hop = ctx.hook_state.get(id(self), {}).get(BEFORE_LLM, ("", -1))
+        if request.purpose != "step" or request.hop != hop or request.tool_choice is not None:
+            return None
+        if not any(tool.name == name for tool in request.tools):
+            return None
+        return HookResult.replace({"tool_choice": name}, reason=f"{name} is to be called again")
+
+
+def _described(tool: ToolSpec) -> str:
+    """The arguments of a tool, one on a line."""
+    required = tool.parameters.get("required", ())
+    lines = []
+    for name, schema in tool.parameters.get("properties", {}).items():
+        kind = schema.get("type") or json_text(schema)
+        kind = f"one of {json_text(schema['enum'])}" if "enum" in schema else kind
+        about = f": {schema['description']}" if schema.get("description") else ""
+        lines.append(f"- {name} ({kind}, {'required' if name in required else 'may be left out'}){about}")
+    return "\n".join(lines) or "- none: {}"

@@ -1,0 +1,124 @@
+"""How long models and tools take."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import Frozen
+from ..kernel.payloads import ModelReply, ToolCallRequest, ToolCallResult
+from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL
+
+RECENT = 1000
+"""Percentiles are those of so many of the last calls."""
+
+MAX_NAMES, OTHERS = 500, "(others)"
+_MAX_OPEN = 1000
+
+
+class Timing(Frozen, frozen=True):
+    """One row: seconds that calls of one model or tool took; ``kind`` is as in :meth:`TimingHook.summary`."""
+
+    kind: str
+    name: str
+    count: int
+    total: float
+    mean: float
+    p50: float
+    p95: float
+    max: float
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.count, self.total, self.max = 0, 0.0, 0.0
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self.total += seconds
+        self.max = max(self.max, seconds)
+        self.recent.append(seconds)
+
+    def row(self, kind: str, name: str) -> Timing:
+        ordered = sorted(self.recent)
+        p50, p95 = (ordered[ceil(len(ordered) * share) - 1] for share in (0.5, 0.95))
+        return Timing(kind, name, self.count, self.total, self.total / self.count, p50, p95, self.max)
+
+
+class TimingHook:
+    """Collects how long models and tools take: the work itself, and the whole with hooks and approvals.
+
+    The work is the time in the model or tool. The whole goes from where the hooks before a call are done to where
+    those after it are, so it holds approvals, the wait for the other calls of a batch, and hooks. Each attempt counts.
+    A call that was blocked or answered did no work and counts in the whole only. One object may serve many
+    runs at once; it takes a bounded amount of memory.
+    """
+
+    points = frozenset({BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL})
+    phase = "observe"
+    priority = 0
+
+    def __init__(self) -> None:
+        self._tallies: dict[tuple[str, str], _Tally] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+        """Note the time."""
+        now = ctx.clock.monotonic()
+        begun = ctx.hook_state.setdefault(id(self), {})
+        if point in (BEFORE_LLM, BEFORE_TOOL):
+            begun.setdefault(_key(payload), (now, payload))  # an edited call comes by twice
+            if len(begun) > _MAX_OPEN:  # calls that failed never come back
+                begun.pop(next(iter(begun)), None)
+            return
+        before = begun.pop(_key(payload), None)
+        if isinstance(payload, ModelReply):
+            kind, name, worked = "model", payload.model, payload.source == "model"
+        else:
+            kind, name = "tool", payload.name
+            worked = payload.outcome == "ok" or (payload.outcome in ("error", "cancelled") and payload.duration > 0)
+        if worked:
+            self._add(kind, name, payload.duration)
+        if before is not None:
+            self._add(f"{kind}, whole", name, now - before[0])
+
+    def summary(self) -> list[Timing]:
+        """A row for each model and tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
+        with self._lock:
+            return [tally.row(*key) for key, tally in sorted(self._tallies.items())]
+
+    def table(self) -> str:
+        """The rows as a plain text table."""
+        rows: list[tuple[str, ...]] = [Timing.__struct_fields__]
+        for row in self.summary():
+            kind, name, count, *seconds = msgspec.structs.astuple(row)
+            rows.append((kind, name, str(count), *(f"{value:.3f}" for value in seconds)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(_pad, row, widths, range(len(row)))) for row in rows)
+
+    def reset(self) -> None:
+        """Forget what was collected."""
+        with self._lock:
+            self._tallies.clear()
+
+    def _add(self, kind: str, name: str, seconds: float) -> None:
+        with self._lock:
+            if (kind, name) not in self._tallies and len(self._tallies) >= MAX_NAMES:
+                name = OTHERS  # a model may invent names without end
+            self._tallies.setdefault((kind, name), _Tally()).add(seconds)
+
+
+def _pad(cell: str, width: int, column: int) -> str:
+    return cell.ljust(width) if column < 2 else cell.rjust(width)
+
+
+def _key(payload: Any) -> Any:
+    """What a call and its outcome have in common. Two requests of one run may be alike in all but being themselves."""
+    if isinstance(payload, (ToolCallRequest, ToolCallResult)):
+        return payload.id, payload.attempt
+    return id(payload.request if isinstance(payload, ModelReply) else payload)

@@ -1,0 +1,111 @@
+"""All limits in one plugin."""
+
+import pytest
+
+from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, Usage, call, guards, reply, tool
+
+
+@tool
+def work() -> str:
+    """Work."""
+    return "worked"
+
+
+def agent_of(plugin, turns=(), **options):
+    turns = turns or [call("work")] * 99
+    return Agent("t", llm=ScriptedModel(turns), tools=[work], plugins=[plugin], **options)
+
+
+def names(plugin):
+    return [type(hook).__name__ for hook in plugin.hooks]
+
+
+def test_the_defaults_are_20_steps_32768_tokens_and_300_seconds():
+    plugin = guards()
+    assert plugin.name == "guards"
+    assert [(type(hook).__name__, hook.limit, hook.soft_limit) for hook in plugin.hooks] == [
+        ("StepsLimitHook", 20, 0.8),
+        ("TokenUsageLimitHook", 32768, 0.8),
+        ("ExecutionTimeLimitHook", 300.0, 0.8),
+    ]
+
+
+def test_none_switches_a_guard_off():
+    assert guards(None, None, None, finish_reasons=None).hooks == ()
+    assert names(guards(max_tokens=None)) == ["StepsLimitHook", "ExecutionTimeLimitHook"]
+
+
+def test_cost_calls_and_finish_reasons_join_when_they_are_named():
+    plugin = guards(max_cost=1.5, max_tool_calls=7, finish_reasons=["stop"], soft_limit=None)
+    assert names(plugin)[3:] == ["CostLimitHook", "ToolCallsLimitHook", "FinishReasonHook"]
+    assert [hook.soft_limit for hook in plugin.hooks[:5]] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "holds"),
+    [
+        (50, {}, 50),
+        (3, {}, 3),
+        (50, {"max_steps": 30}, 30),
+        (50, {"max_steps": 20}, 20),
+        (3, {"max_steps": 30}, 3),
+        (50, {"max_steps": None}, 50),
+        (None, {"max_steps": 30}, 30),
+        (None, {"max_steps": 20}, 20),
+        (None, {}, None),
+        (None, {"max_steps": None}, None),
+    ],
+)
+@pytest.mark.parametrize("allowed", [None, []])
+async def test_the_stricter_step_limit_holds_and_the_agents_default_gives_way(given, own, holds, allowed):
+    plugin = guards(given, None, None)
+    agent = agent_of(plugin, [call("work")] * 60 + [reply("done")], **own)
+    result = await agent.arun("x", allowed_plugins=allowed)
+    assert agent.max_steps == holds
+    if holds is None:
+        assert (result.status, len(result.steps)) == ("completed", 61)
+    else:
+        assert (result.stop.kind, result.stop.message) == ("steps_limit", f"Step limit reached: {holds}/{holds}")
+
+
+async def test_where_the_plugin_is_left_out_its_other_limits_do_not_hold():
+    turns = [reply("a", usage=Usage(900, 0))]
+    assert (await agent_of(guards(max_tokens=1), turns).arun("x", allowed_plugins=[])).status == "completed"
+
+
+async def test_one_plugin_serves_several_agents():
+    plugin = guards(4)
+    first, second = agent_of(plugin), agent_of(plugin, max_steps=2)
+    assert [len((await agent.arun("x")).steps) for agent in (first, second)] == [4, 2]
+
+
+async def test_unplugged_limits_are_gone_but_for_the_agents_own_step_limit():
+    agent = agent_of(guards(30, max_tokens=1))
+    agent.unplug("guards")
+    assert (await agent.arun("x")).stop.message == "Step limit reached: 30/30"
+
+
+async def test_a_shared_registry_gets_the_hooks_once():
+    registry, plugin = HookRegistry(), guards(2)
+    for _ in range(2):
+        agent = agent_of(plugin, hooks=registry)
+    assert len(registry.at("before_step")) == 3
+    assert len((await agent.arun("x")).steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_steps": 0}, "max_steps is a whole number, 1 or more"),
+        ({"max_tokens": -1}, "max_total_tokens is a"),
+        ({"max_execution_time": "1"}, "max_seconds is a"),
+        ({"max_cost": float("nan")}, "max_cost is a"),
+        ({"max_tool_calls": 1.5}, "max_tool_calls is a"),
+        ({"finish_reasons": ["done"]}, "unknown finish reason 'done'"),
+        ({"finish_reasons": "stop"}, "is a list"),
+        ({"soft_limit": 2}, "soft_limit is a share"),
+    ],
+)
+def test_nonsense_is_refused(options, problem):
+    with pytest.raises(RegistrationError, match=problem):
+        guards(**options)

@@ -1,0 +1,433 @@
+"""The hooks that stop a run at a limit."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import (
+    AFTER_TOOL,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_RUN_START,
+    ON_STOP,
+    Agent,
+    AgentContext,
+    Budget,
+    CostLimitHook,
+    ExecutionTimeLimitHook,
+    HookRegistry,
+    HookResult,
+    JudgedBeforeRewrite,
+    Message,
+    RegistrationError,
+    RunFailed,
+    ScriptedModel,
+    Signalled,
+    StepsLimitHook,
+    TokenUsageLimitHook,
+    ToolCallsLimitHook,
+    Usage,
+    call,
+    guard,
+    hook,
+    reply,
+    tool,
+)
+from hookline.testing import EventLog, scripted_agent
+
+WRAP_UP = " Wrap up now: finish with what you have and give your final answer."
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def time(self):
+        return self.now
+
+    def monotonic(self):
+        return self.now
+
+
+def counting(ran):
+    @tool
+    def work(n: int = 0) -> str:
+        """Work."""
+        ran.append(n)
+        return f"worked {n}"
+
+    return work
+
+
+def steps(count, **fields):
+    """Turns that each call a tool once and say what they used."""
+    return [reply("", **fields).replace(tool_calls=[call("work", n=i)]) for i in range(count)]
+
+
+def agent_of(turns, *hooks, ran=None, **options):
+    return scripted_agent(turns, tools=[counting([] if ran is None else ran)], hooks=hooks, max_steps=None, **options)
+
+
+def notes(agent):
+    return [r.messages[-1].content if r.messages[-1].role == "user" else None for r in agent.model.requests]
+
+
+# The hard limit.
+
+
+@pytest.mark.parametrize(
+    ("limit", "turn", "requests", "kind", "message"),
+    [
+        (StepsLimitHook(3), {}, 3, "steps_limit", "Step limit reached: 3/3"),
+        (TokenUsageLimitHook(25), {"usage": Usage(6, 4)}, 3, "token_limit", "Token limit reached: 30/25"),
+        (CostLimitHook(0.5), {"cost": 0.25}, 2, "cost_limit", "Cost limit reached: 0.5/0.5"),
+        (ToolCallsLimitHook(2), {}, 2, "tool_calls_limit", "Tool call limit reached: 2/2"),
+    ],
+)
+async def test_a_run_stops_at_its_limit_with_kind_and_message(limit, turn, requests, kind, message):
+    agent = agent_of(steps(9, **turn), limit)
+    result = await agent.arun("x")
+    assert (result.status, result.stop.kind, result.stop.message) == ("stopped", kind, message)
+    assert result.stop.hook == type(limit).__name__
+    assert len(agent.model.requests) == requests
+
+
+async def test_the_time_limit_is_on_the_clock_of_the_ledger():
+    clock = Clock()
+
+    @tool
+    def work(n: int = 0) -> str:
+        """Takes 11.5 s."""
+        clock.now += 11.5
+        return "worked"
+
+    agent = Agent("t", llm=ScriptedModel(steps(9)), tools=[work], hooks=[ExecutionTimeLimitHook(30.0)])
+    result = await agent.arun("x", ctx=AgentContext(clock=clock))
+    assert (result.stop.kind, result.stop.message) == ("time_limit", "Time limit reached: 34.5/30.0")
+    assert len(agent.model.requests) == 3
+
+
+async def test_time_that_passes_before_a_batch_cancels_it():
+    clock, ran = Clock(), []
+
+    @hook(BEFORE_TOOL)
+    def slow(ctx, payload):
+        clock.now += 20
+
+    log = EventLog()
+    turns = [[call("work", n=i) for i in range(3)], reply("never")]
+    agent = agent_of(turns, ExecutionTimeLimitHook(30), slow, ran=ran, sinks=[log])
+    result = await agent.arun("x", ctx=AgentContext(clock=clock))
+    assert ran == []
+    assert result.steps[0].outcomes == ("cancelled",) * 3
+    assert [e.signal.message for e in log.of(Signalled)] == ["Time limit reached: 40.0/30"]
+
+
+async def test_a_run_that_completes_at_its_last_allowed_step_is_completed():
+    result = await agent_of([*steps(2), reply("done")], StepsLimitHook(3)).arun("x")
+    assert (result.status, result.reply) == ("completed", "done")
+
+
+async def test_model_calls_of_hooks_count_and_are_refused_at_the_limit():
+    @hook(ON_RUN_START)
+    async def ask(ctx, payload):
+        for _ in range(9):
+            await ctx.llm.complete("judge this", purpose="judge")
+
+    agent = agent_of([reply("ok", usage=Usage(5, 5))] * 9, TokenUsageLimitHook(20), ask)
+    result = await agent.arun("x")
+    assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "token_limit", 2)
+
+
+async def test_what_a_subagent_uses_counts_in_the_run_that_started_it():
+    child = scripted_agent([reply("found", usage=Usage(50, 50))])
+
+    @tool
+    async def delegate(ctx) -> str:
+        """Ask another agent."""
+        return (await child.arun("look", ctx=ctx)).reply
+
+    agent = scripted_agent([call("delegate"), reply("never")], tools=[delegate], hooks=[TokenUsageLimitHook(100)])
+    result = await agent.arun("x")
+    assert (result.stop.kind, len(agent.model.requests)) == ("token_limit", 1)
+
+
+async def test_each_run_has_its_own_count():
+    agent = agent_of([*steps(1), reply("a")] * 2, StepsLimitHook(2), ToolCallsLimitHook(2))
+    ctx = AgentContext()
+    assert [(await agent.arun("x", ctx=ctx)).status for _ in range(2)] == ["completed"] * 2
+
+
+async def test_concurrent_runs_do_not_share_a_count():
+    limit = ToolCallsLimitHook(2)
+    agents = [agent_of([*steps(1), *steps(1), reply("never")], limit) for _ in range(5)]
+    results = await asyncio.gather(*(agent.arun("x") for agent in agents))
+    assert [(r.stop.kind, r.successful_tool_calls) for r in results] == [("tool_calls_limit", 2)] * 5
+
+
+async def test_a_cost_limit_looks_at_the_calls_whose_price_is_known():
+    class Unpriced(ScriptedModel):
+        async def complete(self, request):
+            response = await super().complete(request)
+            return response.replace(cost=None) if len(self.requests) == 1 else response
+
+    agent = Agent("t", llm=Unpriced(steps(9, cost=0.5)), tools=[counting([])], hooks=[CostLimitHook(1)])
+    result = await agent.arun("x")
+    assert (result.cost, result.stop.message, len(agent.model.requests)) == (None, "Cost limit reached: 1.0/1", 3)
+
+
+async def test_a_limit_says_stop_once_and_nobody_can_talk_it_out_of_it():
+    log = EventLog()
+    persist = hook(ON_STOP)(lambda ctx, p: HookResult.keep_going("go on"))
+    result = await agent_of(steps(9), StepsLimitHook(2), persist, sinks=[log]).arun("x")
+    assert (result.stop.kind, len(log.of(Signalled))) == ("steps_limit", 1)
+
+
+# Counters.
+
+
+async def test_a_step_counter_counts_what_it_likes():
+    count = StepsLimitHook(2, lambda state: sum("work" in step.tool_names for step in state.steps))
+    agent = agent_of([call("nothing"), *steps(9)], count)
+    result = await agent.arun("x")
+    assert (result.stop.message, len(agent.model.requests)) == ("Step limit reached: 2/2", 3)
+
+
+@pytest.mark.parametrize("count", [None, "3", float("nan"), True])
+async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
+    agent = agent_of(steps(1), StepsLimitHook(2, lambda state: count))
+    with pytest.raises(RunFailed, match="it must give a number"):
+        await agent.arun("x")
+    assert agent.model.requests == []
+
+
+# Batches of tool calls.
+
+
+async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_blocked():
+    ran = []
+    agent = agent_of([call("work"), [call("work", n=i) for i in (1, 2, 3)], reply("never")], ToolCallsLimitHook(3))
+    agent.tools = scripted_agent([], tools=[counting(ran)]).tools
+    result = await agent.arun("x")
+    assert ran == [0, 1, 2]
+    assert result.steps[1].outcomes == ("ok", "ok", "blocked")
+    assert result.messages[-1].content == "Tool call limit reached: 3/3. This call did not run."
+    assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "tool_calls_limit", 2)
+
+
+async def test_the_same_calls_run_under_the_hook_and_under_a_budget():
+    turns = [[call("work", n=i) for i in range(5)], reply("never")]
+    under_hook, under_budget = [], []
+    one = await agent_of(turns, ToolCallsLimitHook(3), ran=under_hook).arun("x")
+    budget = Budget(max_tool_calls=3)
+    two = await agent_of(turns, ran=under_budget).arun("x", ctx=AgentContext(budget=budget))
+    assert under_hook == under_budget == [0, 1, 2]
+    assert (one.stop.kind, one.stop.message) == (two.stop.kind, two.stop.message)
+
+
+async def test_calls_that_other_guards_block_take_no_place_in_the_batch():
+    ran = []
+    blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] < 3 else None)
+    turns = [[call("work", n=i) for i in range(6)], reply("never")]
+    result = await agent_of(turns, ToolCallsLimitHook(2), blocker, ran=ran).arun("x")
+    assert ran == [3, 4]
+    assert result.stop.message == "Tool call limit reached: 2/2"
+
+
+async def test_an_edited_call_is_counted_once():
+    ran = []
+    asker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.ask("sure?"))
+    editor = hook("approval_requested")(lambda ctx, p: HookResult.edit({"n": p.call.arguments["n"] + 10}))
+    turns = [[call("work", n=0), call("work", n=1)], reply("never")]
+    await agent_of(turns, ToolCallsLimitHook(2), asker, editor, ran=ran).arun("x")
+    assert sorted(ran) == [10, 11]
+
+
+async def test_retries_of_a_call_count():
+    ran = []
+    again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
+    turns = [[call("work", n=0), call("work", n=1)], reply("never")]
+    result = await agent_of(turns, ToolCallsLimitHook(3), again, ran=ran).arun("x")
+    assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "blocked"))
+    assert result.stop.kind == "tool_calls_limit"
+
+
+TURN = st.lists(st.sampled_from(["ok", "blocked", "asked", "unknown", "answered"]), max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    script=st.lists(TURN, min_size=1, max_size=8),
+    max_steps=st.integers(1, 6),
+    max_calls=st.integers(1, 6),
+    retry=st.booleans(),
+)
+def test_no_script_runs_more_steps_or_calls_than_allowed(script, max_steps, max_calls, retry):
+    ran = []
+
+    @tool
+    def work(kind: str) -> str:
+        """Work."""
+        ran.append(kind)
+        return kind
+
+    verbs = {"blocked": HookResult.block("no"), "asked": HookResult.ask("?"), "answered": HookResult.answer("cached")}
+    judge = guard(BEFORE_TOOL)(lambda ctx, p: verbs.get(p.arguments["kind"]))
+    editor = hook("approval_requested")(lambda ctx, p: HookResult.edit({"kind": "ok"}))
+    again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if retry and p.attempt == 1 else None)
+    turns = [
+        [call("work" if kind != "unknown" else "nothing", kind=kind) for kind in kinds] or reply("done")
+        for kinds in script
+    ]
+    limits = (StepsLimitHook(max_steps), ToolCallsLimitHook(max_calls))
+    agent = Agent(
+        "t", llm=ScriptedModel(turns, loop=True), tools=[work], hooks=[*limits, judge, editor, again], max_steps=40
+    )
+    result = agent.run("x")
+    assert len(agent.model.requests) <= max_steps
+    assert len(ran) <= max_calls
+    calls = [c.id for m in result.messages for c in m.tool_calls]
+    assert calls == [m.call_id for m in result.messages if m.role == "tool"]
+    if result.status == "stopped":
+        assert result.stop.kind in ("steps_limit", "tool_calls_limit", "retry_limit")
+
+
+# The soft limit.
+
+
+async def test_near_the_limit_each_request_ends_with_a_note_that_is_never_in_the_transcript():
+    agent = agent_of(steps(19), StepsLimitHook(10))
+    result = await agent.arun("x")
+    assert notes(agent) == [
+        "x",
+        *[None] * 7,
+        f"You have used 8 of 10 steps.{WRAP_UP}",
+        f"You have used 9 of 10 steps.{WRAP_UP}",
+    ]
+    assert [m.content for m in result.messages if m.role == "user"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        (TokenUsageLimitHook(100, soft_limit=0.5), "You have used 60 of 100 tokens."),
+        (CostLimitHook(1.5, soft_limit=0.5), "You have used 1.0 of 1.5 USD."),
+        (ToolCallsLimitHook(3, soft_limit=0.6), "You have used 2 of 3 tool calls."),
+        (StepsLimitHook(3, lambda state: state.step_count, soft_limit=0.6), "You have used 2 of 3 steps."),
+    ],
+)
+async def test_every_limit_says_how_much_of_it_is_used(limit, line):
+    agent = agent_of([*steps(2, usage=Usage(20, 10), cost=0.5), reply("done")], limit)
+    assert (await agent.arun("x")).status == "completed"
+    assert notes(agent) == ["x", None, line + WRAP_UP]
+
+
+async def test_the_note_on_time_is_rounded():
+    clock = Clock()
+    agent = agent_of([reply("done")], ExecutionTimeLimitHook(10.0))
+
+    @hook(BEFORE_STEP)
+    def wait(ctx, payload):
+        clock.now += 8.123
+
+    agent.register_hook(wait)
+    await agent.arun("x", ctx=AgentContext(clock=clock))
+    assert notes(agent) == [f"You have used 8.1 of 10.0 seconds.{WRAP_UP}"]
+
+
+async def test_several_limits_share_one_note():
+    limits = StepsLimitHook(5, soft_limit=0.2), ToolCallsLimitHook(5, soft_limit=0.2), CostLimitHook(9)
+    agent = agent_of([*steps(1), reply("done")], *limits)
+    await agent.arun("x")
+    assert notes(agent)[1] == f"You have used 1 of 5 steps.\nYou have used 1 of 5 tool calls.{WRAP_UP}"
+    assert [m.role for m in agent.model.requests[1].messages] == ["user", "assistant", "tool", "user"]
+
+
+async def test_the_words_of_a_user_are_left_alone():
+    agent = agent_of([*steps(1), reply("done")], StepsLimitHook(5, soft_limit=0.2))
+    agent.register_hook(
+        lambda ctx, p: HookResult.replace({"messages": [*p.messages, Message("user", "You have used me.")]}),
+        points=BEFORE_LLM,
+        priority=300,
+    )
+    await agent.arun("x")
+    last = [m.content for m in agent.model.requests[1].messages[-2:]]
+    assert last == ["You have used me.", f"You have used 1 of 5 steps.{WRAP_UP}"]
+
+
+async def test_a_retried_request_has_one_note_and_calls_of_hooks_have_none():
+    retry = hook("after_llm")(lambda ctx, p: HookResult.retry("again") if p.attempt == 1 and p.hop == 1 else None)
+
+    @hook("after_step")
+    async def judge(ctx, payload):
+        if payload.index == 0:
+            await ctx.llm.complete("judge", purpose="judge")
+
+    turns = [*steps(1), reply("fine"), reply("a"), reply("b")]
+    agent = agent_of(turns, StepsLimitHook(5, soft_limit=0.2), judge, retry)
+    await agent.arun("x")
+    note = f"You have used 1 of 5 steps.{WRAP_UP}"
+    assert notes(agent) == ["x", "judge", note, note]
+    assert [m.content for m in agent.model.requests[3].messages[-3:]] == ["a", "again", note]
+
+
+async def test_the_soft_limit_can_be_switched_off():
+    agent = agent_of(steps(9), StepsLimitHook(3, soft_limit=None))
+    await agent.arun("x")
+    assert notes(agent) == ["x", None, None]
+
+
+async def test_shares_are_exact():
+    agent = agent_of([reply("x", usage=Usage(55, 0)).replace(tool_calls=[call("work")]), reply("done")])
+    agent.register_hook(TokenUsageLimitHook(100, soft_limit=0.55))
+    await agent.arun("x")
+    assert notes(agent)[1] == f"You have used 55 of 100 tokens.{WRAP_UP}"
+
+
+# Registration.
+
+
+def test_limits_come_first_and_judge_calls_as_guards():
+    registry = HookRegistry([ExecutionTimeLimitHook(1)])
+    found = [(str(e.point), e.phase, e.priority) for layer in registry.stack.layers for e in layer]
+    assert sorted(found) == [
+        ("before_llm", "rewrite", 200),
+        ("before_step", "rewrite", 200),
+        ("before_tool", "guard", 200),
+    ]
+
+
+@pytest.mark.parametrize("kind", [StepsLimitHook, TokenUsageLimitHook, ToolCallsLimitHook])
+@pytest.mark.parametrize("limit", [0, -1, 1.5, float("nan"), float("inf"), True, "3", None])
+def test_a_limit_on_a_count_is_a_whole_number_above_0(kind, limit):
+    with pytest.raises(RegistrationError, match="is a whole number, 1 or more"):
+        kind(limit)
+
+
+@pytest.mark.parametrize("kind", [ExecutionTimeLimitHook, CostLimitHook])
+@pytest.mark.parametrize("limit", [0, -0.1, float("nan"), float("inf"), True, "3", None])
+def test_a_limit_on_an_amount_is_a_number_above_0(kind, limit):
+    with pytest.raises(RegistrationError, match="is a number above 0"):
+        kind(limit)
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, float("nan"), True, "0.8"])
+def test_a_soft_limit_is_a_share(share):
+    with pytest.raises(RegistrationError, match="between 0 and 1, or None"):
+        StepsLimitHook(3, soft_limit=share)
+
+
+def test_a_step_counter_must_be_callable():
+    with pytest.raises(RegistrationError, match="step_counter is a function"):
+        StepsLimitHook(3, 5)
+
+
+async def test_a_limit_that_is_far_away_changes_nothing():
+    log = EventLog()
+    agent = agent_of([*steps(1), reply("x")], StepsLimitHook(50), TokenUsageLimitHook(5000), sinks=[log])
+    await agent.arun("x")
+    assert log.of(JudgedBeforeRewrite) == []
+    assert len(agent.model.requests[1].messages) == 3

@@ -1,0 +1,237 @@
+"""The guard that limits how many tool calls run."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import (
+    AFTER_TOOL,
+    BEFORE_TOOL,
+    AgentContext,
+    HookAction,
+    HookRegistry,
+    HookResult,
+    RateLimitHook,
+    RegistrationError,
+    call,
+    guard,
+    hook,
+    reply,
+    tool,
+)
+from hookline.testing import afire_hook, fire_hook, scripted_agent
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def time(self):
+        return 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+def agent_of(turns, *hooks, ran=None, **options):
+    @tool
+    def search(n: int = 0) -> str:
+        """Search."""
+        if ran is not None:
+            ran.append(n)
+        return f"found {n}"
+
+    @tool
+    def read(n: int = 0) -> str:
+        """Read."""
+        return f"read {n}"
+
+    return scripted_agent(turns, tools=[search, read], hooks=hooks, **options)
+
+
+def texts(result):
+    return [m.content for m in result.messages if m.role == "tool"]
+
+
+def searches(count, start=0):
+    return [call("search", n=i) for i in range(start, start + count)]
+
+
+async def test_calls_over_the_limit_are_blocked_and_the_run_goes_on():
+    result = await agent_of([searches(3), reply("done")], RateLimitHook(2)).arun("x")
+    assert texts(result) == ["found 0", "found 1", "Rate limit exceeded: 3/2 tool calls."]
+    assert (result.status, result.reply) == ("completed", "done")
+
+
+async def test_the_default_is_50_calls_in_a_run():
+    result = await agent_of([searches(52), reply("done")], RateLimitHook()).arun("x")
+    assert result.successful_tool_calls == 50
+    assert texts(result)[50:] == ["Rate limit exceeded: 51/50 tool calls."] * 2
+
+
+async def test_each_run_counts_for_itself():
+    agent = agent_of([searches(2), reply("a")] * 3, RateLimitHook(2))
+    results = [await agent.arun("x") for _ in range(2)]
+    assert [r.successful_tool_calls for r in results] == [2, 2]
+
+
+async def test_each_tool_can_have_a_limit():
+    turns = [[*searches(2), call("read"), call("read", n=1)], reply("done")]
+    result = await agent_of(turns, RateLimitHook(per_tool=1)).arun("x")
+    assert texts(result) == [
+        "found 0",
+        'Rate limit exceeded: 2/1 calls of "search".',
+        "read 0",
+        'Rate limit exceeded: 2/1 calls of "read".',
+    ]
+
+
+async def test_globs_choose_tools_and_the_lowest_number_holds():
+    limit = RateLimitHook(None, per_tool={"s*": 3, "*ch": 1})
+    result = await agent_of([[*searches(2), call("read"), call("read", n=1)], reply("done")], limit).arun("x")
+    assert texts(result) == ["found 0", 'Rate limit exceeded: 2/1 calls of "search".', "read 0", "read 1"]
+
+
+async def test_calls_that_another_guard_blocks_do_not_use_it_up():
+    blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] < 3 else None)
+    result = await agent_of([searches(6), reply("done")], RateLimitHook(2), blocker).arun("x")
+    assert texts(result) == ["no"] * 3 + ["found 3", "found 4", "Rate limit exceeded: 3/2 tool calls."]
+
+
+async def test_denied_and_answered_calls_do_not_use_it_up_for_the_next_step():
+    verbs = {0: HookResult.ask("?"), 1: HookResult.answer("cached")}
+    judge = guard(BEFORE_TOOL)(lambda ctx, p: verbs.get(p.arguments["n"]))
+    result = await agent_of([searches(2), searches(3, 2), reply("done")], RateLimitHook(2), judge).arun("x")
+    assert texts(result)[1:] == ["cached", "found 2", "found 3", "Rate limit exceeded: 3/2 tool calls."]
+
+
+async def test_invalid_calls_do_not_use_it_up():
+    turns = [[call("search", n="many"), call("nothing"), *searches(1)], reply("done")]
+    assert (await agent_of(turns, RateLimitHook(1)).arun("x")).successful_tool_calls == 1
+
+
+async def test_an_edited_call_counts_once():
+    ran = []
+    asker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.ask("sure?"))
+    editor = hook("approval_requested")(lambda ctx, p: HookResult.edit({"n": p.call.arguments["n"] + 10}))
+    limit = RateLimitHook(2, per_tool=2, per_minute=2)
+    await agent_of([searches(2), reply("done")], limit, asker, editor, ran=ran).arun("x")
+    assert sorted(ran) == [10, 11]
+
+
+async def test_a_retried_call_counts_again():
+    ran = []
+    again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
+    result = await agent_of([searches(2), reply("done")], RateLimitHook(3), again, ran=ran).arun("x")
+    assert ran == [0, 1, 0]
+    assert texts(result) == ["found 0", "Rate limit exceeded: 4/3 tool calls."]
+
+
+async def test_a_retry_that_is_blocked_gives_no_place_back_that_was_used():
+    ran = []
+    again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
+    no_retry = hook(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no retries") if p.attempt > 1 else None)
+    turns = [searches(1), searches(2, 1), reply("done")]
+    await agent_of(turns, RateLimitHook(2), again, no_retry, ran=ran).arun("x")
+    assert ran == [0, 1]
+
+
+# Per minute.
+
+
+async def test_the_minute_is_shared_by_all_runs_and_slides():
+    clock, limit = Clock(), RateLimitHook(per_minute=2)
+    agent = agent_of([call("search"), reply("x")] * 9, limit)
+
+    async def run(at):
+        clock.now = at
+        return texts(await agent.arun("x", ctx=AgentContext(clock=clock)))[0]
+
+    assert [await run(0.0), await run(50.0)] == ["found 0", "found 0"]
+    assert await run(55.5) == "Rate limit exceeded: 3/2 tool calls in a minute. Try again in 5 s."
+    assert await run(59.9) == "Rate limit exceeded: 3/2 tool calls in a minute. Try again in 1 s."
+    assert await run(60.0) == "found 0"
+    assert "Try again in 40 s." in await run(70.0)
+
+
+async def test_calls_that_do_not_run_give_back_their_place_in_the_minute():
+    blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] == 0 else None)
+    agent = agent_of([searches(2), reply("x"), searches(2), reply("x")], RateLimitHook(per_minute=2), blocker)
+    results = [await agent.arun("x", ctx=AgentContext(clock=Clock())) for _ in range(2)]
+    assert [texts(r) for r in results] == [["no", "found 1"]] * 2
+
+
+async def test_concurrent_runs_share_the_minute_but_not_the_run():
+    limit = RateLimitHook(1, per_minute=3)
+    agents = [agent_of([searches(2), reply("x")], limit) for _ in range(5)]
+    results = await asyncio.gather(*(agent.arun("x") for agent in agents))
+    assert sorted(r.successful_tool_calls for r in results) == [0, 0, 1, 1, 1]
+
+
+def test_threads_never_get_past_the_minute():
+    limit, gate = RateLimitHook(None, per_minute=7), threading.Barrier(4)
+
+    def caller(number):
+        ctx = AgentContext()
+        gate.wait()
+        verdicts = [fire_hook(limit, BEFORE_TOOL, ctx=ctx, id=f"{number}.{i}", name="search") for i in range(10)]
+        return sum(verdict.action is HookAction.CONTINUE for verdict in verdicts)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(caller, range(4))) == 7
+
+
+async def test_memory_of_the_minute_does_not_grow():
+    clock, limit = Clock(), RateLimitHook(None, per_minute=3)
+    for i in range(50):
+        clock.now += 30
+        await afire_hook(limit, BEFORE_TOOL, ctx=AgentContext(clock=clock), id=str(i), name="search")
+    assert len(limit._window) <= 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    script=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4),
+    limit=st.integers(1, 6),
+    retry=st.booleans(),
+)
+def test_no_script_runs_more_calls_than_allowed_and_none_is_lost(script, limit, retry):
+    ran = []
+    verbs = {0: HookResult.block("no"), 1: HookResult.ask("?")}
+    judge = guard(BEFORE_TOOL)(lambda ctx, p: verbs.get(p.arguments["n"]))
+    again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if retry and p.attempt == 1 else None)
+    turns = [*([call("search", n=n) for n in calls] for calls in script), reply("done")]
+    agent_of(turns, RateLimitHook(limit), judge, again, ran=ran).run("x")
+    assert len(ran) <= limit
+    if not retry and not any(1 in calls for calls in script):  # a question holds a place until it is answered
+        assert len(ran) == min(limit, sum(n > 1 for calls in script for n in calls))
+
+
+# Registration.
+
+
+def test_it_judges_first_among_the_guards():
+    found = {str(e.point): (e.phase, e.priority) for e in HookRegistry([RateLimitHook()]).stack.layers[0]}
+    assert found == {"before_tool": ("guard", 200), "after_tool": ("observe", 200)}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"max_calls_per_run": 0}, "max_calls_per_run is a whole number, 1 or more"),
+        ({"max_calls_per_run": True}, "max_calls_per_run is a"),
+        ({"per_minute": 1.5}, "per_minute is a"),
+        ({"per_tool": -1}, "per_tool of '\\*' is a"),
+        ({"per_tool": {"a": "many"}}, "per_tool of 'a' is a"),
+        ({"per_tool": {1: 1}}, "maps globs"),
+        ({"max_calls_per_run": None}, "name a limit"),
+        ({"max_calls_per_run": None, "per_tool": {}}, "name a limit"),
+    ],
+)
+def test_nonsense_is_refused(options, problem):
+    with pytest.raises(RegistrationError, match=problem):
+        RateLimitHook(**options)

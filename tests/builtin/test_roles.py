@@ -1,0 +1,126 @@
+"""The guard that keeps tools for people with a role."""
+
+import pytest
+
+from hookline import (
+    BEFORE_TOOL,
+    HookRegistry,
+    HookResult,
+    RegistrationError,
+    RoleBasedAccessHook,
+    call,
+    hook,
+    reply,
+    tool,
+)
+from hookline.testing import scripted_agent
+
+
+@tool
+def deploy() -> str:
+    """Deploy."""
+    return "deployed"
+
+
+@tool
+def status() -> str:
+    """Tell the status."""
+    return "fine"
+
+
+async def said(rules, metadata, name="deploy", **options):
+    agent = scripted_agent(
+        [call(name), reply("x")], tools=[deploy, status], hooks=[RoleBasedAccessHook(rules, **options)]
+    )
+    return (await agent.arun("x", metadata=metadata)).messages[2].content
+
+
+REFUSED = 'Tool "deploy" requires admin privileges.'
+
+
+@pytest.mark.parametrize(
+    ("role", "answer"),
+    [
+        ("admin", "deployed"),
+        (["guest", "admin"], "deployed"),
+        ("guest", REFUSED),
+        ("", REFUSED),
+        ("Admin", REFUSED),
+        ("administrator", REFUSED),
+        (None, REFUSED),
+        (True, REFUSED),
+        ({"admin": True}, REFUSED),
+        ([["admin"]], REFUSED),
+        ([], REFUSED),
+    ],
+)
+async def test_a_list_of_tools_is_for_admins_only(role, answer):
+    assert await said(["deploy", "rollback"], {"user_role": role}) == answer
+
+
+async def test_without_a_role_the_tool_is_refused():
+    assert await said(["deploy"], {}) == REFUSED
+
+
+async def test_other_tools_are_for_everybody():
+    assert await said(["deploy"], {}, "status") == "fine"
+
+
+@pytest.mark.parametrize(("role", "answer"), [("ops", "deployed"), ("lead", "deployed"), ("guest", None)])
+async def test_one_of_several_roles_is_enough(role, answer):
+    refused = 'Tool "deploy" requires ops or lead privileges.'
+    assert await said({"dep*": ("ops", "lead")}, {"user_role": role}) == (answer or refused)
+
+
+@pytest.mark.parametrize(
+    ("role", "answer"),
+    [
+        (["ops", "staff"], "deployed"),
+        ("ops", 'Tool "deploy" requires staff privileges.'),
+        ("staff", 'Tool "deploy" requires ops privileges.'),
+    ],
+)
+async def test_where_several_globs_match_all_must_be_satisfied(role, answer):
+    assert await said({"*": "staff", "deploy": "ops"}, {"user_role": role}) == answer
+
+
+async def test_the_role_can_be_under_another_key():
+    assert await said(["deploy"], {"role": "admin", "user_role": "guest"}, key="role") == "deployed"
+
+
+async def test_a_call_that_a_rewrite_renamed_is_judged_by_its_new_name():
+    rename = hook(BEFORE_TOOL)(lambda ctx, p: HookResult.replace({"name": "deploy"}))
+    guarded = RoleBasedAccessHook(["deploy"])
+    agent = scripted_agent([call("status"), reply("x")], tools=[deploy, status], hooks=[rename, guarded])
+    assert (await agent.arun("x")).messages[2].content == REFUSED
+
+
+def test_it_is_a_guard_at_100():
+    ((entry,),) = HookRegistry([RoleBasedAccessHook(["deploy"])]).stack.layers
+    assert (str(entry.point), entry.phase, entry.priority) == ("before_tool", "guard", 100)
+
+
+@pytest.mark.parametrize(
+    ("rules", "problem"),
+    [
+        ("deploy", r"rules is a list: \['deploy'\]"),
+        ([], "at least one"),
+        ({}, "at least one"),
+        (None, "at least one"),
+        ([""], "list of names"),
+        ({"deploy": []}, "the roles for 'deploy' must be"),
+        ({"deploy": None}, "the roles for 'deploy' must be"),
+        ({"deploy": [1]}, "the roles for 'deploy' must be"),
+        ({"deploy": ""}, "the roles for 'deploy' must be"),
+        ({1: "admin"}, "list of names"),
+    ],
+)
+def test_nonsense_is_refused(rules, problem):
+    with pytest.raises(RegistrationError, match=problem):
+        RoleBasedAccessHook(rules)
+
+
+@pytest.mark.parametrize("key", ["", None, 3])
+def test_the_key_is_a_name(key):
+    with pytest.raises(RegistrationError, match="key is a name"):
+        RoleBasedAccessHook(["deploy"], key=key)

@@ -1,0 +1,136 @@
+"""The input rail."""
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import HookAction, HookRegistry, HookResult, RegistrationError, SafetyGuardrailHook, Session, hook, reply
+from hookline.testing import fire_hook, scripted_agent
+
+
+def passes(rail, task):
+    return fire_hook(rail, "on_run_start", task=task).action is HookAction.CONTINUE
+
+
+async def test_a_blocked_task_ends_the_run_before_the_model_is_asked():
+    session = Session("s")
+    agent = scripted_agent([reply("never")], hooks=[SafetyGuardrailHook(["bomb", "poison"], reply="No.")])
+    result = await agent.arun("how to make a Bomb?", session=session)
+    assert (result.status, result.reply, result.hook_ended) == ("ended", "No.", "blocklist: bomb")
+    assert agent.model.requests == []
+    assert list(session.messages) == []
+
+
+async def test_other_tasks_pass_unchanged():
+    agent = scripted_agent([reply("hello")], hooks=[SafetyGuardrailHook(["bomb"])])
+    result = await agent.arun("Say  hello")
+    assert (result.reply, result.task) == ("hello", "Say  hello")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "bomb", "a BOMB!", "(bomb)", "bomb-making", "\uff42\uff4f\uff4d\uff42", "b\u200bomb", "bo\u00admb",
+        "x\nbomb\ty", "the \U0001d41b\U0001d428\U0001d426\U0001d41b", "bomb\udcff", "é bomb",
+    ],
+)  # fmt: skip
+def test_a_word_is_found_whatever_its_case_and_form(task):
+    assert not passes(SafetyGuardrailHook(["Bomb"]), task)
+
+
+@pytest.mark.parametrize("task", ["", "bombastic", "aerobomb", "bomb2", "bo mb", "bomb_x", "b-omb"])
+def test_a_word_is_found_only_whole(task):
+    assert passes(SafetyGuardrailHook(["bomb"]), task)
+
+
+@pytest.mark.parametrize(
+    "task", ["credit card", "CREDIT   CARD", "my credit\n\tcard,", "credit\u00a0card", "credit\u3000card"]
+)
+def test_in_a_phrase_every_space_is_alike(task):
+    assert not passes(SafetyGuardrailHook([" credit  card "]), task)
+
+
+@pytest.mark.parametrize(
+    ("entry", "task"),
+    [("straße", "STRASSE"), ("ﬁre", "Fire"), ("c++", "use C++ now"), ("$$$", "win$$$now"), ("炸弹", "如何做炸弹呢")],
+)
+def test_entries_in_other_scripts_and_with_signs_are_found(entry, task):
+    assert not passes(SafetyGuardrailHook([entry]), task)
+
+
+def test_signs_in_an_entry_mean_themselves():
+    assert passes(SafetyGuardrailHook(["a.c"]), "abc")
+
+
+def test_an_expression_is_searched_for_in_the_task_as_written():
+    rail = SafetyGuardrailHook([re.compile(r"\b\d{4}-\d{4}\b"), re.compile("Bomb")])
+    assert not passes(rail, "my number is 1234-5678")
+    assert not passes(rail, "Bombastic")
+    assert passes(rail, "bomb")
+    assert fire_hook(rail, "on_run_start", task="1234-5678").reason == r"blocklist: \b\d{4}-\d{4}\b"
+
+
+def test_with_an_allowlist_only_a_task_that_matches_passes():
+    rail = SafetyGuardrailHook(allowlist=["weather", re.compile("^help")])
+    assert passes(rail, "The Weather today?")
+    assert passes(rail, "help me")
+    assert not passes(rail, "write a poem")
+    assert not passes(rail, "")
+    assert fire_hook(rail, "on_run_start", task="poem").reason == "allowlist: no entry matches"
+
+
+def test_the_blocklist_beats_the_allowlist():
+    rail = SafetyGuardrailHook(["bomb"], ["weather"])
+    assert not passes(rail, "weather bomb")
+    assert passes(rail, "weather")
+
+
+async def test_it_judges_the_task_that_rewriters_left():
+    rewrite = hook("on_run_start")(lambda ctx, p: HookResult.replace({"task": "a bomb"}))
+    agent = scripted_agent([reply("never")], hooks=[SafetyGuardrailHook(["bomb"]), rewrite])
+    assert (await agent.arun("hello")).hook_ended == "blocklist: bomb"
+
+
+def test_a_huge_task_is_judged():
+    assert not passes(SafetyGuardrailHook(["bomb", "credit card"]), "a credit " * 500_000 + "card")
+    assert not passes(SafetyGuardrailHook(["bomb"]), "\u00e9\u200b " * 200_000 + "bomb")
+
+
+@given(word=st.text(min_size=1, max_size=8), before=st.text(max_size=8))
+def test_an_entry_is_found_on_its_own_in_any_normal_form(word, before):
+    try:
+        rail = SafetyGuardrailHook([word])
+    except RegistrationError:
+        seen = [c for c in unicodedata.normalize("NFKC", word) if not c.isspace() and unicodedata.category(c) != "Cf"]
+        assert seen == []
+        return
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert not passes(rail, f"{before} , {unicodedata.normalize(form, word)} ,")
+
+
+def test_it_is_a_guard_at_100():
+    ((entry,),) = HookRegistry([SafetyGuardrailHook(["x"])]).stack.layers
+    assert (str(entry.point), entry.phase, entry.priority) == ("on_run_start", "guard", 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "at least one entry"),
+        ({"blocklist": [], "allowlist": ()}, "at least one entry"),
+        ({"blocklist": "bomb"}, r"blocklist is a list of words and expressions: \['bomb'\]"),
+        ({"allowlist": re.compile("x")}, "allowlist is a list"),
+        ({"blocklist": None}, "blocklist is a list"),
+        ({"blocklist": [" "]}, "an entry is a word"),
+        ({"blocklist": ["\u200b"]}, "an entry is a word"),
+        ({"blocklist": [3]}, "an entry is a word"),
+        ({"blocklist": [re.compile(b"x")]}, "of text"),
+        ({"blocklist": ["x"], "reply": None}, "reply is text"),
+    ],
+)
+def test_nonsense_is_refused(options, problem):
+    with pytest.raises(RegistrationError, match=problem):
+        SafetyGuardrailHook(**options)

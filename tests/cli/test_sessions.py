@@ -1,0 +1,29 @@
+"""Where the command line keeps sessions."""
+
+import pytest
+
+from hookline import JsonSessionStore, Session, SqliteSessionStore
+from hookline.cli.sessions import opened, saved, store_at
+from hookline.config.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("sessions", JsonSessionStore),
+        ("my.sessions", JsonSessionStore),
+        ("db", JsonSessionStore),
+        ("s.db", SqliteSessionStore),
+        ("s.sqlite", SqliteSessionStore),
+        ("S.SQLITE3", SqliteSessionStore),
+    ],
+)
+def test_a_session_comes_back_from_a_folder_or_a_sqlite_file(tmp_path, name, kind):
+    settings = Settings(sessions=str(tmp_path / name))
+    assert isinstance(store_at(settings.sessions), kind)
+    session = opened(settings, "mine")
+    assert (session.id, len(session.messages)) == ("mine", 0)
+    saved(settings, "mine", Session("mine", [{"role": "user", "content": "hi"}]))
+    assert opened(settings, "mine").messages[0].content == "hi"
+    assert (tmp_path / name).is_dir() == (kind is JsonSessionStore)
+    assert opened(settings, None) is None
