@@ -242,6 +242,18 @@ async def test_cancelling_the_conversation_cancels_all_its_runs():
     assert ctx.interrupt._watchers == ()
 
 
+async def test_a_watcher_that_fails_keeps_nobody_from_being_cancelled(caplog):
+    ctx, told = AgentContext(), []
+    ctx.interrupt.subscribe(lambda reason: 1 / 0)
+    run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("x", ctx=ctx)
+    ctx.interrupt.subscribe(told.append)
+    await asyncio.sleep(0.02)
+    ctx.interrupt.cancel("enough")
+    assert told == ["enough"]
+    assert (await run.result()).status == "cancelled"
+    assert "a watcher of a cancellation failed" in caplog.text
+
+
 async def test_open_approvals_are_decided_as_cancelled():
     decisions = []
 

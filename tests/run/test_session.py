@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from hookline import AgentContext, History, Message, Session, call, observer
+from hookline import Agent, AgentContext, History, HookResult, Message, Session, call, hook, observer, reply
 from hookline.testing import ScriptedModel
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
@@ -140,3 +140,20 @@ async def test_concurrent_runs_on_one_session_both_end_up_in_it():
     assert sorted(said) == ["re x", "re y", "x", "y"]
     assert said[said.index("x") + 1] == "re x"
     assert said[said.index("y") + 1] == "re y"
+
+
+def test_an_observer_of_the_end_finds_what_other_hooks_added_there_in_the_session():
+    seen = []
+
+    @hook("on_run_end")
+    def sign(ctx, result):
+        return HookResult.cont(state=ctx.state.with_messages(Message("user", "signed")).with_metadata(n=1))
+
+    @observer("on_run_end")
+    def look(ctx, result):
+        seen.append(([message.content for message in ctx.session.messages], dict(ctx.session.metadata)))
+
+    session = Session("s")
+    result = Agent("a", llm=ScriptedModel([reply("ok")]), hooks=[look, sign]).run("go", session=session)
+    assert seen == [(["go", "ok", "signed"], {"n": 1})]
+    assert list(session.messages) == list(result.messages)

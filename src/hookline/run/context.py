@@ -21,7 +21,7 @@ from ..kernel.state import AgentState
 from ..kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from ..tools.registry import ToolRegistry
 from .budget import Budget
-from .events import EventStream
+from .events import EventStream, log
 from .llm import GatedModel
 from .session import Session
 
@@ -59,7 +59,7 @@ class Interrupt:
         self._lock = threading.Lock()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Cancel. Only the first call counts. Safe from any thread."""
+        """Cancel. Only the first call counts. Safe from any thread. A watcher that fails is logged."""
         with self._lock:
             if self.cancelled:
                 return
@@ -68,7 +68,10 @@ class Interrupt:
             if self._token is not None:
                 self._token.set()
         for watcher in watchers:
-            watcher(reason)
+            try:
+                watcher(reason)
+            except Exception:  # noqa: BLE001 - the others are told all the same
+                log.exception("a watcher of a cancellation failed")
 
     def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
         """Call ``watcher(reason)`` when cancelled, at once if it has been; the closure unsubscribes."""
@@ -107,10 +110,10 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_cancels", "_errors", "_events", "_fire", "_handed", "_held", "_messages", "_metadata", "_open", "_opened",
-        "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name", "allowed_plugins",
-        "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks", "ids", "interrupt", "llm",
-        "memory", "new_id", "session", "spent", "tool_registry",
+        "_cancels", "_errors", "_events", "_fire", "_handed", "_held", "_keep", "_messages", "_metadata", "_open",
+        "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name",
+        "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks", "ids",
+        "interrupt", "llm", "memory", "new_id", "session", "spent", "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -146,6 +149,7 @@ class AgentContext(Scope):
         self.spent: Usage | None = None
         self._events: EventStream | None = None
         self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
+        self._keep: Callable[[], None] | None = None
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self._opened = False
@@ -224,7 +228,7 @@ class AgentContext(Scope):
         new.scratch = self.scratch
         for name in _SHARED:
             setattr(new, name, getattr(self, name))
-        new.tool_registry = new.llm = new._events = new._fire = new._open = None
+        new.tool_registry = new.llm = new._events = new._fire = new._keep = new._open = None
         new._held, new.spent = (), None
         new._opened, new._task, new._cancels = False, None, 0
         return new
@@ -275,6 +279,8 @@ class AgentContext(Scope):
         if accepted.response_format is not seen.response_format:
             self._response_format = accepted.response_format
         self._state = None
+        if self._keep is not None:
+            self._keep()
 
     def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
         tail = as_history(messages).tail_after(before)

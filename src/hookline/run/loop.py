@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from ..base.frozen import EMPTY
 from ..kernel.payloads import (
     ModelReply,
     ModelRequest,
@@ -55,6 +57,7 @@ class Loop(Course):
         self._base = base
         self._endless = ctx.budget.max_steps is None
         self._recording = False
+        self._kept: tuple[Sequence[Message], Mapping[str, Any]] = base, EMPTY
         self._kept_going = self._steps_begun = 0
 
     async def run(self) -> AgentResult:
@@ -250,7 +253,8 @@ class Loop(Course):
             self.budget.usage, self.budget.cost, self.calls, tuple(self.tool_names), self.good_calls, added,
             ctx._errors, self.budget.elapsed, ctx.ids,
         )  # fmt: skip
-        final = ctx._messages.view(), ctx._metadata
+        self._kept = final = ctx._messages.view(), ctx._metadata
+        ctx._keep = self._keep
         try:
             if ON_RUN_END in self.heard:
                 result = (await self.fire(ON_RUN_END, result)).payload
@@ -261,14 +265,22 @@ class Loop(Course):
             await self.blame(failure)
             if status_of(self.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", errors=ctx._errors)
-        if ctx._messages.view() is not final[0] or ctx._metadata is not final[1]:
-            known = {id(message) for message in final[0]}
-            late = [message for message in ctx._messages.view() if id(message) not in known]
-            ctx.session.save(final[0], ctx._messages.view(), late, ctx._metadata)
-            result = msgspec.structs.replace(result, messages=self._added()) if result.messages is added else result
+        ctx._keep = None
+        if self._kept is not final and result.messages is added:
+            result = msgspec.structs.replace(result, messages=self._added())
         if ctx.listening:
             ctx.emit(RunFinished, result=result)
         return result
+
+    def _keep(self) -> None:
+        """What a hook of ``on_run_end`` makes of the state goes to the session at once: observers find it there."""
+        ctx, (before, data) = self.ctx, self._kept
+        messages = ctx._messages.view()
+        if messages is not before or ctx._metadata is not data:
+            known = {id(message) for message in before}
+            late = [message for message in messages if id(message) not in known]
+            ctx.session.save(before, messages, late, ctx._metadata)
+            self._kept = messages, ctx._metadata
 
     def _stop_of(self, status: Status, strongest: StopSignal | None) -> StopSignal | None:
         if status == "cancelled":

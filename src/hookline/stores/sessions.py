@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import os
-import string
 import threading
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
-from ..base.files import replace_file
-from ..base.frozen import EMPTY, Frozen
-from ..kernel.values import Message
+from ..base.files import name_in_file, replace_file
 from ..run.session import Session
 from .errors import StoreError
+from .record import SessionRecord, SessionSummary, checked_id
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-VERSION = 1
-"""The version of the file format."""
+__all__ = ["JsonSessionStore", "SessionStore", "SessionSummary"]
 
-_PLAIN = frozenset(f"{string.ascii_lowercase}{string.digits}-_".encode())
-_MAX_NAME, _MAX_TITLE = 150, 80
-
-
-class SessionSummary(Frozen, frozen=True):
-    """A stored session at a glance; ``problem`` says why it cannot be loaded, if so."""
-
-    id: str
-    messages: int = 0
-    saved_at: float = 0.0
-    title: str = ""
-    problem: str = ""
+_MAX_NAME = 150
 
 
 class SessionStore(Protocol):
@@ -51,24 +34,6 @@ class SessionStore(Protocol):
 
     def delete(self, id: str) -> bool:
         """Forget a session; whether there was one."""
-
-
-class _Stored(Frozen, frozen=True):
-    """The file of a session."""
-
-    version: int
-    id: str
-    saved_at: float = 0.0
-    key: str = ""
-    platform: str = ""
-    personality_id: str = ""
-    started: bool = True
-    metadata: Any = EMPTY
-    messages: Sequence[Message] = ()
-
-
-class _Version(msgspec.Struct):
-    version: int
 
 
 class JsonSessionStore:
@@ -100,13 +65,7 @@ class JsonSessionStore:
             return None
         if stored.id != id:
             raise StoreError(f"{path} holds the session {stored.id!r}, not {id!r}: give it back its old name")
-        session = Session(
-            id, stored.messages, stored.metadata, key=stored.key, platform=stored.platform,
-            personality_id=stored.personality_id,
-        )  # fmt: skip
-        if stored.started:
-            session.first_run()
-        return session
+        return stored.session()
 
     def save(self, session: Session) -> None:
         """Keep the session as it is now. Cheap enough to do after every run.
@@ -117,14 +76,9 @@ class JsonSessionStore:
         path = self._path(session.id)
         with self._lock:
             _read(path)
-            messages, metadata = session.snapshot()
-            stored = _Stored(
-                VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
-                session.started, metadata, messages,
-            )  # fmt: skip
             try:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                replace_file(path, stored.to_json(), 0o600)
+                replace_file(path, SessionRecord.taken(session).to_json(), 0o600)
             except OSError as error:
                 raise StoreError(f"cannot save the session {session.id!r}: {error}") from error
 
@@ -147,13 +101,8 @@ class JsonSessionStore:
         return True
 
     def _path(self, id: str) -> Path:
-        """The file of a session: only characters that mean the same to every file system, others as ``%xx``."""
-        if not id:
-            raise StoreError("a session without an id cannot be stored: give it one")
-        try:
-            name = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in id.encode())
-        except UnicodeEncodeError:
-            raise StoreError(f"the session id {id!r:.80} is not valid text: use another") from None
+        """The file of a session."""
+        name = name_in_file(checked_id(id))
         if len(name) > _MAX_NAME:
             from hashlib import sha256
 
@@ -168,20 +117,14 @@ class JsonSessionStore:
             found, problem = None, str(error)
         if found is None:
             return SessionSummary(path.stem.removeprefix("session-"), problem=problem)
-        said = next((message.content for message in found.messages if message.role == "user"), "")
-        return SessionSummary(
-            found.id, len(found.messages), found.saved_at, " ".join(said.split())[:_MAX_TITLE], problem
-        )
+        return found.summary(problem)
 
 
-def _read(path: Path) -> _Stored | None:
+def _read(path: Path) -> SessionRecord | None:
+    where = f"the session file {path}"
     try:
-        data = path.read_bytes()
-        version = msgspec.json.decode(data, type=_Version).version
-        if version <= VERSION:
-            return _Stored.from_json(data)
+        return SessionRecord.read(path.read_bytes(), where)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise StoreError(f"the session file {path} cannot be read ({error}): mend it or move it away") from error
-    raise StoreError(f"the session file {path} was written by a newer Hookline (format {version}): update Hookline")
+    except OSError as error:
+        raise StoreError(f"{where} cannot be read ({error}): mend it or move it away") from error

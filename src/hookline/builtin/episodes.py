@@ -1,0 +1,61 @@
+"""A record of what tools did, for later runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from ..base.frozen import json_text
+from ..kernel.payloads import ToolCallResult
+from ..kernel.points import AFTER_TOOL
+from ..kernel.results import HookAction, Verdict
+from ..stores.memory import MemoryStore
+from .checks import able, whole
+
+
+class EpisodeLoggerHook:
+    """Records every tool call, with its outcome and the beginning of its result, as an episode of a memory.
+
+    It records what the model is given, so what other hooks took out of a result is not in it. A call that is done
+    again at the wish of a hook is one episode, its last attempt.
+
+    Args:
+        memory: a store, or the path of its file; ``ctx.memory`` if left out.
+        max_chars: how much of the arguments and of the result is kept.
+
+    Raises:
+        RegistrationError: a memory that keeps no episodes, or a number that makes no sense.
+    """
+
+    points = frozenset({AFTER_TOOL})
+    phase = "observe"
+    priority = 0
+
+    def __init__(self, memory: Any = None, *, max_chars: int = 500) -> None:
+        self.memory = MemoryStore(memory) if isinstance(memory, (str, os.PathLike)) else memory
+        if memory is not None:
+            able(self.memory, "add_episode", "memory takes a MemoryStore or the path of its file")
+        self.max_chars = whole(max_chars, "max_chars", 1)
+
+    async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:
+        """Record one call."""
+        memory = ctx.memory if self.memory is None else self.memory
+        if memory is not None and verdict.action is not HookAction.RETRY:
+            await asyncio.to_thread(self._record, memory, result)
+
+    def _record(self, memory: Any, result: ToolCallResult) -> None:
+        arguments, text = json_text(result.arguments), self._cut(result.text)
+        kept = result.arguments if len(arguments) <= self.max_chars else self._cut(arguments)
+        memory.add_episode(
+            "tool",
+            f"{result.name}({self._cut(arguments)}) → {text}",
+            outcome=result.outcome,
+            data={"tool": result.name, "arguments": kept, "text": text, "call_id": result.id},
+            run_id=result.ids.run_id,
+            session_id=result.ids.session_id,
+            agent=result.ids.agent,
+        )
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= self.max_chars else f"{text[: self.max_chars]}…"

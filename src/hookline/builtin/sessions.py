@@ -1,0 +1,62 @@
+"""Conversations that are kept without being asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+from ..kernel.errors import RegistrationError
+from ..kernel.points import ON_RUN_END
+from ..kernel.state import AgentResult
+from ..run.session import Session
+from ..stores.sessions import JsonSessionStore
+from .checks import able
+
+
+class PersistSessionHook:
+    """Saves the session, with the whole conversation so far, at the end of every run.
+
+    However the run ended. A session that cannot be saved is reported; the result of the run stands.
+
+    Args:
+        store: a session store, or the folder for one of JSON files.
+        session_id: what to save it under; its own id if left out. Runs inside a run, which are conversations of their
+            own, are then not saved.
+
+    Raises:
+        RegistrationError: a store that saves nothing, or an id that is not text.
+    """
+
+    points = frozenset({ON_RUN_END})
+    phase = "observe"
+    priority = 0
+
+    def __init__(self, store: Any, session_id: str | None = None) -> None:
+        self.store = JsonSessionStore(store) if isinstance(store, (str, os.PathLike)) else store
+        able(self.store, "save", "store takes a JsonSessionStore, a SqliteSessionStore or a folder")
+        if session_id is not None and not (isinstance(session_id, str) and session_id):
+            raise RegistrationError(f"session_id is text that is not empty, not {session_id!r}")
+        self.session_id = session_id
+        self._lock = threading.Lock()
+
+    async def __call__(self, point: str, ctx: Any, result: AgentResult) -> None:
+        """Save the session of one run."""
+        if self.session_id is not None and result.ids.parent_run_id:
+            return  # a conversation inside this one must not take its place
+        await asyncio.to_thread(self._save, ctx.session)
+
+    def _save(self, session: Session) -> None:
+        with self._lock:  # what is saved last is what was said last
+            self.store.save(session if self.session_id is None else _renamed(session, self.session_id))
+
+
+def _renamed(session: Session, id: str) -> Session:
+    messages, metadata = session.snapshot()
+    copy = Session(
+        id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id
+    )
+    if session.started:
+        copy.first_run()
+    return copy

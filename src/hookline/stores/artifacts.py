@@ -1,0 +1,253 @@
+"""What agents make: files under names of their own, in one folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ..base.files import name_in_file, replace_file
+from ..base.frozen import Frozen
+from ..tools.tool import Tool
+from .errors import StoreError
+
+if TYPE_CHECKING:
+    from io import BufferedReader
+    from pathlib import Path
+
+_MAX_NAME = 200
+_MAX_READ = 16_000
+_MAX_LISTED = 200
+_PREFIX = "artifact-"
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class _Missing(StoreError):
+    """There is no such artifact."""
+
+
+class Artifact(Frozen, frozen=True):
+    """What there is under a name. ``media_type`` is a guess from the name; ``saved_at`` is Unix time."""
+
+    name: str
+    size: int
+    sha256: str
+    saved_at: float
+    media_type: str = "application/octet-stream"
+
+
+class ArtifactStore:
+    """Keeps texts and bytes as files of one folder; a toolset, too.
+
+    Its tools are ``save_artifact``, ``read_artifact`` and ``list_artifacts``. Any text that is not too long may be a
+    name: files are named so that they stay in the folder and differ on every file system. A file is replaced as a
+    whole, so nobody ever sees half of one. Links in the folder are not followed.
+
+    Args:
+        folder: made when the first artifact is saved.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        from pathlib import Path
+
+        self.folder = Path(folder).expanduser().absolute()
+        self._digests: dict[str, tuple[tuple[int, int, int], str]] = {}
+
+    def __repr__(self) -> str:
+        return f"ArtifactStore({str(self.folder)!r})"
+
+    def save(self, name: str, data: str | bytes) -> Artifact:
+        """Keep data under a name, in the place of what was there; text is kept as UTF-8.
+
+        Raises:
+            TypeError: data that is neither text nor bytes.
+            StoreError: the name cannot be used, or the file cannot be written.
+        """
+        if not isinstance(data, (str, bytes, bytearray, memoryview)):
+            raise TypeError(f"an artifact is text or bytes, not {type(data).__name__}")
+        from hashlib import sha256
+
+        path = self._path(name)
+        content = data.encode(errors="replace") if isinstance(data, str) else bytes(data)
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(path, content, 0o600)
+            saved_at = path.lstat().st_mtime
+        except OSError as error:
+            raise StoreError(f"cannot save the artifact {name!r} as {path}: {error}") from error
+        return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
+
+    def load(self, name: str) -> bytes:
+        """What is kept under a name.
+
+        Raises:
+            StoreError: there is nothing, it cannot be read, or the name cannot be used.
+        """
+        with self._reading(name) as file:
+            return file.read()
+
+    def text(self, name: str) -> str:
+        """What is kept under a name, as text.
+
+        Raises:
+            StoreError: as for :meth:`load`; or it is not text.
+        """
+        try:
+            return self.load(name).decode()
+        except UnicodeDecodeError as error:
+            raise StoreError(f"the artifact {name!r} is not UTF-8 text ({error}): use load()") from None
+
+    def list(self) -> Sequence[Artifact]:
+        """All artifacts, by name.
+
+        Raises:
+            StoreError: the folder or a file cannot be read.
+        """
+        try:
+            with os.scandir(self.folder) as entries:
+                files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"the artifacts in {self.folder} cannot be listed: {error}") from error
+        names = [name for file in files if (name := _name_of(file)) is not None]
+        found = []
+        for name in sorted(names):
+            with suppress(_Missing):  # deleted meanwhile
+                found.append(self._artifact(name))
+        return found
+
+    def delete(self, name: str) -> bool:
+        """Forget an artifact; whether there was one.
+
+        Raises:
+            StoreError: it cannot be deleted, or the name cannot be used.
+        """
+        try:
+            self._path(name).unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreError(f"cannot delete the artifact {name!r}: {error}") from error
+        return True
+
+    def tools(self) -> Sequence[Tool]:
+        """``save_artifact``, ``read_artifact`` and ``list_artifacts`` for a model."""
+        return self._tools
+
+    @cached_property
+    def _tools(self) -> tuple[Tool, ...]:
+        def save_artifact(name: str, content: str) -> str:
+            """Save a text as an artifact. What was saved under the name before is replaced.
+
+            Args:
+                name: such as report.md
+                content: the whole text
+            """
+            saved = self.save(name, content)
+            return f"Saved {name!r}: {saved.size} bytes."
+
+        def read_artifact(name: str, offset: int = 0, length: int = 4000) -> str:
+            """Read an artifact, or a part of a long one.
+
+            Args:
+                name: its name, as list_artifacts shows it
+                offset: the byte to begin at
+                length: how many bytes to read
+            """
+            return self._page(name, max(offset, 0), min(max(length, 4), _MAX_READ))
+
+        def list_artifacts() -> str:
+            """List the artifacts."""
+            found = self.list()
+            lines = [f"{item.name!r}: {item.media_type}, {item.size} bytes" for item in found[:_MAX_LISTED]]
+            more = [f"({len(found) - _MAX_LISTED} more)"] if len(found) > _MAX_LISTED else []
+            return "\n".join([*lines, *more]) or "There are no artifacts."
+
+        return Tool(save_artifact), Tool(read_artifact), Tool(list_artifacts)
+
+    def _page(self, name: str, offset: int, length: int) -> str:
+        with self._reading(name) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size and offset >= size:
+                raise ValueError(f"{name!r} has only {size} bytes; use a smaller offset")
+            file.seek(offset)
+            data = file.read(length)
+        if b"\0" in data:
+            raise ValueError(f"{name!r} is not text ({_media_type(name)}, {size} bytes)")
+        end = offset + len(data)
+        if end < size:
+            data = _whole_characters(data)
+            end = offset + len(data)
+        text = data.decode(errors="replace")
+        if offset == 0 and end == size:
+            return text or "It is empty."
+        then = f"; read on with offset={end}" if end < size else ""
+        return f"{text}\n\n[bytes {offset} to {end} of {size}{then}]"
+
+    def _path(self, name: str) -> Path:
+        if not name:
+            raise StoreError("an artifact needs a name: give it one")
+        try:
+            file = name_in_file(name)
+        except UnicodeEncodeError:
+            raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another") from None
+        if len(file) > _MAX_NAME:
+            raise StoreError(f"the artifact name {name!r:.80} is too long: use a shorter one")
+        return self.folder / f"{_PREFIX}{file}"
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[BufferedReader]:
+        path = self._path(name)
+        try:
+            with open(path, "rb", opener=lambda file, _: os.open(file, _FLAGS)) as file:
+                if path.is_symlink() or not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise OSError("it is not an ordinary file")
+                yield file
+        except FileNotFoundError:
+            raise _Missing(f"there is no artifact {name!r:.200}; list() shows what there is") from None
+        except OSError as error:
+            raise StoreError(f"the artifact {name!r} cannot be read from {path}: {error}") from error
+
+    def _artifact(self, name: str) -> Artifact:
+        from hashlib import file_digest
+
+        with self._reading(name) as file:
+            about = os.fstat(file.fileno())
+            seen = about.st_ino, about.st_mtime_ns, about.st_size
+            known, digest = self._digests.get(name, (None, ""))
+            if known != seen:
+                digest = file_digest(file, "sha256").hexdigest()
+                self._digests[name] = seen, digest
+        return Artifact(name, about.st_size, digest, about.st_mtime, _media_type(name))
+
+
+def _name_of(file: str) -> str | None:
+    """The name of the artifact in a file; ``None`` if no artifact is called so."""
+    try:
+        name = unquote(file.removeprefix(_PREFIX), errors="strict")
+        return name if name and file == f"{_PREFIX}{name_in_file(name)}" else None
+    except UnicodeError:
+        return None
+
+
+def _media_type(name: str) -> str:
+    from mimetypes import guess_type
+
+    return guess_type(f"x{os.path.splitext(name)[1]}")[0] or Artifact.__struct_defaults__[0]
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Bytes without the half of a character at their end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:  # a character begins here
+            wanted = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if back < wanted else data
+        if byte < 0x80:
+            break
+    return data

@@ -1,0 +1,166 @@
+"""A file of notes that people and agents add to, and read the end of."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+
+from ..base.files import locked
+from ..tools.tool import Tool
+from .errors import StoreError
+
+LOCK_SECONDS = 5.0
+"""How long to wait for another program that holds the file."""
+
+_SHOWN = 8_000
+_NOT_BLOCKING = getattr(os, "O_NONBLOCK", 0)  # a pipe in its place must not hang
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class NotesFile:
+    """Notes, one to a line, in a text file that may be edited by hand; a toolset, too (``add_note``, ``read_notes``).
+
+    Programs and threads may add notes at the same time: each note is written as a whole or not at all.
+
+    Args:
+        path: the file, made with the first note.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        from pathlib import Path
+
+        self.path = Path(path).expanduser().absolute()
+
+    def __repr__(self) -> str:
+        return f"NotesFile({str(self.path)!r})"
+
+    def append(self, text: str) -> None:
+        """Add a note, on a line of its own that begins with the date.
+
+        Raises:
+            ValueError: there is no text.
+            StoreError: the file cannot be written.
+        """
+        note = " ".join(line.strip() for line in text.splitlines() if line.strip())
+        if not note:
+            raise ValueError("the note is empty: say what to note")
+        line = f"- {time.strftime('%Y-%m-%d')} {note}\n".encode(errors="replace")
+        with self._writing(os.O_CREAT) as file:
+            size = os.fstat(file).st_size
+            if size:
+                os.lseek(file, -1, os.SEEK_END)
+                line = line if os.read(file, 1) == b"\n" else b"\n" + line
+            _write_whole(file, line, size)
+
+    def read(self) -> str:
+        """All notes; empty if there are none. What is not valid UTF-8 is replaced.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return self._end(None)[0].decode(errors="replace")
+
+    def tail(self, max_chars: int = 2000) -> str:
+        """The newest notes that fit, whole lines, the newest last; a last line too long to fit loses its beginning.
+
+        Raises:
+            ValueError: a number that makes no sense.
+            StoreError: the file cannot be read.
+        """
+        if not isinstance(max_chars, int) or isinstance(max_chars, bool) or max_chars < 1:
+            raise ValueError(f"max_chars is a positive whole number, not {max_chars!r}")
+        data, begun = self._end(max_chars * 4 + 4)  # a character has four bytes at most
+        lines = [line.rstrip("\r") for line in data.decode(errors="replace").rstrip("\r\n").split("\n")]
+        if len(lines[-1]) > max_chars:
+            return f"…{lines[-1][len(lines[-1]) - max_chars + 1 :]}"
+        first, room = len(lines), max_chars + 1
+        while first > (1 if begun else 0) and len(lines[first - 1]) < room:
+            first -= 1
+            room -= len(lines[first]) + 1
+        return "\n".join(lines[first:])
+
+    def clear(self) -> None:
+        """Forget all notes.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        try:
+            with self._writing() as file:
+                os.ftruncate(file, 0)
+        except StoreError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+
+    def tools(self) -> Sequence[Tool]:
+        """``add_note`` and ``read_notes`` for a model."""
+        return self._tools
+
+    @cached_property
+    def _tools(self) -> tuple[Tool, ...]:
+        def add_note(text: str) -> str:
+            """Add a note to the notes.
+
+            Args:
+                text: what to note, in a sentence
+            """
+            self.append(text)
+            return "Noted."
+
+        def read_notes() -> str:
+            """Read the newest notes."""
+            return self.tail(_SHOWN) or "There are no notes."
+
+        return Tool(add_note), Tool(read_notes)
+
+    def _end(self, size: int | None) -> tuple[bytes, bool]:
+        """The last bytes, all for ``None``, and whether there is more before them."""
+        try:
+            with self._open(os.O_RDONLY) as file, os.fdopen(os.dup(file), "rb") as reader:
+                whole = os.fstat(file).st_size
+                start = 0 if size is None else max(0, whole - size)
+                reader.seek(start)
+                return reader.read() if size is None else reader.read(size), start > 0
+        except FileNotFoundError:
+            return b"", False
+        except OSError as error:
+            raise StoreError(
+                f"the notes {self.path} cannot be read ({error}): mend the file or move it away"
+            ) from error
+
+    @contextmanager
+    def _writing(self, flags: int = 0) -> Iterator[int]:
+        try:
+            if flags:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._open(os.O_RDWR | os.O_APPEND | flags) as file, locked(file, LOCK_SECONDS):
+                yield file
+        except OSError as error:
+            raise StoreError(
+                f"the notes {self.path} cannot be written ({error}): see that the file and its disk can be"
+            ) from error
+
+    @contextmanager
+    def _open(self, flags: int) -> Iterator[int]:
+        file = os.open(self.path, flags | _NOT_BLOCKING | _BINARY, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise OSError("it is not an ordinary file")
+            yield file
+        finally:
+            os.close(file)
+
+
+def _write_whole(file: int, data: bytes, size: int) -> None:
+    """Append to a locked file of that size; what does not fit is taken back."""
+    try:
+        if os.write(file, data) < len(data):
+            raise OSError("there is no room for it")
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(file, size)
+        raise

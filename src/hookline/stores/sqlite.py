@@ -1,0 +1,193 @@
+"""A SQLite file that threads, processes and their forks may share, and whose errors say what to do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from ..base.workers import in_forked_child
+from .errors import StoreError
+
+BUSY_SECONDS = 5.0
+"""How long to wait for another program that holds the file."""
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database: move it away, or give another path",
+    sqlite3.SQLITE_CORRUPT: "is damaged: move it away (sqlite3's .recover may save what is in it)",
+    sqlite3.SQLITE_READONLY: "is read-only: make the file and its folder writable, or give another path",
+    sqlite3.SQLITE_FULL: "cannot grow, the disk is full: make room",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: give the path of a file that you may read and write",
+    sqlite3.SQLITE_ERROR: "is not as Hookline made it: move it away, or give another path",
+}
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+class Database:
+    """One connection, opened when it is first needed, guarded by a lock, and usable from any thread.
+
+    Args:
+        path: the file, or ``:memory:``. It and its folder are made when first needed, for this user only.
+        holds: what is in it, in a word, for messages.
+        mark: the ``application_id`` that tells such files from all others.
+        version: the version of the schema, kept as ``user_version``.
+        schema: the statements that make it.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str]
+    ) -> None:
+        given = os.fspath(path)
+        if not given or "\0" in given:
+            raise StoreError(f"{given!r} is not a path: give that of a file, or ':memory:'")
+        self.in_memory = given == ":memory:"
+        self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
+        self.holds, self.mark, self.version, self.schema = holds, mark, version, tuple(schema)
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+        self._gave_up = 0.0
+        _databases.add(self)
+
+    @contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """All or nothing: what is done inside is kept if the block is left without an error.
+
+        Raises:
+            StoreError: the file cannot be used; it says why, and what to do.
+        """
+        began = time.monotonic()
+        with self._lock:
+            if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
+                raise self._locked()
+            try:
+                db = self._connection or self._open()
+                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    with suppress(sqlite3.Error):
+                        db.execute("ROLLBACK")
+                    raise
+            except (sqlite3.Error, OSError) as error:
+                raise self._problem(error) from error
+
+    def close(self) -> None:
+        """Close the file; what is stored stays, but for ``:memory:``."""
+        with self._lock:
+            self._closed = True
+            self._drop()
+
+    def __del__(self) -> None:
+        connection = getattr(self, "_connection", None)
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreError(f"{self.path} has been closed: make another store of it")
+        if not self.in_memory:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        self._connection = db
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA foreign_keys=ON")
+        db.execute("BEGIN")
+        made = self._is_made(db)
+        db.execute("COMMIT")
+        if not made:
+            db.execute("BEGIN IMMEDIATE")
+            if not self._is_made(db):  # another process may have been quicker
+                for statement in self.schema:
+                    db.execute(statement)
+                db.execute(f"PRAGMA application_id={self.mark}")
+                db.execute(f"PRAGMA user_version={self.version}")
+            db.execute("COMMIT")
+        if not self.in_memory:
+            self._write_ahead(db)
+
+    def _is_made(self, db: sqlite3.Connection) -> bool:
+        """Whether the schema is there; what somebody else made is left alone."""
+        (mark,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not (mark or version or tables):
+            return False
+        if mark != self.mark:
+            raise StoreError(f"{self.path} is a SQLite database, but not one of {self.holds}: give another path")
+        if version > self.version:
+            raise StoreError(f"{self.path} was written by a newer Hookline (format {version}): update Hookline")
+        return True
+
+    def _write_ahead(self, db: sqlite3.Connection) -> None:
+        """Readers and a writer do not wait for each other. SQLite does not wait for this lock by itself."""
+        end = time.monotonic() + BUSY_SECONDS
+        while db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            try:
+                db.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                if _code(error) not in _BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+            else:
+                return  # done, or a file system that cannot
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _locked(self) -> StoreError:
+        return StoreError(
+            f"{self.path} was locked for {BUSY_SECONDS:g} s by another program: try again, or end that program"
+        )
+
+    def _problem(self, error: sqlite3.Error | OSError) -> StoreError:
+        if isinstance(error, OSError):
+            return StoreError(f"{self.path} cannot be made ({error}): give a path where you may write")
+        code = _code(error)
+        if code in _BUSY:
+            self._gave_up = time.monotonic()
+            return self._locked()
+        if not self.in_memory:
+            self._drop()  # the next use looks at the file afresh: it may have been mended
+        advice = _ADVICE.get(code, "cannot be used: look at the file and its disk, or give another path")
+        return StoreError(f"{self.path} {advice} ({error})")
+
+    def _after_fork(self) -> None:
+        """A connection must not be used, and not even closed, in a forked process: it opens its own."""
+        self._lock = threading.Lock()
+        connection = self._connection
+        if connection is not None and not self.in_memory:
+            from ctypes import py_object, pythonapi
+
+            pythonapi.Py_IncRef(py_object(connection))
+            self._connection = None
+
+
+def _code(error: sqlite3.Error) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._after_fork()
+
+
+in_forked_child(_after_fork)

@@ -1,0 +1,25 @@
+"""The embedded model with a memory: a whole run."""
+
+from hookline import Agent, EpisodeLoggerHook, MemoryInjectionHook, MemoryStore
+
+
+def test_a_run_on_the_embedded_model_is_given_what_is_remembered(local, tmp_path):
+    memory, asked = MemoryStore(tmp_path / "memory.db"), []
+    memory.add_fact("name of the user", "Ada")
+
+    class Spy:
+        name, provider = local.name, local.provider
+        count_tokens = staticmethod(local.count_tokens)
+
+        async def complete(self, request):
+            asked.append(request)
+            return await local.complete(request)
+
+    hooks = [MemoryInjectionHook(memory), EpisodeLoggerHook(memory)]
+    agent = Agent("helper", "", "You are kind.", llm=Spy(), hooks=hooks, max_steps=1, params={"max_tokens": 8})
+    result = agent.run("Say my name.")
+    assert result.status in ("completed", "stopped")
+    assert result.errors == ()
+    assert [message.role for message in asked[0].messages] == ["system", "user"]
+    assert asked[0].messages[0].content == "You are kind.\n\nWhat you know:\n- name of the user: Ada"
+    assert result.usage.input_tokens > 10

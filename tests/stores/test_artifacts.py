@@ -1,0 +1,224 @@
+"""What agents make."""
+
+import os
+import stat
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import Agent, Artifact, ArtifactStore, ScriptedModel, StoreError, call, reply
+from hookline.stores import artifacts as module
+
+WILD = ["../../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul.txt", "a:b", "é", " ", "%2e", "x" * 200]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ArtifactStore(tmp_path / "made")
+
+
+def test_what_is_saved_comes_back(store):
+    saved = store.save("report.md", "# Grüße")
+    data = "# Grüße".encode()
+    assert saved == Artifact("report.md", len(data), sha256(data).hexdigest(), saved.saved_at, "text/markdown")
+    assert store.load("report.md") == data
+    assert store.text("report.md") == "# Grüße"
+    assert list(store.list()) == [saved]
+
+
+@settings(deadline=None)
+@given(st.text(min_size=1, max_size=20), st.binary(max_size=50))
+def test_any_name_and_any_bytes_come_back(tmp_path_factory, name, data):
+    store = ArtifactStore(tmp_path_factory.getbasetemp() / "any")
+    store.save(name, data)
+    assert store.load(name) == data
+    assert [(item.name, item.size) for item in store.list()] == [(name, len(data))]
+    assert store.delete(name)
+    assert not store.delete(name)
+
+
+@pytest.mark.parametrize("name", WILD)
+def test_wild_names_stay_in_the_folder(store, tmp_path, name):
+    store.save(name, "x")
+    assert [path.parent for path in tmp_path.rglob("*") if path.is_file()] == [store.folder]
+    assert [item.name for item in store.list()] == [name]
+
+
+@pytest.mark.parametrize(("name", "advice"), [("", "give it one"), ("\ud800", "use another"), ("x" * 300, "shorter")])
+def test_a_name_that_cannot_be_used_is_refused(store, name, advice):
+    for use in (lambda: store.save(name, ""), lambda: store.load(name), lambda: store.delete(name)):
+        with pytest.raises(StoreError, match=advice):
+            use()
+
+
+def test_names_that_differ_in_case_only_are_two_artifacts(store):
+    store.save("A", "1")
+    store.save("a", "2")
+    assert (store.text("A"), store.text("a")) == ("1", "2")
+    assert len({path.name.lower() for path in store.folder.iterdir()}) == 2
+
+
+def test_what_is_saved_again_is_replaced_and_its_digest_too(store):
+    first = store.save("x", "1")
+    assert store.list()[0].sha256 == first.sha256
+    second = store.save("x", "2")
+    assert store.text("x") == "2"
+    assert store.list()[0] == second
+    assert second.sha256 != first.sha256
+
+
+def test_without_a_folder_there_is_nothing(store):
+    assert list(store.list()) == []
+    assert not store.delete("x")
+    with pytest.raises(StoreError, match="there is no artifact 'x'"):
+        store.load("x")
+
+
+def test_links_are_not_followed(store, tmp_path):
+    store.save("x", "mine")
+    (tmp_path / "secret").write_text("secret")
+    link = store._path("x")
+    link.unlink()
+    link.symlink_to(tmp_path / "secret")
+    assert list(store.list()) == []
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.load("x")
+    store.save("x", "new")
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert store.text("x") == "new"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_an_error_and_does_not_hang(store, kind):
+    store.save("y", "1")
+    path = store._path("x")
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    with pytest.raises(StoreError, match="cannot be read"):
+        store.load("x")
+    assert [item.name for item in store.list()] == ["y"]
+
+
+def test_other_files_in_the_folder_are_none_of_its_business(store):
+    store.save("x", "1")
+    for name in ("readme.md", ".1234.tmp", "artifact-%zz", "artifact-A", "artifact-%ff", "artifact-"):
+        (store.folder / name).write_text("")
+    assert [item.name for item in store.list()] == ["x"]
+
+
+def test_only_the_user_may_read_the_files(store):
+    store.save("x", "1")
+    assert stat.S_IMODE(store._path("x").stat().st_mode) == 0o600
+    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
+
+
+def test_a_save_that_fails_leaves_what_was_there(store, monkeypatch):
+    store.save("x", "old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError, match="cannot save the artifact 'x'.*No space left"):
+        store.save("x", "new")
+    assert store.text("x") == "old"
+    assert len(list(store.folder.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    store = ArtifactStore(tmp_path / "file" / "made")
+    for use in (lambda: store.save("x", ""), lambda: store.load("x"), store.list, lambda: store.delete("x")):
+        with pytest.raises(StoreError):
+            use()
+
+
+@pytest.mark.parametrize("data", [None, 3, {"a": 1}])
+def test_what_is_neither_text_nor_bytes_is_refused(store, data):
+    with pytest.raises(TypeError, match="text or bytes"):
+        store.save("x", data)
+
+
+def test_bytes_are_not_taken_for_text(store):
+    store.save("x", b"\xff\xfe")
+    with pytest.raises(StoreError, match="use load"):
+        store.text("x")
+
+
+WRITER = """
+import sys
+from hookline import ArtifactStore
+store = ArtifactStore(sys.argv[1])
+for n in range(60):
+    store.save("x", sys.argv[2] * 50_000)
+"""
+
+
+def test_two_programs_that_save_at_once_never_leave_half_a_file(store):
+    store.save("x", "a" * 50_000)
+    env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, store.folder, who], env=env) for who in "ab"]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        (item,) = store.list()
+        seen.add((item.size, item.sha256))
+        seen.add((len(data := store.load("x")), sha256(data).hexdigest()))
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert seen <= {(50_000, sha256(who * 50_000).hexdigest()) for who in (b"a", b"b")}
+
+
+class TestTools:
+    def run(self, store, *calls):
+        agent = Agent("a", llm=ScriptedModel([*calls, reply("ok")]), tools=[store])
+        return [message for message in agent.run("go").messages if message.role == "tool"]
+
+    def test_a_model_saves_lists_and_reads(self, store):
+        assert [tool.name for tool in store.tools()] == ["save_artifact", "read_artifact", "list_artifacts"]
+        assert store.tools() is store.tools()
+        said = self.run(
+            store, call("list_artifacts"), call("save_artifact", name="a.txt", content="hello"), call("list_artifacts"),
+            call("read_artifact", name="a.txt"), call("read_artifact", name="b.txt"),
+        )  # fmt: skip
+        assert [message.content for message in said[:4]] == [
+            "There are no artifacts.", "Saved 'a.txt': 5 bytes.", "'a.txt': text/plain, 5 bytes", "hello",
+        ]  # fmt: skip
+        assert said[4].is_error
+        assert "there is no artifact 'b.txt'" in said[4].content
+
+    @pytest.mark.parametrize("length", [4, 7, 1000])
+    def test_a_long_one_can_be_paged_without_cutting_a_character(self, store, length):
+        text = "aé€🐈" * 50
+        store.save("long", text)
+        (_, read, _), offset, found = store.tools(), 0, ""
+        while True:
+            page = read(name="long", offset=offset, length=length)
+            if "\n\n[bytes" not in page:
+                found += page
+                break
+            part, _, note = page.partition("\n\n[")
+            found += part
+            if "read on" not in note:
+                break
+            offset = int(note.rpartition("=")[2].rstrip("]"))
+        assert found == text
+
+    def test_a_huge_one_does_not_flood_the_model(self, store):
+        store.save("huge", b"x" * 50_000_000)
+        (message,) = self.run(store, call("read_artifact", name="huge", length=10**12))
+        assert len(message.content) < 17_000
+        assert "read on with offset=16000" in message.content
+
+    def test_what_is_no_text_or_beyond_the_end_is_an_error_that_says_so(self, store):
+        store.save("a.png", b"\x89PNG\0")
+        store.save("empty", "")
+        said = self.run(
+            store, call("read_artifact", name="a.png"), call("read_artifact", name="a.png", offset=99),
+            call("read_artifact", name="empty"),
+        )  # fmt: skip
+        assert "not text (image/png, 5 bytes)" in said[0].content
+        assert "has only 5 bytes" in said[1].content
+        assert said[2].content == "It is empty."

@@ -1,0 +1,349 @@
+"""The SQLite file under the stores: shared by threads, processes and forks, and never harmed."""
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hookline import MemoryStore, Session, SqliteSessionStore, StoreError
+from hookline.stores import sqlite
+from hookline.stores.sqlite import Database
+
+SCHEMA = ("CREATE TABLE words (word TEXT)",)
+ENV = {**os.environ, "PYTHONPATH": str(Path(sqlite.__file__).parents[2])}
+fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+def database(path, **options):
+    return Database(path, **{"holds": "words", "mark": 7, "version": 1, "schema": SCHEMA, **options})
+
+
+def add(db, word):
+    with db.transaction(write=True) as connection:
+        connection.execute("INSERT INTO words VALUES (?)", (word,))
+
+
+def words(db):
+    with db.transaction() as connection:
+        return sorted(word for (word,) in connection.execute("SELECT word FROM words"))
+
+
+def in_child(work):
+    """What ``work`` gives in a forked process, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writer, str(work()).encode())
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "sub" / "words.db"
+
+
+def test_nothing_is_made_before_it_is_needed(path):
+    db = database(path)
+    assert not path.parent.exists()
+    assert words(db) == []
+    assert path.exists()
+
+
+def test_only_the_user_may_read_the_file_and_its_folder(path):
+    db = database(path)
+    add(db, "a")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+
+
+def test_it_is_set_up_as_promised(path):
+    db = database(path)
+    add(db, "a")
+    with db.transaction() as connection:
+        found = [
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in (
+                "journal_mode",
+                "synchronous",
+                "foreign_keys",
+                "busy_timeout",
+                "application_id",
+                "user_version",
+            )
+        ]
+    assert found == ["wal", 1, 1, 5000, 7, 1]
+
+
+def test_what_is_in_memory_is_shared_by_threads_and_gone_when_closed():
+    db = database(":memory:")
+    threads = [threading.Thread(target=add, args=(db, str(n))) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(words(db)) == 9
+    db.close()
+    with pytest.raises(StoreError, match="closed"):
+        words(db)
+
+
+def test_what_is_stored_is_there_after_closing(path):
+    db = database(path)
+    add(db, "a")
+    db.close()
+    db.close()
+    with pytest.raises(StoreError, match="closed: make another"):
+        words(db)
+    assert words(database(path)) == ["a"]
+
+
+def test_a_block_that_fails_changes_nothing(path):
+    db = database(path)
+
+    def fail():
+        with db.transaction(write=True) as connection:
+            connection.execute("INSERT INTO words VALUES ('a')")
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert words(db) == []
+    add(db, "b")
+    assert words(db) == ["b"]
+
+
+@fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_opens_the_file_for_itself(path):
+    db = database(path)
+    add(db, "parent")
+    before = db._connection
+    assert in_child(lambda: (add(db, "child"), db._connection is not before, words(db))[1:]) == (
+        "(True, ['child', 'parent'])"
+    )
+    assert db._connection is before
+    add(db, "again")
+    assert words(db) == ["again", "child", "parent"]
+
+
+@fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_is_inside_does_not_hang(path):
+    db = database(path)
+    with db.transaction(write=True):  # the lock is held, as it would be by another thread
+        assert in_child(lambda: db._lock.acquire(timeout=1)) == "True"
+
+
+@fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_is_in_memory_is_there_in_a_forked_process(path):
+    db = database(":memory:")
+    add(db, "a")
+    assert in_child(lambda: words(db)) == "['a']"
+
+
+OPENER = """
+import sys, time
+from hookline import MemoryStore
+while time.time() < float(sys.argv[2]):
+    pass
+MemoryStore(sys.argv[1]).add_episode("opened", sys.argv[3])
+"""
+
+
+def test_processes_that_make_the_file_at_the_same_moment_do_not_disturb_each_other(path):
+    at = str(time.time() + 1)
+    openers = [subprocess.Popen([sys.executable, "-c", OPENER, path, at, str(n)], env=ENV) for n in range(4)]
+    assert [opener.wait() for opener in openers] == [0] * 4
+    assert sorted(e.summary for e in MemoryStore(path).episodes()) == list("0123")
+
+
+GARBAGE = {
+    "text": b"this is a letter to my aunt\n" * 50, "a few bytes": b"hello", "zeros": b"\0" * 4096,
+    "a damaged header": b"SQLite format 3\0" + b"\xff" * 4080,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_a_file_that_is_no_database_is_named_and_kept(tmp_path, kind):
+    path = tmp_path / "x.db"
+    path.write_bytes(GARBAGE[kind])
+    for use in (words, lambda db: add(db, "a")):
+        with pytest.raises(StoreError, match="move it away") as caught:
+            use(database(path))
+        assert str(path) in str(caught.value)
+    assert path.read_bytes() == GARBAGE[kind]
+
+
+def test_a_damaged_database_is_named_and_can_be_moved_away_while_in_use(path):
+    db = database(path)
+    for n in range(2000):
+        add(db, str(n) * 20)
+    db.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xab" * (len(data) - 4096)
+    path.write_bytes(data)
+    db = database(path)
+    with pytest.raises(StoreError, match=r"damaged: move it away"):
+        words(db)
+    assert path.read_bytes() == data
+    for file in list(path.parent.iterdir()):
+        file.rename(f"{file}.old")
+    add(db, "new")
+    assert words(db) == ["new"]
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE facts (mine TEXT)")
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="not one of memories: give another path"):
+        MemoryStore(path).add_fact("a", 1)
+    assert path.read_bytes() == before
+
+
+def test_two_kinds_of_store_do_not_share_a_file(path):
+    MemoryStore(path).add_fact("a", 1)
+    with pytest.raises(StoreError, match="not one of sessions: give another path"):
+        SqliteSessionStore(path).save(Session("x"))
+    assert MemoryStore(path).fact("a").value == 1
+
+
+def test_a_file_of_a_newer_hookline_is_left_alone(path):
+    add(database(path, version=2), "a")
+    with pytest.raises(StoreError, match=r"newer Hookline \(format 2\): update Hookline"):
+        add(database(path), "b")
+    assert words(database(path, version=2)) == ["a"]
+
+
+def test_a_file_without_its_tables_is_an_error_that_says_so(path):
+    db = database(path)
+    add(db, "a")
+    with db.transaction(write=True) as connection:
+        connection.execute("DROP TABLE words")
+    with pytest.raises(StoreError, match="not as Hookline made it"):
+        words(db)
+
+
+def test_a_file_that_another_program_holds_is_an_error_for_all_who_wait(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.3)
+    db = database(path)
+    add(db, "a")
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN IMMEDIATE")
+    errors, tries = [], []
+    db._connection.set_trace_callback(tries.append)
+
+    def work(n):
+        try:
+            add(db, str(n))
+        except StoreError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 40
+    assert tries.count("BEGIN IMMEDIATE") < 20  # most of them have waited long enough behind the first
+    assert all(str(path) in error and "locked for 0.3 s by another program" in error for error in errors)
+    assert words(db) == ["a"]  # reading goes on
+    holder.execute("ROLLBACK")
+    holder.close()
+    add(db, "b")
+    assert words(db) == ["a", "b"]
+
+
+def test_a_change_of_the_journal_that_fails_at_once_is_tried_again(path, monkeypatch):
+    path.parent.mkdir()
+    reader = sqlite3.connect(path, isolation_level=None)
+    for statement in (*SCHEMA, "PRAGMA application_id=7", "PRAGMA user_version=1", "BEGIN"):
+        reader.execute(statement)
+    reader.execute("SELECT * FROM words").fetchall()  # while it reads, the journal cannot be changed
+    real, waits = sqlite3.connect, []
+
+    def release(seconds):
+        waits.append(seconds)
+        reader.execute("COMMIT")
+
+    monkeypatch.setattr(sqlite.time, "sleep", release)
+    monkeypatch.setattr(sqlite.sqlite3, "connect", lambda path, **options: real(path, **{**options, "timeout": 0}))
+    db = database(path)
+    with db.transaction() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert len(waits) == 1
+    reader.close()
+
+
+@pytest.mark.parametrize("path", ["", "a\0b"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(StoreError, match="is not a path"):
+        MemoryStore(path)
+
+
+def test_a_folder_in_its_place_is_an_error(tmp_path):
+    with pytest.raises(StoreError, match="cannot be opened"):
+        MemoryStore(tmp_path).facts()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be made.*where you may write"):
+        MemoryStore(tmp_path / "file" / "m.db").facts()
+
+
+@fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_read_only_file_is_an_error_that_says_so():
+    folder = Path(tempfile.mkdtemp())
+
+    def as_nobody():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with pytest.raises(StoreError) as caught:
+            add(database(folder / "words.db"), "b")
+        return caught.value
+
+    try:
+        db = database(folder / "words.db")
+        add(db, "a")
+        db.close()
+        (folder / "words.db").chmod(0o444)
+        folder.chmod(0o555)
+        assert "read-only: make the file and its folder writable" in in_child(as_nobody)
+        assert words(database(folder / "words.db")) == ["a"]
+    finally:
+        folder.chmod(0o700)
+        shutil.rmtree(folder)
+
+
+def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
+    db = database(path)
+    add(db, "a")
+    with db.transaction() as connection:
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StoreError, match="disk is full: make room"):
+        add(db, "b" * 100_000)
+    assert words(db) == ["a"]
