@@ -106,24 +106,6 @@ def _warm_cache() -> Any:
 
 
 CASES = [
-    Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
-    Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
-    Case(
-        "FallbackModelHook, without the other model's own call",
-        lambda: h.FallbackModelHook(_model()),
-        ON_ERROR,
-        FAILURE,
-    ),
-    Case("ToolRetryHook, a good result", lambda: h.ToolRetryHook(), AFTER_TOOL, RESULT),
-    Case("ToolRetryHook, an error that it leaves alone", lambda: h.ToolRetryHook(on=["OSError"]), AFTER_TOOL, FAILED),
-    Case("ResponseCacheHook, a miss", lambda: h.ResponseCacheHook(), BEFORE_LLM, REQUEST),
-    Case("ResponseCacheHook, a hit", _warm_cache, BEFORE_LLM, REQUEST),
-    Case("ResponseCacheHook, keeping", lambda: h.ResponseCacheHook(), AFTER_LLM, REPLY),
-    Case("shadow, of a guard that lets pass", lambda: h.shadow(Pass()), BEFORE_TOOL, CALL),
-]
-
-# Those whose modules are not here yet: they move up when they are.
-LATER = [
     Case("StepsLimitHook", lambda: h.StepsLimitHook(10), BEFORE_STEP, STEP),
     Case("TokenUsageLimitHook", lambda: h.TokenUsageLimitHook(10**9), BEFORE_LLM, REQUEST),
     Case("ExecutionTimeLimitHook", lambda: h.ExecutionTimeLimitHook(10**6), BEFORE_LLM, REQUEST),
@@ -150,7 +132,22 @@ LATER = [
     Case("PersistSessionHook", lambda: h.PersistSessionHook(h.JsonSessionStore("sessions")), ON_RUN_END, DONE),
     Case("LoopDetectorHook", lambda: h.LoopDetectorHook(), BEFORE_TOOL, CALL),
     Case("EchoedPayloadHook", lambda: h.EchoedPayloadHook(), AFTER_LLM, REPLY),
+    Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
+    Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
+    Case(
+        "FallbackModelHook, without the other model's own call",
+        lambda: h.FallbackModelHook(_model()),
+        ON_ERROR,
+        FAILURE,
+    ),
+    Case("ToolRetryHook, a good result", lambda: h.ToolRetryHook(), AFTER_TOOL, RESULT),
+    Case("ToolRetryHook, an error that it leaves alone", lambda: h.ToolRetryHook(on=["OSError"]), AFTER_TOOL, FAILED),
+    Case("ResponseCacheHook, a miss", lambda: h.ResponseCacheHook(), BEFORE_LLM, REQUEST),
+    Case("ResponseCacheHook, a hit", _warm_cache, BEFORE_LLM, REQUEST),
+    Case("ResponseCacheHook, keeping", lambda: h.ResponseCacheHook(), AFTER_LLM, REPLY),
+    Case("shadow, of a guard that lets pass", lambda: h.shadow(Pass()), BEFORE_TOOL, CALL),
 ]
 
 

@@ -145,9 +145,49 @@ from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
+    from .builtin.audit_log import AuditLogHook
+    from .builtin.audit_trail import AuditTrailHook
+    from .builtin.compaction import Compactor, ContextCompactionHook
+    from .builtin.context_config import ApplyContextConfigHook
+    from .builtin.echoed_payload import EchoedPayloadHook
+    from .builtin.echoing import EchoingHook
+    from .builtin.episodes import EpisodeLoggerHook
+    from .builtin.fallback import FallbackModelHook
+    from .builtin.finish_reason import FinishReasonHook
+    from .builtin.grounded_reply import GroundedReplyHook
+    from .builtin.guards import guards
+    from .builtin.limits import (
+        CostLimitHook,
+        ExecutionTimeLimitHook,
+        StepsLimitHook,
+        TokenUsageLimitHook,
+        ToolCallsLimitHook,
+    )
+    from .builtin.loop_detector import LoopDetectorHook
+    from .builtin.memory import MemoryInjectionHook
+    from .builtin.model_retry import ModelRetryHook
+    from .builtin.notes import NotesInjectorHook
     from .builtin.path_guard import PathGuard
+    from .builtin.plan_mode import PlanModeHook
+    from .builtin.rate_limit import RateLimitHook
+    from .builtin.response_cache import ResponseCacheHook
+    from .builtin.roles import RoleBasedAccessHook
+    from .builtin.safety import SafetyGuardrailHook
+    from .builtin.schema_retry import SchemaRetryHook
+    from .builtin.sessions import PersistSessionHook
+    from .builtin.shadow import ShadowDecided, shadow
+    from .builtin.small_models import default_slm_hooks
+    from .builtin.timing import TimingHook
+    from .builtin.token_budget import TokenBudgetHook
+    from .builtin.tool_retry import ToolRetryHook
+    from .builtin.truncation import ToolOutputTruncatorHook
+    from .stores.artifacts import Artifact, ArtifactStore
+    from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
+    from .stores.memory import Episode, Fact, MemoryStore
+    from .stores.notes import NotesFile
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
+    from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
     from .tools.files import file_tools
     from .tools.mcp import McpServer, mcp
@@ -227,28 +267,46 @@ __all__ = [
     "AgentResult",
     "AgentState",
     "Answer",
+    "ApplyContextConfigHook",
     "ApprovalAnswer",
     "ApprovalAsked",
     "ApprovalDecided",
     "ApprovalDecision",
     "ApprovalRequest",
+    "Artifact",
+    "ArtifactStore",
+    "AuditLogHook",
+    "AuditTrailHook",
     "AuthError",
     "BadRequest",
+    "Blackboard",
     "Budget",
     "CallRefused",
     "Compaction",
+    "Compactor",
+    "ContextCompactionHook",
     "ContextOverflow",
+    "CostLimitHook",
     "Discarded",
+    "EchoedPayloadHook",
+    "EchoingHook",
+    "Episode",
+    "EpisodeLoggerHook",
     "ErrorInfo",
     "Event",
     "EventStream",
+    "ExecutionTimeLimitHook",
+    "Fact",
     "Failed",
     "Failure",
+    "FallbackModelHook",
+    "FinishReasonHook",
     "Frozen",
     "FrozenDict",
     "FrozenList",
     "FunctionHook",
     "GatedModel",
+    "GroundedReplyHook",
     "History",
     "Hook",
     "HookAction",
@@ -268,8 +326,11 @@ __all__ = [
     "JsonSessionStore",
     "JudgedBeforeRewrite",
     "LLMAgent",
+    "LoopDetectorHook",
     "McpError",
     "McpServer",
+    "MemoryInjectionHook",
+    "MemoryStore",
     "MergeLost",
     "Message",
     "MessageChange",
@@ -280,15 +341,20 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "ModelResponse",
+    "ModelRetryHook",
     "ModelTimeout",
     "NotInstalled",
+    "NotesFile",
+    "NotesInjectorHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",
     "PassThrough",
     "PathGuard",
+    "PersistSessionHook",
     "PersonalityChange",
     "PersonalitySwitched",
+    "PlanModeHook",
     "Plugin",
     "Point",
     "PointFired",
@@ -297,26 +363,34 @@ __all__ = [
     "PromptParts",
     "ProviderError",
     "Question",
+    "RateLimitHook",
     "RateLimited",
     "RegistrationError",
+    "ResponseCacheHook",
     "RetryIgnored",
+    "RoleBasedAccessHook",
     "Run",
     "RunFailed",
     "RunFinished",
     "RunStart",
     "RunStarted",
+    "SafetyGuardrailHook",
+    "SchemaRetryHook",
     "ScriptedLLM",
     "ScriptedModel",
     "Session",
     "SessionStart",
     "SessionStore",
     "SessionSummary",
+    "ShadowDecided",
     "Signalled",
+    "SqliteSessionStore",
     "Steered",
     "Step",
     "StepFinished",
     "StepStart",
     "StepStarted",
+    "StepsLimitHook",
     "StopSignal",
     "Stopping",
     "StoreError",
@@ -325,15 +399,21 @@ __all__ = [
     "TaskTaken",
     "TextDelta",
     "Ticket",
+    "TimingHook",
+    "TokenBudgetHook",
     "TokenDelta",
+    "TokenUsageLimitHook",
     "Tool",
     "ToolCall",
     "ToolCallRequest",
     "ToolCallResult",
+    "ToolCallsLimitHook",
     "ToolEnded",
+    "ToolOutputTruncatorHook",
     "ToolPath",
     "ToolProgressed",
     "ToolRegistry",
+    "ToolRetryHook",
     "ToolSettled",
     "ToolSpec",
     "ToolStarted",
@@ -345,10 +425,12 @@ __all__ = [
     "calculator",
     "call",
     "clock",
+    "default_slm_hooks",
     "file_tools",
     "freeze",
     "get_model",
     "guard",
+    "guards",
     "hook",
     "installed_plugins",
     "load_plugin",
@@ -357,6 +439,7 @@ __all__ = [
     "points_table",
     "reply",
     "resolve_point",
+    "shadow",
     "thaw",
     "tool",
 ]

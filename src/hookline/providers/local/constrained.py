@@ -65,7 +65,7 @@ class Constrained(Chat):
         params = {**_CALLING, **request.params}
         lessons = map(_lesson, self._tools, cycle(_RESULTS), repeat(self._format), repeat(cycle(_FILL)))
         shown = [message for lesson in lessons for message in lesson]
-        if self._may_answer and self._format is None:
+        if self._may_answer and self._format is None and request.messages[-1:] and request.messages[-1].role == "user":
             shown += _TALK
         return super().body(_bare([head, *shown, *rest], params, shape), model, names)
 
@@ -179,7 +179,8 @@ def _written(value: Any) -> str:
 
 
 _TALK = (_request("Good morning!"), Message("assistant", _written({ANSWER: "Good morning! How can I help you?"})))
-"""Not everything is a request for a tool. A second exchange like this, and it would call none at all."""
+"""Not everything is a request for a tool. Two exchanges like this, and it would call none; shown when a result is to be
+passed on, and it would say good morning."""
 
 
 def _call_in(text: str) -> ToolCall | None:
