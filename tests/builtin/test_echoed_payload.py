@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookline import BEFORE_LLM, EchoedPayloadHook, RegistrationError, call, hook, reply, tool
+from hookline import BEFORE_LLM, EchoedPayloadHook, RegistrationError, Session, call, hook, reply, tool
 from hookline.testing import scripted_agent
 
 DATA = {"item": "lamp", "price": 12, "in_stock": True, "colors": ["red", "blue"]}
@@ -79,8 +79,6 @@ def test_data_of_an_earlier_turn_is_no_echo():
         hooks=[EchoedPayloadHook()],
     )
     run = agent.run("a")
-    from hookline import Session
-
     assert agent.run("b", session=Session(messages=run.messages)).reply == json.dumps(DATA)
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from hookline import RegistrationError, SchemaRetryHook, call, get_model, reply, tool
+from hookline import BEFORE_LLM, Agent, RegistrationError, SchemaRetryHook, call, get_model, hook, reply, tool
 from hookline.testing import scripted_agent
 
 
@@ -72,8 +72,6 @@ def test_another_failure_is_not_its_business_unless_told():
 
 
 def test_a_choice_that_somebody_else_made_stays():
-    from hookline import BEFORE_LLM, hook
-
     @hook(BEFORE_LLM, priority=100)
     def none(ctx, request):
         return {"tool_choice": "none"}
@@ -83,8 +81,6 @@ def test_a_choice_that_somebody_else_made_stays():
 
 
 def test_a_tool_that_is_no_longer_offered_is_not_asked_for():
-    from hookline import BEFORE_LLM, hook
-
     @hook(BEFORE_LLM, priority=100)
     def without(ctx, request):
         return {"tools": ()} if request.hop else None
@@ -109,8 +105,6 @@ def test_the_embedded_model_is_held_to_the_tool():
         if len(attempts) == 1:
             raise ConnectionError("busy")
         return "Timer T45 is running."
-
-    from hookline import Agent
 
     agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=[SchemaRetryHook(any_error=True)])
     result = agent.run("Set a timer for 15 minutes.")
