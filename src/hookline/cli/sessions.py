@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..run.session import Session
 
@@ -30,8 +32,15 @@ def saved(settings: Settings, name: str | None, session: Session | None) -> None
 
 @lru_cache
 def store_at(path: str) -> SessionStore:
-    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files."""
+    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files.
+
+    Raises:
+        ConfigError: there is a file that is not named like one of SQLite's.
+    """
     from .. import api
 
-    made: SessionStore = (api.SqliteSessionStore if path.lower().endswith(SQLITE) else api.JsonSessionStore)(path)
-    return made
+    if path.lower().endswith(SQLITE):
+        return api.SqliteSessionStore(path)
+    if Path(path).is_file():
+        raise ConfigError(f"sessions: {path} is a file: name a folder, or a SQLite file ({', '.join(SQLITE)})")
+    return api.JsonSessionStore(path)

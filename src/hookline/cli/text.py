@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..base.frozen import json_text
@@ -43,8 +44,8 @@ def cost_text(cost: float | None) -> str:
     return "cost unknown" if cost is None else f"cost ${cost:.4f}"
 
 
-def summary(result: AgentResult) -> str:
-    """How a run ended, in one line."""
+def summary(result: AgentResult, broken: Collection[str] = ()) -> str:
+    """How a run ended, and how many hooks were ``broken``, in one line."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"
@@ -57,5 +58,6 @@ def summary(result: AgentResult) -> str:
         counted(result.usage.total_tokens, "token"),
         f"{result.elapsed:.1f} s",
         cost_text(result.cost),
+        *([f"{counted(len(broken), 'hook')} failed"] if broken else []),
     )
     return " · ".join(parts)
