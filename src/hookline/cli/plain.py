@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import Self, TextIO
 
 from ..base.event import Event
 from .story import Story
+from .text import wrapped
 
 
 class PlainView:
@@ -37,9 +36,7 @@ class PlainView:
     def write(self, line: str) -> None:
         """Write one line."""
         if self._out is not None:
-            if self._out.isatty():
-                line = fill(line, get_terminal_size().columns, subsequent_indent="    ", break_on_hyphens=False)
-            self._out.write(f"{line}\n")
+            self._out.write(f"{wrapped(line, self._out)}\n")
             self._out.flush()
 
     @contextmanager

@@ -17,7 +17,7 @@ from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
 from .failures import say_failure
 from .help import Command
 from .options import takes_settings
-from .text import printable, summary
+from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from ..base.event import Event
@@ -84,7 +84,7 @@ def run(
     if outcome.failure is not None:
         say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
-        sys.stderr.write(f"{summary(result, outcome.broken)}\n")
+        sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
     code = exit_code(result, outcome.failure)
     try:
         saved(settings, session, conversation)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.frozen import json_text
 
@@ -26,6 +28,13 @@ def short(text: str, width: int = 100) -> str:
     """The text as one line of at most ``width`` characters."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def wrapped(line: str, out: TextIO) -> str:
+    """The line, broken between words if it goes to a terminal that is too narrow for it."""
+    if not out.isatty():
+        return line
+    return fill(line, get_terminal_size().columns, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def arguments_text(arguments: Any, width: int | None = 100) -> str:
