@@ -94,16 +94,39 @@ def test_a_digest_knows_a_request_again_and_no_other():
 def test_verdicts_say_which_hook_and_why(path):
     @guard("before_tool")
     def no(ctx, request):
-        return HookResult.block("not that")
+        return HookResult.block("not that", reason="rules")
 
     @hook(AFTER_LLM)
     def change(ctx, got):
         return HookResult.replace(got.replace(content="changed")) if got.content else None
 
     run(path, [call("add", a=1, b=2), reply("three")], hooks=[no, change])
-    _, blocked, changed, _ = lines(path)
+    _, judged, blocked, changed, _ = lines(path)
+    assert (judged["point"], judged["verdict"], judged["hook"]) == ("before_tool", "block", "no")
+    assert (judged["reason"], judged["message"], judged["call_id"]) == ("rules", "not that", blocked["call_id"])
     assert (blocked["outcome"], blocked["error"]) == ("blocked", "not that")
     assert (changed["verdict"], changed["hook"], changed["content"]) == ("replace", "change", "changed")
+
+
+def test_who_asked_and_who_approved_are_lines_with_the_digest_of_the_call(path):
+    @guard("before_tool")
+    def careful(ctx, request):
+        return HookResult.ask("Sure?")
+
+    @hook("approval_requested")
+    def person(ctx, asked):
+        return HookResult.edit({"a": 5, "b": 5}, by="ann")
+
+    run(path, [call("add", a=1, b=2), reply("ten")], hooks=[careful, person])
+    _, asked, decided, again, result, *_ = lines(path)
+    assert asked["asks"] == [{"hook": "careful", "question": "Sure?"}]
+    assert (decided["point"], decided["decision"], decided["by"]) == ("approval_decided", "edited", "ann")
+    assert decided["digest"] == again["digest"] == result["digest"] != asked["digest"]
+
+
+def test_a_call_that_nobody_minds_has_no_line_before_it_runs(path):
+    run(path, [call("add", a=1, b=2), reply("three")])
+    assert [line["point"] for line in lines(path)] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
 
 
 def test_a_retry_and_an_end_are_lines_too(path):

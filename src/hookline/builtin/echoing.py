@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,11 +19,15 @@ WIDTH = 100
 """How long a line may be."""
 
 
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 class EchoingHook:
     """Prints one short line at each point: where, what the hooks said, and what it is about.
 
     Args:
-        write: takes a line.
+        write: takes a line; writes to stderr if left out.
         points: where; six points of a run if left out.
 
     Raises:
@@ -33,7 +38,7 @@ class EchoingHook:
     phase = "observe"
     priority = 0
 
-    def __init__(self, write: Callable[[str], object] = print, *, points: Iterable[str] = THE_SIX) -> None:
+    def __init__(self, write: Callable[[str], object] = _to_stderr, *, points: Iterable[str] = THE_SIX) -> None:
         if not callable(write):
             raise RegistrationError(f"write= takes a function of a line, such as print, not {write!r:.80}")
         if isinstance(points, str):

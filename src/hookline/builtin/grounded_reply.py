@@ -9,10 +9,11 @@ from ..kernel.payloads import ModelReply
 from ..kernel.points import AFTER_LLM
 from ..kernel.results import HookResult
 from ..kernel.values import Message
-from .wording import in_words, leaves, parsed, results
+from .wording import as_sentence, leaves, parsed, results
 
 _WORD = re.compile(r"[^\W_](?:[\w.:@/'-]*[\w%])?|-?\d[\w.:-]*")
 _FEW = 5
+_LONGEST = 200
 
 
 class GroundedReplyHook:
@@ -34,7 +35,7 @@ class GroundedReplyHook:
         last = next(iter(results(messages)), None)
         if last is None or last.is_error or not _leaves_out(reply.content, last, _asked(messages)):
             return None
-        text = f"{reply.content.rstrip()} ({in_words(last.content).rstrip('.')})"
+        text = f"{reply.content.rstrip()} {as_sentence(last.content, _LONGEST)}"
         return HookResult.replace({"content": text}, reason="it left the result out")
 
 

@@ -8,19 +8,14 @@ from typing import Any
 
 from ..kernel.values import Message
 
-_LONGEST = 500
 _ITEMS = 10
 
 
-def in_words(text: str) -> str:
+def as_sentence(text: str, longest: int = 500) -> str:
     """What a tool gave the model, as people would write it: data as a list of its parts, a text as it is."""
-    said = _said(parsed(text))
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1].rstrip()}…"
-
-
-def as_sentence(text: str) -> str:
-    """The same, with a capital and a full stop."""
-    said = in_words(text).strip()
+    said = _said(parsed(text)).strip()
+    if len(said) > longest:
+        said = f"{said[: longest - 1].rstrip()}…"
     return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?…' else '.'}"
 
 
