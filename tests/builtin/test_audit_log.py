@@ -211,6 +211,29 @@ def test_a_second_program_appends(path):
     assert len(lines(path)) == 4
 
 
+def test_half_a_line_that_another_program_left_spoils_no_other(path):
+    path.parent.mkdir()
+    path.write_text('{"time":"20')
+    run(path, [reply("one")])
+    half, *whole = path.read_text().splitlines()
+    assert half == '{"time":"20'
+    assert [json.loads(line)["point"] for line in whole] == ["after_llm", "on_run_end"]
+
+
+def test_a_tool_that_changes_the_working_folder_does_not_move_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    @tool
+    def wander() -> None:
+        """Go elsewhere."""
+        os.chdir("elsewhere")
+
+    scripted_agent([call("wander"), reply("ok")], tools=[wander], hooks=[AuditLogHook("audit.jsonl")]).run("x")
+    assert [line["point"] for line in lines(tmp_path / "audit.jsonl")][-1] == "on_run_end"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 async def test_concurrent_runs_write_whole_lines(path):
     agent = Agent("a", llm=ScriptedModel([reply("x" * 20_000)], loop=True), hooks=[AuditLogHook(path)])
     await asyncio.gather(*(agent.arun(f"task {i}") for i in range(40)))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,11 @@ class AuditLogHook:
     def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
             raise RegistrationError(f"path= is the file to write into, such as 'audit.jsonl', not {path!r:.80}")
-        self.path = Path(path).expanduser()
+        self.path = Path(path).expanduser().absolute()
         if self.path.is_dir():
             raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
         self.content = content
-        self._torn = False
+        self._torn: bool | None = None
         self._lock = threading.Lock()
 
     async def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
@@ -68,6 +69,8 @@ class AuditLogHook:
         file = os.open(self.path, _FLAGS, 0o600)
         try:
             with self._lock:
+                if self._torn is None:
+                    self._torn = _ends_in_a_line_begun(self.path)
                 line = b"\n" + line if self._torn else line
                 self._torn = 0 < os.write(file, line) < len(line)
                 if self._torn:
@@ -144,6 +147,17 @@ class AuditLogHook:
         if self.content:
             return texts
         return {f"{name}_chars": len(x if isinstance(x, str) else json_text(x)) for name, x in texts.items()}
+
+
+def _ends_in_a_line_begun(path: Path) -> bool:
+    """Whether a program that wrote here before, such as one whose disk was full, left half a line."""
+    if not path.is_file():  # a pipe, say
+        return False
+    with suppress(OSError), path.open("rb") as file:  # it may be for writing only
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    return False
 
 
 def request_digest(request: ModelRequest) -> str:

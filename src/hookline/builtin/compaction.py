@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..base.frozen import json_text
 from ..kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
@@ -196,7 +196,7 @@ class ContextCompactionHook:
     """
 
     points = frozenset({ON_RUN_START, BEFORE_STEP})
-    phase = "rewrite"
+    phase: ClassVar = {ON_RUN_START: "guard", BEFORE_STEP: "rewrite"}  # no summary for a task that a rail refuses
     priority = 40
     on_failure = "open"
 

@@ -90,7 +90,8 @@ class RateLimitHook:
         now = ctx.clock.monotonic()
         problem = self._problem(request.name, passed, now)
         if problem:
-            return HookResult.block(f"Rate limit exceeded: {problem}", reason="rate limit")
+            again = " This call has run and does not run again." if request.attempt > 1 else ""
+            return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
         passed[key] = _Passed(request.name, request.hop)
         if self.per_minute is not None:
             self._window[ctx.run_id, *key] = now

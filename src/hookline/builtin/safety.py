@@ -13,6 +13,11 @@ from ..kernel.results import HookResult
 
 Entry = str | re.Pattern[str]
 
+_UNSEEN = re.compile(  # what Unicode calls ignorable beside its format characters, and controls that are no space
+    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164"
+    r"\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
+
 
 class SafetyGuardrailHook:
     """Ends a run at once if its task matches a block list, or does not match an allow list.
@@ -87,6 +92,7 @@ def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
 
 def _plain(text: str) -> str:
     """Text in which case, compatible forms of characters, invisible ones and the kind of space do not matter."""
+    text = _UNSEEN.sub("", text)
     if not text.isascii():
         from unicodedata import category, normalize
 
