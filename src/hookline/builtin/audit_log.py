@@ -16,6 +16,7 @@ from ..kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from ..kernel.points import AFTER_LLM, AFTER_TOOL, ON_RUN_END
 from ..kernel.results import Verdict
 from ..kernel.state import AgentResult
+from .checks import flag, path_of
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 _ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
@@ -34,7 +35,7 @@ class AuditLogHook:
         content: whether texts, arguments and results are written, not only their lengths and digests.
 
     Raises:
-        RegistrationError: the path is empty, or a folder.
+        RegistrationError: the path is none, or a folder.
     """
 
     points = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
@@ -42,12 +43,10 @@ class AuditLogHook:
     priority = 0
 
     def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise RegistrationError(f"path= is the file to write into, such as 'audit.jsonl', not {path!r:.80}")
-        self.path = Path(path).expanduser()
+        self.path = Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser()
         if self.path.is_dir():
             raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
-        self.content = content
+        self.content = flag(content, "content")
         self._torn = False
         self._lock = threading.Lock()
 
