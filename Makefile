@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench bench-peers docs clean
+.PHONY: run test bench bench-slm bench-peers docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
@@ -20,6 +20,10 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py
+
+# What the hooks for small models do for the embedded one: about half an hour.
+bench-slm: $(VENV)/.dev
+	@$(BIN)/python bench/slm/run.py
 
 # Other frameworks, each in an environment of its own, to be measured beside Hookline.
 bench-peers: bench/venvs/agent_framework_/.done

@@ -1,4 +1,4 @@
-"""What the hooks for small models do for a small model: each off, each on alone, all together.
+"""What the hooks for small models do for a small model: each on alone, each off alone, all together.
 
 python bench/slm/run.py                        # all tasks; writes the table and the chart of docs/small-models.md
 python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape; writes nothing
@@ -13,7 +13,8 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -37,20 +38,34 @@ from hookline import (
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from slm.report import save, table, write  # noqa: E402
 from slm.tasks import KINDS, TASKS, Task  # noqa: E402
 
 INSTRUCTIONS = "You are a helpful assistant. Use the tools when they help, and answer briefly."
 MAX_STEPS = 6
 
+BUNDLE = {
+    "loop detector": LoopDetectorHook,
+    "echoed payload": EchoedPayloadHook,
+    "grounded reply": GroundedReplyHook,
+    "schema retry": SchemaRetryHook,
+}
+
+
+def bundled(*kinds: type) -> list[Any]:
+    """The hooks of these classes, as they are in the bundle."""
+    return [hook for hook in default_slm_hooks() if type(hook) in kinds]
+
+
 SETUPS: dict[str, Callable[[], list[Any]]] = {
     "no hooks": list,
-    "loop detector": lambda: [LoopDetectorHook(answer=True)],
-    "echoed payload": lambda: [EchoedPayloadHook()],
-    "grounded reply": lambda: [GroundedReplyHook()],
-    "schema retry": lambda: [SchemaRetryHook(any_error=True)],
+    **{f"only {name}": partial(bundled, kind) for name, kind in BUNDLE.items()},
+    **{
+        f"all but {name}": partial(bundled, *(other for other in BUNDLE.values() if other is not kind))
+        for name, kind in BUNDLE.items()
+    },
     "all": default_slm_hooks,
 }
-FIGURES = ("solved", "repeats", "unfinished", "echoes", "schema errors", "turns", "tokens")
 
 
 def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
@@ -118,12 +133,6 @@ def is_payload(text: str) -> bool:
         return False
 
 
-def summary(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The figures of several tasks together."""
-    rows = list(rows)
-    return {name: sum(int(row[name]) for row in rows) for name in FIGURES}
-
-
 def load(path: str | None) -> list[Task]:
     """The tasks of a file."""
     if path is None:
@@ -152,6 +161,7 @@ def main() -> None:
     parser.add_argument("--setups", default=",".join(SETUPS), help="some of: " + ", ".join(SETUPS))
     parser.add_argument("--only", type=int, help="so many tasks of each kind")
     parser.add_argument("--stories", action="store_true", help="show every run in one line")
+    parser.add_argument("--save", metavar="FILE", help="write every run to a JSON file")
     parser.add_argument("--kind", help="only tasks of this kind")
     options = parser.parse_args()
     tasks = [t for t in few(load(options.tasks), options.only) if options.kind in (None, t.kind)]
@@ -159,7 +169,7 @@ def main() -> None:
     model = get_model(options.model)
     console = Console(stderr=True)
     rows: dict[str, list[dict[str, Any]]] = {setup: [] for setup in setups}
-    columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = {setup: progress.add_task(setup, total=len(tasks)) for setup in setups}
         for task in tasks:
@@ -169,23 +179,23 @@ def main() -> None:
                 progress.advance(bars[setup])
                 if options.stories:
                     mark = "solved " if row["solved"] else "-      "
-                    print(f"{mark} {setup:14} {row['seconds']:5.1f}s {task.text[:60]!r} {row['story']}", flush=True)
+                    print(f"{mark} {setup:22} {row['seconds']:5.1f}s {task.text[:60]!r} {row['story']}", flush=True)
     show(rows, len(tasks))
+    if options.save:
+        save(rows, Path(options.save))
+    if tasks == TASKS and setups == list(SETUPS):
+        write(rows, model.name)
 
 
 def show(rows: dict[str, list[dict[str, Any]]], tasks: int) -> None:
     """A table for people."""
-    table = Table(title=f"{tasks} tasks")
-    for head in ("", *(f"{kind}: solved" for kind in KINDS), *FIGURES):
-        table.add_column(head, justify="left" if not head else "right")
-    for setup, found in rows.items():
-        kinds = [[row for row in found if row["kind"] == kind] for kind in KINDS]
-        total = summary(found)
-        cells = [f"{sum(r['solved'] for r in group)}/{len(group)}" for group in kinds] + [
-            f"{total[n]:,}" for n in FIGURES
-        ]
-        table.add_row(setup, *cells)
-    Console(width=150).print(table)
+    heads, cells = table(rows)
+    shown = Table(title=f"{tasks} tasks: how many of each kind are solved, and what happened")
+    for head in heads:
+        shown.add_column(head, justify="right" if head else "left")
+    for line in cells:
+        shown.add_row(*line)
+    Console(width=130).print(shown)
 
 
 if __name__ == "__main__":

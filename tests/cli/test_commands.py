@@ -98,10 +98,12 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
 def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     code, out, _ = hookline("hooks", "--built-in")
     assert code == 0
-    lines = {line.split()[0]: line for line in out.splitlines()[1:] if not line.startswith(" ")}
-    assert set(lines) == set(BUILTINS)
-    assert lines["PathGuard"].split()[1:4] == ["before_tool", "guard", "100"]
-    assert "Blocks calls that name a path" in lines["PathGuard"]
+    lines = out.splitlines()
+    named = {line.split()[0]: index for index, line in enumerate(lines) if line[2:3].strip() and line[:2] == "  "}
+    assert set(named) == set(BUILTINS)
+    assert "Blocks calls that name a path" in lines[named["PathGuard"]]
+    assert lines[named["PathGuard"] + 1].strip() == "before_tool · guard · 100"
+    assert "Safety and access" in lines
     rows = {row["name"]: row for row in json.loads(hookline("hooks", "--built-in", "--json")[1])}
     assert set(rows) == set(BUILTINS)
     assert rows["ResponseCacheHook"]["phase"] == {"before_llm": "guard", "after_llm": "rewrite"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,14 +64,14 @@ def show_built_in(json: bool) -> None:
     """Print every built-in hook: its name, where it fires, and what it does."""
     from ..base.frozen import plain
     from ..builtin.catalogue import builtin_rows
-    from .screen import table, write_json
+    from .screen import facts, write_json
 
     rows = builtin_rows()
     if json:
         write_json([plain(row) for row in rows])
         return
-    heads = ("name", "fires at", "phase", "prio", "what it does")
-    table(heads, [(row.name, *row.cells, row.what) for row in rows], keep=("name",))
+    for concern, group in groupby(rows, lambda row: row.concern):
+        facts(concern, [(row.name, row.what, " · ".join(filter(None, row.cells))) for row in group])
 
 
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:

@@ -36,14 +36,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str =
     _show(Text(f"\n{title}", style="bold") if title else None, made)
 
 
-def facts(title: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Print what is known of one thing."""
+def facts(title: str, items: Iterable[tuple[str, ...]]) -> None:
+    """Print what is known of one thing: labels with a text each, and below it what is less important."""
     from rich.table import Table
     from rich.text import Text
 
     made = Table.grid(padding=(0, 2, 0, 0))
-    for label, text in pairs:
-        made.add_row(Text(f"  {label}", style="dim"), Text(printable(text)))
+    made.add_column(no_wrap=True)
+    for label, text, *more in items:
+        made.add_row(Text(f"  {label}", style="bold" if more else "dim"), Text(printable(text)))
+        for line in more:
+            made.add_row("", Text(printable(line), style="dim"))
     _show(Text(title, style="bold"), made)
 
 

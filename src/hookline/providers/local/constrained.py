@@ -65,8 +65,6 @@ class Constrained(Chat):
         params = {**_CALLING, **request.params}
         lessons = map(_lesson, self._tools, cycle(_RESULTS), repeat(self._format), repeat(cycle(_FILL)))
         shown = [message for lesson in lessons for message in lesson]
-        if self._may_answer and self._format is None and request.messages[-1:] and request.messages[-1].role == "user":
-            shown += _TALK
         return super().body(_bare([head, *shown, *rest], params, shape), model, names)
 
     def read(self, data: Json) -> Reply | None:
@@ -176,11 +174,6 @@ def _lesson(tool: ToolSpec, result: str, answer: Any, fill: Iterator[tuple[str, 
 def _written(value: Any) -> str:
     """JSON with the white space that the grammar lets a model write."""
     return json.dumps(value, ensure_ascii=False)
-
-
-_TALK = (_request("Good morning!"), Message("assistant", _written({ANSWER: "Good morning! How can I help you?"})))
-"""Not everything is a request for a tool. Two exchanges like this, and it would call none; shown when a result is to be
-passed on, and it would say good morning."""
 
 
 def _call_in(text: str) -> ToolCall | None:

@@ -1,0 +1,113 @@
+"""SchemaRetryHook: the schema after a wrong call, and a next call that is held to it."""
+
+from typing import Literal
+
+import pytest
+
+from hookline import BEFORE_LLM, Agent, RegistrationError, SchemaRetryHook, call, get_model, hook, reply, tool
+from hookline.testing import scripted_agent
+
+
+@tool
+def pay(amount: int, to: str, how: Literal["cash", "card"] = "cash") -> str:
+    """Pay somebody.
+
+    Args:
+        amount: in dollars.
+        to: who gets it.
+    """
+    return f"paid {amount} to {to}"
+
+
+GOOD, WRONG = call("pay", amount=5, to="Ann"), call("pay", amount="much")
+
+
+def run(turns, *hooks, tools=(pay,)):
+    agent = scripted_agent(turns, tools=tools, hooks=hooks or [SchemaRetryHook()])
+    return agent.run("Pay Ann 5 dollars."), [request.tool_choice for request in agent.model.requests]
+
+
+def test_the_model_gets_the_schema_and_the_next_call_is_held_to_it():
+    result, choices = run([WRONG, GOOD, reply("Done.")])
+    hint = result.messages[2].content
+    assert hint.startswith("Invalid arguments for pay")
+    assert "- amount (integer, required): in dollars." in hint
+    assert '- how (one of ["cash","card"], may be left out)' in hint
+    assert choices == [None, "pay", None]
+    assert result.reply == "Done."
+
+
+def test_it_helps_so_often_for_each_tool_and_then_the_plain_error_stands():
+    result, choices = run([WRONG, WRONG, reply("No.")])
+    assert "Call pay again" in result.messages[2].content
+    assert "Call pay again" not in result.messages[4].content
+    assert choices == [None, "pay", None]
+    _, choices = run([WRONG, WRONG, WRONG, reply("No.")], SchemaRetryHook(2))
+    assert choices == [None, "pay", "pay", None]
+
+
+def test_each_run_has_its_own_count():
+    agent = scripted_agent([WRONG, reply("a"), WRONG, reply("b")], tools=[pay], hooks=[SchemaRetryHook()])
+    assert "Call pay again" in agent.run("x").messages[2].content
+    assert "Call pay again" in agent.run("x").messages[2].content
+
+
+def test_an_unknown_tool_and_a_good_call_are_left_alone():
+    result, choices = run([call("play"), GOOD, reply("x")])
+    assert "Unknown tool" in result.messages[2].content
+    assert choices == [None, None, None]
+
+
+@tool
+def broken() -> str:
+    """Break."""
+    raise ConnectionError("lost")
+
+
+def test_another_failure_is_not_its_business_unless_told():
+    result, choices = run([call("broken"), reply("x")], tools=[broken])
+    assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, None])
+    result, choices = run([call("broken"), reply("x")], SchemaRetryHook(any_error=True), tools=[broken])
+    assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, "broken"])
+
+
+def test_a_choice_that_somebody_else_made_stays():
+    @hook(BEFORE_LLM, priority=100)
+    def none(ctx, request):
+        return {"tool_choice": "none"}
+
+    _, choices = run([WRONG, reply("x")], SchemaRetryHook(), none)
+    assert choices == ["none", "none"]
+
+
+def test_a_tool_that_is_no_longer_offered_is_not_asked_for():
+    @hook(BEFORE_LLM, priority=100)
+    def without(ctx, request):
+        return {"tools": ()} if request.hop else None
+
+    _, choices = run([WRONG, reply("x")], SchemaRetryHook(), without)
+    assert choices == [None, None]
+
+
+@pytest.mark.parametrize("given", [0, -1, True, 1.0, "2", None])
+def test_nonsense_is_refused(given):
+    with pytest.raises(RegistrationError, match="max_retries_per_tool is a whole number"):
+        SchemaRetryHook(given)
+
+
+def test_the_embedded_model_is_held_to_the_tool():
+    attempts = []
+
+    @tool
+    def set_timer(minutes: int) -> str:
+        """Set a timer for a number of minutes."""
+        attempts.append(minutes)
+        if len(attempts) == 1:
+            raise ConnectionError("busy")
+        return "Timer T45 is running."
+
+    agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=[SchemaRetryHook(any_error=True)])
+    result = agent.run("Set a timer for 15 minutes.")
+    assert result.steps[0].outcomes == ("error",)
+    assert result.steps[1].tool_names == ("set_timer",)
+    assert len(attempts) == 2

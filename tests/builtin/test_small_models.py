@@ -1,0 +1,52 @@
+"""default_slm_hooks: what they do together, on scripts and on the embedded model."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hookline import Agent, call, default_slm_hooks, get_model, reply, tool
+from hookline.testing import scripted_agent
+
+ROOT = Path(__file__).parents[2]
+
+
+@tool
+def weather(city: str) -> dict:
+    """Look up the weather in a city."""
+    return {"degrees": 14, "sky": "rain"}
+
+
+PARIS = call("weather", city="Paris")
+
+
+def test_a_loop_an_echo_and_an_empty_phrase_all_give_the_user_the_result():
+    for turns in ([PARIS] * 5, [PARIS, reply('{"degrees": 14}')], [PARIS, reply("It is done.")]):
+        result = scripted_agent(turns, tools=[weather], hooks=default_slm_hooks()).run("How is it in Paris?")
+        assert "14" in result.reply
+        assert "{" not in result.reply
+
+
+def test_each_call_gives_hooks_of_its_own():
+    first, second = default_slm_hooks(), default_slm_hooks()
+    assert not {id(hook) for hook in first} & {id(hook) for hook in second}
+
+
+def test_a_good_reply_is_not_touched():
+    turns = [PARIS, reply("14 degrees and rain in Paris.")]
+    result = scripted_agent(turns, tools=[weather], hooks=default_slm_hooks()).run("How is it in Paris?")
+    assert result.reply == "14 degrees and rain in Paris."
+
+
+def test_the_embedded_model_passes_on_what_it_found():
+    agent = Agent("small", llm=get_model("local"), tools=[weather], hooks=default_slm_hooks(), max_steps=4)
+    result = agent.run("What is the weather in Paris?")
+    assert result.status in ("completed", "ended")
+    assert result.successful_tool_calls >= 1
+    assert "14" in result.reply
+
+
+def test_the_ablation_runs():
+    command = [sys.executable, "bench/slm/run.py", "--only", "1", "--kind", "one call", "--setups", "no hooks,all"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 tasks" in done.stdout
