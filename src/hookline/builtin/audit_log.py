@@ -19,6 +19,7 @@ from ..kernel.state import AgentResult
 from .checks import flag, path_of
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}  # lines end here too, say some readers
 _ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
 
 
@@ -60,7 +61,10 @@ class AuditLogHook:
         if verdict.hook:
             record["hook"] = verdict.hook
         record |= self._texts(reason=verdict.reason) if verdict.reason else {}
-        line = json_text(record | self._fields(payload)).encode() + b"\n"
+        text = json_text(record | self._fields(payload))
+        for character, escape in _BREAKS.items():
+            text = text.replace(character, escape)
+        line = text.encode() + b"\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
