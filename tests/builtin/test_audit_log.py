@@ -199,6 +199,13 @@ def test_surrogates_newlines_and_megabytes_stay_on_one_line(path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\x1c", "\x0b", "\r"])
+def test_what_some_readers_take_for_the_end_of_a_line_stays_inside_one(path, mark):
+    scripted_agent([reply(f"a{mark}b")], hooks=[AuditLogHook(path)]).run("x")
+    first, _ = path.read_bytes().decode().splitlines()
+    assert json.loads(first)["content"] == f"a{mark}b"
+
+
 def test_file_and_folder_belong_to_their_owner_alone(path):
     run(path, [reply("ok")])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -17,8 +17,10 @@ from ..kernel.payloads import ApprovalDecision, ModelReply, ModelRequest, ToolCa
 from ..kernel.points import AFTER_LLM, AFTER_TOOL, APPROVAL_DECIDED, BEFORE_TOOL, ON_RUN_END
 from ..kernel.results import HookAction, Verdict
 from ..kernel.state import AgentResult
+from .checks import flag, path_of
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}  # lines end here too, say some readers
 _ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
 
 
@@ -35,7 +37,7 @@ class AuditLogHook:
         content: whether texts, arguments and results are written, not only their lengths and digests.
 
     Raises:
-        RegistrationError: the path is empty, or a folder.
+        RegistrationError: the path is none, or a folder.
     """
 
     points = frozenset({AFTER_LLM, BEFORE_TOOL, APPROVAL_DECIDED, AFTER_TOOL, ON_RUN_END})
@@ -43,12 +45,10 @@ class AuditLogHook:
     priority = 0
 
     def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise RegistrationError(f"path= is the file to write into, such as 'audit.jsonl', not {path!r:.80}")
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser().absolute()
         if self.path.is_dir():
             raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
-        self.content = content
+        self.content = flag(content, "content")
         self._torn: bool | None = None
         self._lock = threading.Lock()
 
@@ -64,7 +64,10 @@ class AuditLogHook:
         if verdict.hook:
             record["hook"] = verdict.hook
         record |= self._texts(reason=verdict.reason) if verdict.reason else {}
-        line = json_text(record | self._fields(payload, verdict)).encode() + b"\n"
+        text = json_text(record | self._fields(payload, verdict))
+        for character, escape in _BREAKS.items():
+            text = text.replace(character, escape)
+        line = text.encode() + b"\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:

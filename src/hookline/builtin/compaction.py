@@ -12,7 +12,7 @@ from ..kernel.payloads import Compaction, ModelRequest
 from ..kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from ..kernel.results import HookAction, HookResult
 from ..kernel.values import Message
-from .checks import whole
+from .checks import able, whole
 from .excerpt import excerpt
 from .groups import Group, groups, last_user, least, must_stay, without
 
@@ -203,8 +203,7 @@ class ContextCompactionHook:
     def __init__(self, compactor: Compactor | int) -> None:
         if isinstance(compactor, int):
             compactor = Compactor(compactor)
-        if not callable(getattr(compactor, "compact", None)):
-            raise RegistrationError(f"compactor= takes a Compactor(max_tokens), not {compactor!r:.80}")
+        able(compactor, "compact", "compactor= takes a Compactor(max_tokens)")
         self.compactor = compactor
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:

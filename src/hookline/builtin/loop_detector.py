@@ -11,7 +11,7 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest, ToolCallResult
 from ..kernel.points import AFTER_TOOL, BEFORE_TOOL
 from ..kernel.results import HookResult
-from .checks import whole
+from .checks import flag, whole
 from .wording import as_sentence
 
 
@@ -47,7 +47,7 @@ class LoopDetectorHook:
         self.hint_after, self.break_after = whole(hint_after, "hint_after"), whole(break_after, "break_after")
         if break_after < hint_after:
             raise RegistrationError(f"break_after ({break_after}) comes before hint_after ({hint_after})")
-        self.answer = answer
+        self.answer = flag(answer, "answer")
 
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         """Look at a call before it runs, and at what came of it."""

@@ -60,7 +60,7 @@ class RateLimitHook:
             per_tool = {"*": per_tool}
         self.per_tool: dict[str, int] = dict(per_tool or {})
         for glob, value in self.per_tool.items():
-            if not isinstance(glob, str):
+            if not isinstance(glob, str) or not glob:
                 raise RegistrationError(f"per_tool is a number, or maps globs of tool names to numbers; not {glob!r}")
             whole(value, f"per_tool of {glob!r}")
         if max_calls_per_run is None and per_minute is None and not self.per_tool:

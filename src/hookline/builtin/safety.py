@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..kernel.errors import RegistrationError
@@ -80,7 +80,7 @@ class _Rule:
 
 
 def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
-    if isinstance(entries, (str, re.Pattern)) or not isinstance(entries, Iterable):
+    if isinstance(entries, (str, re.Pattern, Mapping)) or not isinstance(entries, Iterable):
         raise RegistrationError(f"{name} is a list of words and expressions: [{entries!r}]")
     given = tuple(entries)
     for entry in given:

@@ -9,7 +9,7 @@ from ..kernel.payloads import ModelRequest, ToolCallResult
 from ..kernel.points import AFTER_TOOL, BEFORE_LLM
 from ..kernel.results import HookResult
 from ..kernel.values import ToolSpec
-from .checks import whole
+from .checks import flag, whole
 
 
 class SchemaRetryHook:
@@ -32,7 +32,7 @@ class SchemaRetryHook:
 
     def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False) -> None:
         self.max_retries_per_tool = whole(max_retries_per_tool, "max_retries_per_tool")
-        self.any_error = any_error
+        self.any_error = flag(any_error, "any_error")
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """See a result, or have the next request ask for the call again."""

@@ -8,11 +8,11 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ..base.frozen import json_text
-from ..kernel.errors import HooklineError, RegistrationError
+from ..kernel.errors import HooklineError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
-from .checks import whole
+from .checks import able, whole
 from .excerpt import excerpt
 
 READER = "read_artifact"
@@ -42,8 +42,8 @@ class ToolOutputTruncatorHook:
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
         self.max_chars = whole(max_chars, "max_chars", SHORTEST)
-        if not (artifacts is None or isinstance(artifacts, bool) or callable(getattr(artifacts, "save", None))):
-            raise RegistrationError(f"artifacts= takes a store with save(name, text), or True; not {artifacts!r:.80}")
+        if artifacts is not None and not isinstance(artifacts, bool):
+            able(artifacts, "save", "artifacts= takes a store with save(name, text), or True")
         self.artifacts = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
