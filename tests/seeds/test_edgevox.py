@@ -11,6 +11,7 @@ import pytest
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
+    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
@@ -835,6 +836,7 @@ NOT_AT = {"LoopDetectorHook": {ON_RUN_START}, "SchemaRetryHook": {ON_RUN_START}}
 ALSO_AT = {
     "PlanModeHook": {APPROVAL_REQUESTED},
     "ContextCompactionHook": {BEFORE_STEP},
+    "AuditLogHook": {BEFORE_TOOL, APPROVAL_DECIDED},
     "LoopDetectorHook": {AFTER_TOOL},
     "SchemaRetryHook": {BEFORE_LLM},
 }
@@ -1102,7 +1104,7 @@ def test_timing_collects_timings_before_and_after_llm_and_tool():
 
 def test_echoing_prints_every_one_of_the_six_fire_points(capsys):
     one_tool_run(EchoingHook())
-    printed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    printed = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
     assert set(printed) == set(SIX)
     assert len(printed) == 8
 
@@ -1321,13 +1323,13 @@ def test_the_built_ins_fire_in_the_order_of_their_tiers_whatever_the_order_of_re
     registry = HookRegistry(reversed(the_built_ins(tmp_path).values()))
     orders = {point: [type(hook).__name__ for hook in registry.at(point)] for point in SIX}
     assert orders == {
-        ON_RUN_START: ["ContextCompactionHook", "SafetyGuardrailHook", "EchoingHook"],
+        ON_RUN_START: ["SafetyGuardrailHook", "ContextCompactionHook", "EchoingHook"],
         BEFORE_LLM: [
             "NotesInjectorHook", "MemoryInjectionHook", "SchemaRetryHook", "TokenBudgetHook", "EchoingHook",
             "TimingHook",
         ],
         AFTER_LLM: ["EchoedPayloadHook", "EchoingHook", "TimingHook", "AuditLogHook"],
-        BEFORE_TOOL: ["PlanModeHook", "LoopDetectorHook", "EchoingHook", "TimingHook"],
+        BEFORE_TOOL: ["PlanModeHook", "LoopDetectorHook", "EchoingHook", "TimingHook", "AuditLogHook"],
         AFTER_TOOL: [
             "SchemaRetryHook", "ToolOutputTruncatorHook", "LoopDetectorHook", "EchoingHook", "TimingHook",
             "AuditLogHook", "EpisodeLoggerHook",

@@ -45,7 +45,9 @@ class AuditLogHook:
     priority = 0
 
     def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
-        self.path = Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser().absolute()
+        self.path = (
+            Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser().absolute()
+        )
         if self.path.is_dir():
             raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
         self.content = flag(content, "content")
