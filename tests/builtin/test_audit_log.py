@@ -323,7 +323,7 @@ def test_no_space_left_is_reported(path, monkeypatch):
     _, result = run(path, [reply("ok")])
     assert result.status == "completed"
     assert all("No space left" in error.message for error in result.errors)
-    assert len(result.errors) == 1, "the line of on_run_end comes after the result is made"
+    assert len(result.errors) == 2, "that of the reply, and that of the end of the run"
 
 
 def test_time_is_that_of_the_context(path):

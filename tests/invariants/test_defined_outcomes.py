@@ -293,7 +293,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
 async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None:
     it, session, log = world([call("read", topic="a"), call("wait")]), Session("s"), EventLog()
     run = it.agent.start("go", session=session, sinks=[log])
-    while ("wait", "{}") not in it.executed:
+    while ("wait", "{}") not in it.executed or not log.of(ToolEnded):
         await asyncio.sleep(0.01)
     run.cancel("enough")
     result = await run.result()
