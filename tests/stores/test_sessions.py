@@ -316,3 +316,13 @@ def test_sqlite_lists_in_the_order_of_saving_even_if_the_clock_jumps_back(tmp_pa
         store.save(Session(id))
     store.save(Session("a"))
     assert [s.id for s in store.list()] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])
+def test_a_program_that_changes_its_working_folder_finds_its_sessions(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = kind("kept.db")
+    store.save(Session("x", [HI]))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert store.load("x").messages == (HI,)

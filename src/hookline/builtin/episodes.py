@@ -11,7 +11,9 @@ from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookAction, Verdict
 from ..stores.memory import MemoryStore
-from .checks import able, whole
+from .checks import able, path_of, whole
+
+_EXPECTED = "memory takes a MemoryStore or the path of its file"
 
 
 class EpisodeLoggerHook:
@@ -33,9 +35,11 @@ class EpisodeLoggerHook:
     priority = 0
 
     def __init__(self, memory: Any = None, *, max_chars: int = 500) -> None:
-        self.memory = MemoryStore(memory) if isinstance(memory, (str, os.PathLike)) else memory
-        if memory is not None:
-            able(self.memory, "add_episode", "memory takes a MemoryStore or the path of its file")
+        if isinstance(memory, (str, os.PathLike)):
+            memory = MemoryStore(path_of(memory, _EXPECTED))
+        elif memory is not None:
+            able(memory, "add_episode", _EXPECTED)
+        self.memory = memory
         self.max_chars = whole(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ..base.frozen import json_text
-from ..kernel.errors import HooklineError, RegistrationError
+from ..kernel.errors import HooklineError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
-from .checks import whole
+from .checks import able, whole
 from .excerpt import excerpt
 
 READER = "read_artifact"
@@ -29,8 +29,8 @@ class ToolOutputTruncatorHook:
     Args:
         max_chars: how long a result may be, the mark included.
         artifacts: where the whole is kept: anything with ``save(name, text)``, or ``True`` for ``ctx.artifacts``.
-            The mark then names the artifact and says ``read_artifact``; what that tool gives is cut, but not
-            kept again. If it cannot be saved, the hook fails.
+            The mark then names the artifact, and says ``read_artifact`` where the model has that tool; what it gives
+            is cut, but not kept again. If it cannot be saved, the hook fails.
 
     Raises:
         RegistrationError: ``max_chars`` is no whole number of 200 or more, or nothing can be saved in ``artifacts``.
@@ -42,8 +42,8 @@ class ToolOutputTruncatorHook:
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
         self.max_chars = whole(max_chars, "max_chars", SHORTEST)
-        if not (artifacts is None or isinstance(artifacts, bool) or callable(getattr(artifacts, "save", None))):
-            raise RegistrationError(f"artifacts= takes a store with save(name, text), or True; not {artifacts!r:.80}")
+        if artifacts is not None and not isinstance(artifacts, bool):
+            able(artifacts, "save", "artifacts= takes a store with save(name, text), or True")
         self.artifacts = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
@@ -64,13 +64,14 @@ class ToolOutputTruncatorHook:
         store = ctx.artifacts if self.artifacts is True else self.artifacts
         if store is None:
             raise HooklineError("artifacts=True needs a store in the context: AgentContext(artifacts=...)")
-        where = {}
+        has_reader = ctx.tool_registry is not None and ctx.tool_registry.get(READER) is not None
+        how, where = f": use {READER}" if has_reader else "", {}
         for field, text in long.items():
             name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result")
             saved = await asyncio.to_thread(store.save, name, text)
             if isinstance(saved, Awaitable):
                 await saved
-            where[field] = f"; the whole is artifact {name}: use {READER}"
+            where[field] = f"; the whole is artifact {name}{how}"
         return self._cut(result, long, where)
 
     def _cut(self, result: ToolCallResult, long: dict[str, str], where: dict[str, str]) -> HookResult:

@@ -66,7 +66,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         if file is None:
             raise
         raise LoadError(f"{file}: hooks: {error}") from error
-    files = [origin(hook.hook).rpartition(":")[0] for hook in loaded]
+    files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
     keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
     registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])

@@ -114,13 +114,12 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
 def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Any) -> Iterator[Entry]:
     """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
     if not callable(hook) or isinstance(hook, type):
-        raise RegistrationError(
-            f"{hook!r:.80} is not a hook: {remedy(hook) or 'expected an instance with points and __call__'}"
-        )
+        raise RegistrationError(f"{hook!r:.80} is not a hook: {remedy(hook, 'an instance with points and __call__')}")
     for key in overrides:
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
     given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
+    given = {k: {resolve(point): o for point, o in v.items()} if isinstance(v, dict) else v for k, v in given.items()}
     name = given["name"] or getattr(hook, "__name__", None) or type(hook).__name__
     wanted = points if points is not None else getattr(hook, "points", None)
     if wanted is None:

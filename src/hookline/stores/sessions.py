@@ -50,7 +50,7 @@ class JsonSessionStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         from pathlib import Path
 
-        self.folder = Path(folder).expanduser()
+        self.folder = Path(folder).expanduser().absolute()
         self._lock = threading.Lock()
 
     def load(self, id: str) -> Session | None:
