@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hookline import Agent, call, default_slm_hooks, get_model, reply, tool
+from hookline import Agent, EchoedPayloadHook, call, default_slm_hooks, get_model, reply, tool
 from hookline.testing import scripted_agent
 
 ROOT = Path(__file__).parents[2]
@@ -50,3 +50,14 @@ def test_the_ablation_runs():
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "1 tasks" in done.stdout
+
+
+def test_hooks_that_only_help_never_make_a_run_fail():
+    def broken(value):
+        raise KeyError("price")
+
+    hooks = [*default_slm_hooks()[:1], EchoedPayloadHook(broken)]
+    result = scripted_agent([PARIS, reply('{"degrees": 14}')], tools=[weather], hooks=hooks).run("How is it in Paris?")
+    assert (result.status, result.reply) == ("completed", '{"degrees": 14}')
+    assert result.errors[0].source == "EchoedPayloadHook"
+    assert {getattr(hook, "on_failure", "closed") for hook in default_slm_hooks()} == {"open"}

@@ -30,6 +30,7 @@ class EchoedPayloadHook:
 
     points = frozenset({AFTER_LLM})
     priority = 60
+    on_failure = "open"
 
     def __init__(self, fallback: str | Callable[[Any], str] = "{result}") -> None:
         if not (isinstance(fallback, str) and fallback.strip()) and not callable(fallback):

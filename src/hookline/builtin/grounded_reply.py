@@ -29,6 +29,7 @@ class GroundedReplyHook:
 
     points = frozenset({AFTER_LLM})
     priority = 55
+    on_failure = "open"
 
     def __call__(self, point: str, ctx: Any, reply: ModelReply) -> HookResult | None:
         """Look at a final reply."""

@@ -43,6 +43,7 @@ class LoopDetectorHook:
     points = frozenset({BEFORE_TOOL, AFTER_TOOL})
     phase: ClassVar[dict[str, str]] = {BEFORE_TOOL: "guard", AFTER_TOOL: "guard"}
     priority = 60
+    on_failure = "open"
 
     def __init__(self, hint_after: int = 1, break_after: int = 2, *, answer: bool = False) -> None:
         self.hint_after, self.break_after = whole(hint_after, "hint_after"), whole(break_after, "break_after")

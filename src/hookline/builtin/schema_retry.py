@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -42,7 +42,8 @@ class SchemaRetryHook:
     """
 
     points = frozenset({AFTER_TOOL, BEFORE_LLM})
-    priority: ClassVar[dict[str, float]] = {AFTER_TOOL: 40, BEFORE_LLM: 40}
+    priority = 40
+    on_failure = "open"
 
     def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False) -> None:
         self.max_retries_per_tool = whole(max_retries_per_tool, "max_retries_per_tool")
