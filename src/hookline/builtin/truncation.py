@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable
 from typing import Any
 
 from ..base.frozen import json_text
-from ..kernel.errors import HooklineError, RegistrationError
+from ..kernel.errors import HooklineError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
-from .checks import whole
+from ..stores.artifacts import ArtifactStore
+from .checks import able, whole
 from .excerpt import excerpt
 
 READER = "read_artifact"
@@ -28,9 +30,9 @@ class ToolOutputTruncatorHook:
 
     Args:
         max_chars: how long a result may be, the mark included.
-        artifacts: where the whole is kept: anything with ``save(name, text)``, or ``True`` for ``ctx.artifacts``.
-            The mark then names the artifact and says ``read_artifact``; what that tool gives is cut, but not
-            kept again. If it cannot be saved, the hook fails.
+        artifacts: where the whole is kept: an ``ArtifactStore`` or its folder, anything else with
+            ``save(name, text)``, or ``True`` for ``ctx.artifacts``. The mark then names the artifact and says
+            ``read_artifact``; what that tool gives is cut, but not kept again. If it cannot be saved, the hook fails.
 
     Raises:
         RegistrationError: ``max_chars`` is no whole number of 200 or more, or nothing can be saved in ``artifacts``.
@@ -42,8 +44,10 @@ class ToolOutputTruncatorHook:
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
         self.max_chars = whole(max_chars, "max_chars", SHORTEST)
-        if not (artifacts is None or isinstance(artifacts, bool) or callable(getattr(artifacts, "save", None))):
-            raise RegistrationError(f"artifacts= takes a store with save(name, text), or True; not {artifacts!r:.80}")
+        if isinstance(artifacts, (str, os.PathLike)) and os.fspath(artifacts):
+            artifacts = ArtifactStore(artifacts)
+        if not (artifacts is None or isinstance(artifacts, bool)):
+            able(artifacts, "save", "artifacts takes a store with save(name, text), its folder, or True")
         self.artifacts = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
@@ -66,7 +70,7 @@ class ToolOutputTruncatorHook:
             raise HooklineError("artifacts=True needs a store in the context: AgentContext(artifacts=...)")
         where = {}
         for field, text in long.items():
-            name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result")
+            name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result") + ".txt"
             saved = await asyncio.to_thread(store.save, name, text)
             if isinstance(saved, Awaitable):
                 await saved

@@ -11,9 +11,6 @@ from ..run.session import Session
 if TYPE_CHECKING:
     from ..stores.sessions import SessionStore
 
-SQLITE = (".db", ".sqlite", ".sqlite3")
-"""How the name of a SQLite file ends."""
-
 
 def opened(settings: Settings, name: str | None) -> Session | None:
     """The session of that name, as it was left or new; ``None`` if no name is given."""
@@ -30,8 +27,7 @@ def saved(settings: Settings, name: str | None, session: Session | None) -> None
 
 @lru_cache
 def store_at(path: str) -> SessionStore:
-    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files."""
-    from .. import api
+    """The store of sessions at a path, the same one each time."""
+    from ..stores.sessions import session_store_at
 
-    made: SessionStore = (api.SqliteSessionStore if path.lower().endswith(SQLITE) else api.JsonSessionStore)(path)
-    return made
+    return session_store_at(path)
