@@ -94,16 +94,39 @@ def test_a_digest_knows_a_request_again_and_no_other():
 def test_verdicts_say_which_hook_and_why(path):
     @guard("before_tool")
     def no(ctx, request):
-        return HookResult.block("not that")
+        return HookResult.block("not that", reason="rules")
 
     @hook(AFTER_LLM)
     def change(ctx, got):
         return HookResult.replace(got.replace(content="changed")) if got.content else None
 
     run(path, [call("add", a=1, b=2), reply("three")], hooks=[no, change])
-    _, blocked, changed, _ = lines(path)
+    _, judged, blocked, changed, _ = lines(path)
+    assert (judged["point"], judged["verdict"], judged["hook"]) == ("before_tool", "block", "no")
+    assert (judged["reason"], judged["message"], judged["call_id"]) == ("rules", "not that", blocked["call_id"])
     assert (blocked["outcome"], blocked["error"]) == ("blocked", "not that")
     assert (changed["verdict"], changed["hook"], changed["content"]) == ("replace", "change", "changed")
+
+
+def test_who_asked_and_who_approved_are_lines_with_the_digest_of_the_call(path):
+    @guard("before_tool")
+    def careful(ctx, request):
+        return HookResult.ask("Sure?")
+
+    @hook("approval_requested")
+    def person(ctx, asked):
+        return HookResult.edit({"a": 5, "b": 5}, by="ann")
+
+    run(path, [call("add", a=1, b=2), reply("ten")], hooks=[careful, person])
+    _, asked, decided, again, result, *_ = lines(path)
+    assert asked["asks"] == [{"hook": "careful", "question": "Sure?"}]
+    assert (decided["point"], decided["decision"], decided["by"]) == ("approval_decided", "edited", "ann")
+    assert decided["digest"] == again["digest"] == result["digest"] != asked["digest"]
+
+
+def test_a_call_that_nobody_minds_has_no_line_before_it_runs(path):
+    run(path, [call("add", a=1, b=2), reply("three")])
+    assert [line["point"] for line in lines(path)] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
 
 
 def test_a_retry_and_an_end_are_lines_too(path):
@@ -176,6 +199,13 @@ def test_surrogates_newlines_and_megabytes_stay_on_one_line(path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
+@pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\x1c", "\x0b", "\r"])
+def test_what_some_readers_take_for_the_end_of_a_line_stays_inside_one(path, mark):
+    scripted_agent([reply(f"a{mark}b")], hooks=[AuditLogHook(path)]).run("x")
+    first, _ = path.read_bytes().decode().splitlines()
+    assert json.loads(first)["content"] == f"a{mark}b"
+
+
 def test_file_and_folder_belong_to_their_owner_alone(path):
     run(path, [reply("ok")])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -186,6 +216,29 @@ def test_a_second_program_appends(path):
     for _ in range(2):
         run(path, [reply("ok")])
     assert len(lines(path)) == 4
+
+
+def test_half_a_line_that_another_program_left_spoils_no_other(path):
+    path.parent.mkdir()
+    path.write_text('{"time":"20')
+    run(path, [reply("one")])
+    half, *whole = path.read_text().splitlines()
+    assert half == '{"time":"20'
+    assert [json.loads(line)["point"] for line in whole] == ["after_llm", "on_run_end"]
+
+
+def test_a_tool_that_changes_the_working_folder_does_not_move_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    @tool
+    def wander() -> None:
+        """Go elsewhere."""
+        os.chdir("elsewhere")
+
+    scripted_agent([call("wander"), reply("ok")], tools=[wander], hooks=[AuditLogHook("audit.jsonl")]).run("x")
+    assert [line["point"] for line in lines(tmp_path / "audit.jsonl")][-1] == "on_run_end"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 async def test_concurrent_runs_write_whole_lines(path):
@@ -270,7 +323,7 @@ def test_no_space_left_is_reported(path, monkeypatch):
     _, result = run(path, [reply("ok")])
     assert result.status == "completed"
     assert all("No space left" in error.message for error in result.errors)
-    assert len(result.errors) == 1, "the line of on_run_end comes after the result is made"
+    assert len(result.errors) == 2, "that of the reply, and that of the end of the run"
 
 
 def test_time_is_that_of_the_context(path):

@@ -18,6 +18,7 @@ from hookline import (
     Message,
     RegistrationError,
     RunFailed,
+    SafetyGuardrailHook,
     ScriptedModel,
     Session,
     TokenBudgetHook,
@@ -154,6 +155,12 @@ def test_the_first_step_waits_for_nothing_that_was_looked_at_before():
 
     compacting(model(), hooks=[not_now]).run("now", session=Session("s", talk(5)))
     assert looked == ["101 tokens, and 60 are allowed"]
+
+
+def test_a_task_that_a_rail_refuses_costs_no_summary():
+    session, llm = Session("s", talk(6)), model()
+    result = compacting(llm, hooks=[SafetyGuardrailHook(["bomb"])]).run("a bomb", session=session)
+    assert (result.status, llm.requests, len(session.messages)) == ("ended", [], 12)
 
 
 def test_block_means_not_now_and_it_is_asked_again_later():

@@ -38,7 +38,6 @@ def final(text, turn=None, hooks=None, **options):
         f"```\n{json.dumps(DATA, indent=4)}\n```",
         f"  {json.dumps(DATA)}\n",
         '{"price": 12}',
-        '["red", "blue"]',
         json.dumps(DATA, separators=(",", ":"))[:30],
         '```json\n{"item": "lamp", "price": 1',
     ],
@@ -54,6 +53,9 @@ def test_an_echo_becomes_a_sentence_made_of_the_result(echo):
         f"Here it is: {json.dumps(DATA)}",
         '{"price": 13}',
         '{"greeting": "hello"}',
+        '{"price": 12, "greeting": "hello"}',
+        '["red"]',
+        "[12]",
         "{",
         "[1] is a footnote",
         "12",
@@ -70,6 +72,23 @@ def test_a_sentence_of_a_tool_may_be_passed_on_as_it_is():
 
 def test_where_json_was_asked_for_it_stays():
     assert final(json.dumps(DATA), response_format={"type": "object"}) == json.dumps(DATA)
+
+
+def test_where_the_user_asked_for_json_in_words_it_stays():
+    turns = [call("price_of", item="lamp"), reply('{"price": 12}')]
+    agent = scripted_agent(turns, tools=[price_of], hooks=[EchoedPayloadHook()])
+    assert agent.run("The price of a lamp as JSON, please").reply == '{"price": 12}'
+
+
+def test_an_array_is_an_echo_as_a_whole():
+    @tool
+    def ids() -> list:
+        """Ids."""
+        return [1, 2]
+
+    for text, said in {"[1, 2]": "1, 2.", "[1]": "[1]"}.items():
+        agent = scripted_agent([call("ids"), reply(text)], tools=[ids], hooks=[EchoedPayloadHook()])
+        assert agent.run("Which?").reply == said
 
 
 def test_data_of_an_earlier_turn_is_no_echo():

@@ -42,9 +42,9 @@ def test_each_of_the_six_points_is_a_line():
     assert lines[7].endswith(": three")
 
 
-def test_it_prints_unless_told_otherwise(capsys):
+def test_it_writes_to_stderr_unless_told_otherwise(capsys):
     scripted_agent([reply("ok")], hooks=[EchoingHook()]).run("hello")
-    out = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().err.splitlines()
     assert out[0] == "on_run_start hello"
     assert len(out) == 4
 

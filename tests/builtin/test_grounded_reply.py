@@ -21,18 +21,18 @@ def final(text, given, task="What is it?", **options):
 @pytest.mark.parametrize(
     ("text", "given", "added"),
     [
-        ("It is done.", {"degrees": 14, "sky": "rain"}, "degrees: 14, sky: rain"),
-        ("It is done.", 132, "132"),
-        ("It is done.", "9.1 meters", "9.1 meters"),
-        ("It is 555-1343.", "555-0134", "555-0134"),
-        ("The timer is 35.", {"status": "ok", "timer_id": "tm-35"}, "status: ok, timer id: tm-35"),
-        ("Good morning!", "The order comes on Friday.", "The order comes on Friday"),
-        ("It is 1.10.", {"price": -3}, "price: -3"),
-        ("Yes.", ["oak", "ash"], "oak, ash"),
+        ("It is done.", {"degrees": 14, "sky": "rain"}, "Degrees: 14, sky: rain."),
+        ("It is done.", 132, "132."),
+        ("It is done.", "9.1 meters", "9.1 meters."),
+        ("It is 555-1343.", "555-0134", "555-0134."),
+        ("The timer is 35.", {"status": "ok", "timer_id": "tm-35"}, "Status: ok, timer id: tm-35."),
+        ("Good morning!", "The order comes on Friday.", "The order comes on Friday."),
+        ("It is 1.10.", {"price": -3}, "Price: -3."),
+        ("Yes.", ["oak", "ash"], "Oak, ash."),
     ],
 )
 def test_what_was_left_out_is_added(text, given, added):
-    assert final(text, given) == f"{text} ({added})"
+    assert final(text, given) == f"{text} {added}"
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_the_user_said_is_no_news():
 
 def test_many_numbers_need_not_all_be_there():
     assert final("There are 3 of them.", list(range(20))) == "There are 3 of them."
-    assert final("There are some.", list(range(20))).startswith("There are some. (0, 1, 2")
+    assert final("There are some.", list(range(20))).startswith("There are some. 0, 1, 2")
 
 
 def test_a_failed_call_adds_nothing():
@@ -77,4 +77,4 @@ def test_a_run_without_calls_is_left_alone():
 
 
 def test_a_huge_result_is_added_in_short():
-    assert len(final("Done.", "word " * 1_000_000 + "99")) < 600
+    assert len(final("Done.", "word " * 1_000_000 + "99")) < 300

@@ -252,6 +252,7 @@ async def test_retries_of_a_call_count():
     turns = [[call("work", n=0), call("work", n=1)], reply("never")]
     result = await agent_of(turns, ToolCallsLimitHook(3), again, ran=ran).arun("x")
     assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "blocked"))
+    assert result.messages[3].content == "Tool call limit reached: 3/3. This call has run and does not run again."
     assert result.stop.kind == "tool_calls_limit"
 
 

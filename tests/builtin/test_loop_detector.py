@@ -98,11 +98,23 @@ def test_calls_whose_arguments_never_fit_are_broken_off():
     assert (result.status, len(result.steps)) == ("ended", 3)
 
 
-def test_a_repeat_inside_one_batch_is_a_repeat():
-    result, service = run([[PARIS, PARIS], reply("15")], hooks=[LoopDetectorHook()])
-    assert service.calls == ["Paris", "Paris"]  # there was no result to point at yet
+def test_of_calls_that_are_alike_in_one_reply_the_first_runs():
     result, service = run([[PARIS, PARIS, PARIS], reply("15")])
-    assert (service.calls, result.status) == ([], "ended")
+    assert service.calls == ["Paris"]
+    assert result.steps[0].outcomes == ("ok", "blocked", "blocked")
+    assert (result.status, result.reply) == ("completed", "15")
+    result, service = run([[PARIS, PARIS, PARIS], reply("15")], hooks=[LoopDetectorHook(2, 2)])
+    assert service.calls == ["Paris", "Paris"]
+
+
+def test_a_good_result_without_a_word_gives_a_reply_all_the_same():
+    @tool
+    def touch() -> str:
+        """Touch."""
+        return ""
+
+    result = scripted_agent([call("touch")] * 3, tools=[touch], hooks=[LoopDetectorHook(answer=True)]).run("x")
+    assert "again and again" in result.reply
 
 
 def test_each_run_starts_anew_and_two_detectors_share_nothing():
@@ -130,6 +142,22 @@ def test_a_call_that_was_approved_with_other_arguments_counts_once_for_them():
     result, service = run([PARIS, call("weather", city="Lyon"), reply("x")], hooks=[LoopDetectorHook(), ask, lyon])
     assert service.calls == ["Lyon"]
     assert result.steps[1].outcomes == ("blocked",)
+
+
+def test_a_call_that_was_edited_does_not_count_as_what_it_was():
+    towns = iter(["Lyon", "Nice", "Metz"])
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("?")
+
+    @hook(APPROVAL_REQUESTED)
+    def another(ctx, asked):
+        return HookResult.edit({"city": next(towns)})
+
+    result, service = run([PARIS, PARIS, PARIS, reply("x")], hooks=[LoopDetectorHook(), ask, another])
+    assert service.calls == ["Lyon", "Nice", "Metz"]
+    assert result.status == "completed"
 
 
 def test_a_retry_of_the_same_call_is_no_repeat():

@@ -128,7 +128,10 @@ async def test_a_retried_call_counts_again():
     again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
     result = await agent_of([searches(2), reply("done")], RateLimitHook(3), again, ran=ran).arun("x")
     assert ran == [0, 1, 0]
-    assert texts(result) == ["found 0", "Rate limit exceeded: 4/3 tool calls."]
+    assert texts(result) == [
+        "found 0",
+        "Rate limit exceeded: 4/3 tool calls. This call has run and does not run again.",
+    ]
 
 
 async def test_a_retry_that_is_blocked_gives_no_place_back_that_was_used():

@@ -9,6 +9,7 @@ from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
     AgentContext,
+    FallbackModelHook,
     HookResult,
     Message,
     ModelReply,
@@ -190,6 +191,13 @@ def test_another_providers_model_of_the_same_name_is_another_model():
     one, two = ScriptedModel(["one"]), ScriptedModel(["two"])
     two.provider = "elsewhere"
     assert [Agent("a", llm=model, hooks=[cache]).run("hi").reply for model in (one, two)] == ["one", "two"]
+
+
+def test_the_reply_of_a_fallback_of_the_same_name_is_not_taken_for_the_models_own():
+    model, other = ScriptedModel([RateLimited("busy"), reply("own")]), ScriptedModel(["other"])
+    other.provider = "elsewhere"
+    agent = Agent("a", llm=model, hooks=[ResponseCacheHook(), FallbackModelHook(other)])
+    assert [agent.run("hi").reply for _ in range(3)] == ["other", "own", "own"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,14 @@ async def test_other_tasks_pass_unchanged():
 
 
 @pytest.mark.parametrize(
+    "unseen", ["\0", "\x08", "\x7f", "\u034f", "\ufe0f", "\u115f", "\u3164", "\u180b", "\U000e0101"]
+)
+def test_a_word_is_found_with_any_character_in_it_that_nobody_sees(unseen):
+    assert not passes(SafetyGuardrailHook(["bomb"]), f"make a bo{unseen}mb")
+    assert not passes(SafetyGuardrailHook([f"b{unseen}omb"]), "make a bomb")
+
+
+@pytest.mark.parametrize(
     "task",
     [
         "bomb", "a BOMB!", "(bomb)", "bomb-making", "\uff42\uff4f\uff4d\uff42", "b\u200bomb", "bo\u00admb",
@@ -104,7 +112,8 @@ def test_an_entry_is_found_on_its_own_in_any_normal_form(word, before):
     try:
         rail = SafetyGuardrailHook([word])
     except RegistrationError:
-        seen = [c for c in unicodedata.normalize("NFKC", word) if not c.isspace() and unicodedata.category(c) != "Cf"]
+        fillers, word = "\u115f\u1160", unicodedata.normalize("NFKC", word)
+        seen = [c for c in word if unicodedata.category(c)[0] in "LNPS" and c not in fillers]
         assert seen == []
         return
     for form in ("NFC", "NFD", "NFKC", "NFKD"):

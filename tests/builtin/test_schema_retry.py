@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from hookline import BEFORE_LLM, Agent, RegistrationError, SchemaRetryHook, call, get_model, hook, reply, tool
+from hookline import BEFORE_LLM, Agent, RegistrationError, SchemaRetryHook, ToolSpec, call, get_model, hook, reply, tool
 from hookline.testing import scripted_agent
 
 
@@ -69,6 +69,29 @@ def test_another_failure_is_not_its_business_unless_told():
     assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, None])
     result, choices = run([call("broken"), reply("x")], SchemaRetryHook(any_error=True), tools=[broken])
     assert (result.messages[2].content, choices) == ("ConnectionError: lost", [None, "broken"])
+
+
+def test_after_a_timeout_the_call_may_have_worked_and_is_not_forced_again():
+    @tool
+    def transfer() -> str:
+        """Transfer."""
+        raise TimeoutError("no answer")
+
+    _, choices = run([call("transfer"), reply("x")], SchemaRetryHook(any_error=True), tools=[transfer])
+    assert choices == [None, None]
+
+
+def test_any_legal_schema_and_any_tool_name_will_do():
+    @tool(name="before_llm")
+    def odd(a: int) -> str:
+        """Odd."""
+        return "ok"
+
+    odd.spec.parameters  # noqa: B018 - it is made once
+    odd.__dict__["spec"] = ToolSpec("before_llm", "", {"properties": {"a": {"type": "integer"}, "b": True}})
+    result, choices = run([call("before_llm", a="x"), reply("x")], tools=[odd])
+    assert "- b (anything, may be left out)" in result.messages[2].content
+    assert choices == [None, "before_llm"]
 
 
 def test_a_choice_that_somebody_else_made_stays():

@@ -17,6 +17,7 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
+    StepsLimitHook,
     TokenBudgetHook,
     ToolCall,
     call,
@@ -74,6 +75,22 @@ def test_what_is_left_begins_with_a_message_of_the_user():
     agent = scripted_agent([reply("ok")], hooks=[TokenBudgetHook(35)])
     agent.run("now", session=Session("s", talk(5)))
     assert asked(agent) == [["user4", "assistant4", "now"]], "assistant3 would have fitted, but not its question"
+
+
+def test_a_note_of_another_hook_pushes_out_neither_the_newest_results_nor_the_task():
+    @hook(BEFORE_LLM, priority=50)
+    def redact(ctx, request):
+        return request.replace(
+            messages=[m.replace(content=m.content.replace("secret", "***")) for m in request.messages]
+        )
+
+    hooks = [redact, StepsLimitHook(2, soft_limit=0.4), TokenBudgetHook(60)]
+    agent = scripted_agent([call("words", n=200), reply("ok")], tools=[words], hooks=hooks)
+    agent.run("the secret task", session=Session("s", talk(2)))
+    task, calls, result, note = agent.model.requests[1].messages
+    assert (task.content, len(calls.tool_calls)) == ("the *** task", 1)
+    assert "characters left out" in result.content
+    assert note.content.startswith("You have used 1 of 2 steps.")
 
 
 def test_calls_go_with_all_their_results():

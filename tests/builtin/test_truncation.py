@@ -1,5 +1,7 @@
 """The hook that cuts long tool results."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,9 +148,23 @@ def test_the_whole_is_kept_as_an_artifact_that_the_mark_names(store, of_the_cont
     cutter = ToolOutputTruncatorHook(300, artifacts=True if of_the_context else store)
     cut = text_of(call("structure", n=500), cutter, ctx=AgentContext(artifacts=store if of_the_context else None))
     (name,) = store.kept
-    assert f"the whole is artifact {name}: use read_artifact" in cut.content
+    assert f"the whole is artifact {name} ..." in cut.content
     assert store.kept.pop(name).endswith('{"number":499}]')
     assert len(cut.content) <= 300
+
+
+def test_the_mark_says_how_to_read_the_artifact_where_there_is_a_tool_for_it(tmp_path):
+    store = ArtifactStore(tmp_path)
+    turns = [
+        call("give", n=1000),
+        lambda request: call(
+            "read_artifact", name=re.search("artifact (give_\\w+\\.txt): use", request.messages[-1].content)[1]
+        ),
+        reply("ok"),
+    ]
+    cutter = ToolOutputTruncatorHook(300, artifacts=store)
+    result = scripted_agent(turns, tools=[give, store], hooks=[cutter]).run("x")
+    assert [step.outcomes for step in result.steps] == [("ok",), ("ok",), ()]
 
 
 def test_two_results_of_one_call_id_are_two_artifacts():
@@ -231,7 +247,7 @@ def test_a_folder_will_do(tmp_path):
     cut = text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=str(tmp_path / "kept")))
     (kept,) = ArtifactStore(tmp_path / "kept").list()
     assert (kept.size, kept.media_type) == (1000, "text/plain")
-    assert f"artifact {kept.name}: use" in cut.content
+    assert f"the whole is artifact {kept.name}" in cut.content
 
 
 @pytest.mark.parametrize("store", ["", 1, object(), ArtifactStore])

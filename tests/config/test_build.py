@@ -44,6 +44,16 @@ def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(s
     assert result.messages[2].content == "Not today."
 
 
+def test_a_hook_whose_source_cannot_be_told_is_taken(script, tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "Made = type('Made', (), {'points': ('before_tool',), '__call__': lambda self, point, ctx, request: None})\n"
+        "Made.__module__ = 'nowhere'\n"
+    )
+    settings = Settings(model=script("hi"), folder=str(tmp_path), hooks=(f"{tmp_path / 'rules.py'}:Made",))
+    agent = build_agent(settings)
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "Made"]
+
+
 def test_the_limits_hold_for_each_run_anew(script):
     turn = {"tool": "now", "arguments": {}}
     settings = Settings(model=script(turn, turn, turn, turn), max_tool_calls=1, max_steps=3)

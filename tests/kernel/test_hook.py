@@ -429,3 +429,17 @@ def test_an_option_may_differ_by_point():
         "before_llm": ("rewrite", -200),
         "message_sending": ("rewrite", 0),
     }
+
+
+def test_points_of_options_may_have_any_of_their_names_and_must_exist():
+    class Judge:
+        points = ("BeforeToolExec",)
+        phase = {"before_tool_use": "guard"}
+
+        def __call__(self, point, ctx, payload):
+            pass
+
+    assert [entry.phase for entry in HookRegistry([Judge()]).stack.entries(BEFORE_TOOL)] == ["guard"]
+    Judge.phase = {"before_tol": "guard"}
+    with pytest.raises(RegistrationError, match="before_tol"):
+        HookRegistry([Judge()])

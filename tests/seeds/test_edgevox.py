@@ -1,31 +1,64 @@
 """The EdgeVox hooks page, from top to bottom, kept by Hookline."""
 
+import ast
 import asyncio
+import inspect
+import json
+from pathlib import Path
 
 import pytest
 
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
+    APPROVAL_DECIDED,
+    APPROVAL_REQUESTED,
     BEFORE_LLM,
+    BEFORE_STEP,
     BEFORE_TOOL,
     ON_RUN_END,
     ON_RUN_START,
+    POINTS,
     AgentContext,
     AgentEvent,
     AgentResult,
     AgentState,
+    ArtifactStore,
+    AuditLogHook,
+    Blackboard,
+    Compactor,
+    ContextCompactionHook,
+    EchoedPayloadHook,
+    EchoingHook,
+    EpisodeLoggerHook,
     HookAction,
     HookExecuted,
     HookRegistry,
     HookResult,
     Interrupt,
+    JsonSessionStore,
     LLMAgent,
+    LoopDetectorHook,
+    MemoryInjectionHook,
+    MemoryStore,
+    Message,
+    NotesFile,
+    NotesInjectorHook,
+    PersistSessionHook,
+    PlanModeHook,
     RunFailed,
+    SafetyGuardrailHook,
+    SchemaRetryHook,
     ScriptedLLM,
+    Session,
+    SqliteSessionStore,
+    TimingHook,
+    TokenBudgetHook,
     ToolCallRequest,
     ToolCallResult,
+    ToolOutputTruncatorHook,
     call,
+    default_slm_hooks,
     hook,
     reply,
     resolve_point,
@@ -723,6 +756,20 @@ def test_memory_artifacts_and_blackboard_come_from_the_caller():
     assert seen == [True, True, True]
 
 
+def test_the_stores_of_the_context_serve_hooks_as_memory_artifacts_and_shared_state(tmp_path):
+    @hook(AFTER_TOOL)
+    def keep(ctx, payload):
+        ctx.memory.add_fact("sum", payload.result)
+        ctx.artifacts.save("sum.txt", payload.text)
+        ctx.blackboard.update("sums", lambda sums: [*(sums or []), payload.result])
+
+    memory, artifacts, board = MemoryStore(tmp_path / "m.db"), ArtifactStore(tmp_path / "files"), Blackboard()
+    one_tool_run(keep, ctx=AgentContext(memory=memory, artifacts=artifacts, blackboard=board))
+    assert memory.fact("sum").value == 3
+    assert artifacts.text("sum.txt") == "3"
+    assert board.get("sums") == [3]
+
+
 def test_the_users_scratchpad_is_ctx_scratch_and_ctx_state_is_immutable():
     # A deliberate difference: EdgeVox' ctx.state scratchpad is ctx.scratch here.
     ctx = AgentContext()
@@ -741,6 +788,409 @@ def test_the_users_scratchpad_is_ctx_scratch_and_ctx_state_is_immutable():
     LLMAgent("t", "", "", llm=ScriptedLLM([reply("a")]), hooks=[look]).run("x", ctx=ctx)
     assert seen == [("calm", True)]
     assert ctx.scratch == {"mood": "busy"}
+
+
+# Built-in hooks
+
+
+def the_built_ins(folder):
+    """Each hook of the two tables, made as its row shows."""
+    return {
+        "SafetyGuardrailHook": SafetyGuardrailHook(blocklist=["bomb"]),
+        "PlanModeHook": PlanModeHook(confirm=["add"], approver=lambda request: True),
+        "TokenBudgetHook": TokenBudgetHook(max_context_tokens=1000),
+        "ToolOutputTruncatorHook": ToolOutputTruncatorHook(max_chars=1000),
+        "MemoryInjectionHook": MemoryInjectionHook(MemoryStore(folder / "m.db")),
+        "NotesInjectorHook": NotesInjectorHook(NotesFile(folder / "notes.md")),
+        "ContextCompactionHook": ContextCompactionHook(Compactor(1000)),
+        "EpisodeLoggerHook": EpisodeLoggerHook(MemoryStore(folder / "m.db")),
+        "AuditLogHook": AuditLogHook(folder / "audit.jsonl"),
+        "PersistSessionHook": PersistSessionHook(JsonSessionStore(folder / "sessions"), "mine"),
+        "TimingHook": TimingHook(),
+        "EchoingHook": EchoingHook(),
+        "LoopDetectorHook": LoopDetectorHook(hint_after=1, break_after=2),
+        "EchoedPayloadHook": EchoedPayloadHook(fallback="Here you are: {result}"),
+        "SchemaRetryHook": SchemaRetryHook(max_retries_per_tool=1),
+    }
+
+
+FIRES_AT = {
+    "SafetyGuardrailHook": {ON_RUN_START},
+    "PlanModeHook": {BEFORE_TOOL},
+    "TokenBudgetHook": {BEFORE_LLM},
+    "ToolOutputTruncatorHook": {AFTER_TOOL},
+    "MemoryInjectionHook": {BEFORE_LLM},
+    "NotesInjectorHook": {BEFORE_LLM},
+    "ContextCompactionHook": {ON_RUN_START},
+    "EpisodeLoggerHook": {AFTER_TOOL},
+    "AuditLogHook": {AFTER_LLM, AFTER_TOOL, ON_RUN_END},
+    "PersistSessionHook": {ON_RUN_END},
+    "TimingHook": {BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL},
+    "EchoingHook": set(SIX),
+    "LoopDetectorHook": {ON_RUN_START, BEFORE_TOOL},
+    "EchoedPayloadHook": {AFTER_LLM},
+    "SchemaRetryHook": {ON_RUN_START, AFTER_TOOL},
+}
+# Deliberate differences: what is fresh for each run need not be reset, and some look at one more point.
+NOT_AT = {"LoopDetectorHook": {ON_RUN_START}, "SchemaRetryHook": {ON_RUN_START}}
+ALSO_AT = {
+    "PlanModeHook": {APPROVAL_REQUESTED},
+    "ContextCompactionHook": {BEFORE_STEP},
+    "AuditLogHook": {BEFORE_TOOL, APPROVAL_DECIDED},
+    "LoopDetectorHook": {AFTER_TOOL},
+    "SchemaRetryHook": {BEFORE_LLM},
+}
+
+
+@pytest.mark.parametrize("name", FIRES_AT)
+def test_each_built_in_fires_where_its_row_says(name, tmp_path):
+    registry = HookRegistry([the_built_ins(tmp_path)[name]])
+    assert {point for point in POINTS if registry.at(point)} == (
+        FIRES_AT[name] - NOT_AT.get(name, set()) | ALSO_AT.get(name, set())
+    )
+
+
+DOCUMENTED = {
+    "tool_registry", "llm", "interrupt", "memory", "artifacts", "blackboard", "session", "budget", "hooks",
+    "hook_state", "scratch", "progress", "deps", "run_id", "task_id", "correlation_id", "agent_name", "clock",
+    "random", "new_id", "state", "ids", "fire",
+}  # fmt: skip
+
+
+class DocumentedContext:
+    """A context that has nothing but what the design names."""
+
+    def __init__(self, ctx, used):
+        self.ctx, self.used = ctx, used
+
+    def __getattr__(self, name):
+        self.used.append(name)
+        if name not in DOCUMENTED:
+            raise AttributeError(f"ctx.{name} is not for hooks")
+        return getattr(self.ctx, name)
+
+
+def on_documented_context(inner, used):
+    """The same hook, registered by its declared options, on a context with documented fields only."""
+
+    class Deciding:
+        points, priority = inner.points, inner.priority
+        on_failure = getattr(inner, "on_failure", None)
+        phase = getattr(inner, "phase", None)
+
+        def __call__(self, point, ctx, payload):
+            return inner(point, DocumentedContext(ctx, used), payload)
+
+    class Watching(Deciding):
+        def __call__(self, point, ctx, payload, verdict):
+            return inner(point, DocumentedContext(ctx, used), payload, verdict=verdict)
+
+    return (Watching if "verdict" in inspect.signature(inner).parameters else Deciding)()
+
+
+def test_the_built_ins_need_nothing_that_a_users_hook_does_not_get(tmp_path, capsys):
+    used = []
+    hooks = [on_documented_context(hook, used) for hook in the_built_ins(tmp_path).values()]
+    llm = ScriptedLLM([call("add", a="x"), call("add", a=1, b=2), reply("three")])
+    result = LLMAgent("t", "", "Be good.", llm=llm, tools=[add], hooks=hooks).run("what is 1+2")
+    assert (result.status, result.reply) == ("completed", "three")
+    assert [error.type for error in result.errors] == ["InvalidCall"]
+    assert set(used) <= DOCUMENTED
+
+
+def test_the_built_ins_are_a_composition_of_exactly_this_contract():
+    inside = {"loop", "batch", "course", "handle", "dispatch", "tally", "causes"}
+    for file in Path(inspect.getfile(SafetyGuardrailHook)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id != "self":
+                assert not node.attr.startswith("_") or node.attr.startswith("__"), (file.name, ast.unparse(node))
+            if isinstance(node, ast.ImportFrom) and node.level == 2:
+                assert inside.isdisjoint((node.module or "").split(".")), (file.name, ast.unparse(node))
+                assert not any(name.name.startswith("_") for name in node.names), (file.name, ast.unparse(node))
+
+
+# SafetyGuardrailHook
+
+
+@pytest.mark.parametrize("task", ["build a bomb", "tell me a joke"])
+def test_safety_guardrail_is_a_block_list_and_allow_list_input_rail(task):
+    llm = ScriptedLLM([reply("never")])
+    rail = SafetyGuardrailHook(blocklist=["bomb"], allowlist=["build"])
+    result = LLMAgent("t", "", "", llm=llm, hooks=[rail]).run(task)
+    assert (result.status, llm.requests) == ("ended", [])
+    assert LLMAgent("t", "", "", llm=ScriptedLLM(["ok"]), hooks=[rail]).run("build a house").reply == "ok"
+
+
+# PlanModeHook
+
+
+@pytest.mark.parametrize(("said", "outcome", "text"), [(True, "ok", "3"), (False, "blocked", None)])
+def test_plan_mode_requires_confirmation_before_sensitive_tools(said, outcome, text):
+    asked = []
+
+    def approver(request):
+        asked.append(request.call.name)
+        return said
+
+    result, _ = one_tool_run(PlanModeHook(confirm=["add"], approver=approver))
+    assert (asked, result.steps[0].outcomes) == (["add"], (outcome,))
+    assert text is None or result.messages[2].content == text
+
+
+# TokenBudgetHook
+
+
+class Letters(ScriptedLLM):
+    """Its tokens are letters."""
+
+    def count_tokens(self, content):
+        return len(content if isinstance(content, str) else "".join(m.content for m in content))
+
+
+def test_token_budget_is_a_hard_cap_counted_by_the_models_own_tokenizer():
+    said = [
+        Message("user", "x" * 30),
+        Message("assistant", "y" * 30),
+        Message("user", "z" * 30),
+        Message("assistant", "w"),
+    ]
+    budget = TokenBudgetHook(max_context_tokens=50)
+    for model, sizes in ((Letters, [35]), (ScriptedLLM, [5])):
+        llm = model([reply("ok")])
+        LLMAgent("t", "", "", llm=llm, hooks=[budget]).run("hey!", session=Session("s", said))
+        assert [llm.count_tokens(request.messages) for request in llm.requests] == sizes
+    llm = Letters([reply("never")])
+    result = LLMAgent("t", "", "", llm=llm, hooks=[budget]).run("x" * 51)
+    assert (result.status, result.stop.kind, llm.requests) == ("stopped", "token_limit", [])
+
+
+# ToolOutputTruncatorHook
+
+
+def test_the_truncator_cuts_oversized_tool_results():
+    @tool
+    def shout(times: int) -> str:
+        return "A" * times
+
+    llm = ScriptedLLM([[call("shout", times=300), call("shout", times=9000)], reply("ok")])
+    result = LLMAgent("t", "", "", llm=llm, tools=[shout], hooks=[ToolOutputTruncatorHook(max_chars=300)]).run("x")
+    short, cut = result.messages[2:4]
+    assert short.content == "A" * 300
+    assert len(cut.content) == 300
+    assert "characters left out" in cut.content
+
+
+# MemoryInjectionHook, NotesInjectorHook
+
+
+def test_memory_injection_appends_facts_and_episodes_to_the_system_prompt_once_for_each_turn():
+    memory = MemoryStore()
+    memory.add_fact("name", "Ada")
+    memory.add_episode("tool", "looked at the map")
+    _, llm = one_tool_run(MemoryInjectionHook(memory), MemoryInjectionHook(memory))
+    prompts = [request.messages[0].content for request in llm.requests]
+    assert len(prompts) == 2
+    for prompt in prompts:
+        assert prompt.startswith("Be good.")
+        assert (prompt.count("name: Ada"), prompt.count("looked at the map")) == (1, 1)
+
+
+def test_the_notes_injector_injects_the_tail_of_a_notes_file(tmp_path):
+    notes = NotesFile(tmp_path / "notes.md")
+    for text in ("the oldest note", "buy milk", "call Bob"):
+        notes.append(text)
+    _, llm = one_tool_run(NotesInjectorHook(notes, max_chars=45))
+    for request in llm.requests:
+        assert "the oldest note" not in request.messages[0].content
+        assert request.messages[0].content.endswith("call Bob")
+
+
+# ContextCompactionHook
+
+
+def test_compaction_summarises_the_middle_turns_by_the_model_when_over_budget():
+    def talk():
+        pairs = [(Message("user", f"q{i} " + "x " * 20), Message("assistant", f"a{i} " + "y " * 20)) for i in range(6)]
+        return Session("s", [message for pair in pairs for message in pair])
+
+    compaction = ContextCompactionHook(Compactor(100, keep_last=2, max_summary_tokens=10))
+    said = {"compaction": reply("they talked"), "step": reply("ok")}
+    session, llm = talk(), ScriptedLLM([lambda request: said[request.purpose]], loop=True)
+    LLMAgent("t", "", "", llm=llm, hooks=[compaction]).run("now", session=session)
+    assert {request.purpose for request in llm.requests[:-1]} == {"compaction"}
+    assert [m.content for m in llm.requests[-1].messages] == [m.content for m in session.messages[:-1]]
+    summary, kept, task, answer = session.messages
+    assert summary.content.endswith("they talked")
+    assert (kept.content[:2], task.content, answer.content) == ("a5", "now", "ok")
+
+    session, llm = talk(), ScriptedLLM([reply("ok")])
+    LLMAgent("t", "", "", llm=llm, hooks=[ContextCompactionHook(Compactor(1000))]).run("now", session=session)
+    assert [request.purpose for request in llm.requests] == ["step"]
+    assert len(session.messages) == 14
+
+
+# EpisodeLoggerHook
+
+
+def test_the_episode_logger_records_tool_outcomes_as_episodes():
+    memory = MemoryStore()
+    llm = ScriptedLLM([[call("add", a=1, b=2), call("add", a="one")], reply("ok")])
+    result = LLMAgent("t", "", "", llm=llm, tools=[add], hooks=[EpisodeLoggerHook(memory)]).run("x")
+    failed, done = memory.episodes()
+    assert (done.outcome, failed.outcome) == ("ok", "error")
+    assert done.summary == 'add({"a":1,"b":2}) → 3'
+    assert {done.run_id, failed.run_id} == {result.ids.run_id}
+
+
+# AuditLogHook
+
+
+def test_the_audit_log_is_jsonl_from_which_the_run_can_be_played_again_offline(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    result, _ = one_tool_run(AuditLogHook(path))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["point"] for line in lines] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
+
+    replies = [line for line in lines if line["point"] == "after_llm"]
+    given = {line["digest"]: line["result"] for line in lines if line["point"] == "after_tool"}
+    calls = {c["name"]: c["digest"] for line in replies for c in line["tool_calls"]}
+    turns = [
+        [
+            *([line["content"]] if line["content"] else []),
+            *(call(c["name"], **c["arguments"]) for c in line["tool_calls"]),
+        ]
+        for line in replies
+    ]
+
+    @hook(BEFORE_TOOL)
+    def from_the_log(ctx, payload):
+        return HookResult.answer(given[calls[payload.name]])
+
+    agent = LLMAgent("t", "", "Be good.", llm=ScriptedLLM(turns), tools=[add], hooks=[from_the_log])
+    again = agent.run(lines[-1]["task"])
+    assert [m.content for m in again.messages] == [m.content for m in result.messages]
+    assert (again.reply, again.steps[0].outcomes) == (lines[-1]["reply"], ("answered",))
+
+
+# PersistSessionHook
+
+
+@pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])
+def test_persist_session_saves_the_session_to_disk(kind, tmp_path):
+    result, _ = one_tool_run(PersistSessionHook(kind(tmp_path / "sessions"), "mine"))
+    saved = kind(tmp_path / "sessions").load("mine")
+    assert list(saved.messages) == list(result.messages)
+    assert [summary.id for summary in kind(tmp_path / "sessions").list()] == ["mine"]
+
+
+# TimingHook
+
+
+def test_timing_collects_timings_before_and_after_llm_and_tool():
+    timing = TimingHook()
+    one_tool_run(timing)
+    rows = {(row.kind, row.name): row.count for row in timing.summary()}
+    assert rows == {
+        ("model", "scripted"): 2,
+        ("model, whole", "scripted"): 2,
+        ("tool", "add"): 1,
+        ("tool, whole", "add"): 1,
+    }
+    assert all(row.total >= 0 for row in timing.summary())
+
+
+# EchoingHook
+
+
+def test_echoing_prints_every_one_of_the_six_fire_points(capsys):
+    one_tool_run(EchoingHook())
+    printed = [line.split()[0] for line in capsys.readouterr().err.splitlines()]
+    assert set(printed) == set(SIX)
+    assert len(printed) == 8
+
+
+# Hooks that harden small models
+
+
+def test_the_loop_detector_hints_on_the_2nd_identical_call_and_ends_the_turn_on_the_3rd():
+    ran = []
+
+    @tool
+    def look(city: str, day: str = "today") -> str:
+        ran.append((city, day))
+        return f"{city}: rain"
+
+    detector = LoopDetectorHook(hint_after=1, break_after=2)
+    turns = [
+        call("look", city="Paris", day="now"),
+        call("look", city="Rome"),
+        *[call("look", day="now", city="Paris")] * 2,
+    ]
+    agent = LLMAgent("t", "", "", llm=ScriptedLLM([*turns, reply("never")]), tools=[look], hooks=[detector])
+    result = agent.run("weather?")
+    assert ran == [("Paris", "now"), ("Rome", "today")]
+    assert [step.outcomes for step in result.steps][:3] == [("ok",), ("ok",), ("blocked",)]
+    hint = result.messages[6]
+    assert (hint.role, hint.is_error) == ("tool", True)
+    assert "already called look" in hint.content
+    assert (result.status, result.hook_ended) == ("ended", "loop: look was called 3 times alike")
+
+
+def test_the_loop_detector_counts_each_run_anew_and_two_of_them_apart():
+    turns = [call("add", a=1, b=2), call("add", a=1, b=2), reply("ok")]
+    hooks = [LoopDetectorHook(), LoopDetectorHook()]
+    agent = LLMAgent("t", "", "", llm=ScriptedLLM(turns, loop=True), tools=[add], hooks=hooks)
+    for _ in range(2):
+        result = agent.run("x")
+        assert (result.status, [step.outcomes for step in result.steps]) == ("completed", [("ok",), ("blocked",), ()])
+
+
+@pytest.mark.parametrize(
+    "echo", ['{"degrees": 14}', '```json\n{"degrees": 14}\n```', '```\n{"degrees": 14}\n```', '```json\n{"degrees": 1']
+)
+def test_an_echoed_payload_becomes_a_readable_fallback_in_fences_or_not(echo):
+    assert weather_reply(echo, EchoedPayloadHook(fallback="I looked it up for you.")) == "I looked it up for you."
+    assert weather_reply(echo, EchoedPayloadHook()) == "Degrees: 14."
+
+
+@pytest.mark.parametrize("said", ["It is 14 degrees.", 'The data: {"degrees": 14}', '```json\n{"mood": "fine"}\n```'])
+def test_a_reply_that_echoes_nothing_stays(said):
+    assert weather_reply(said, EchoedPayloadHook(fallback="no")) == said
+
+
+def weather_reply(said, *hooks):
+    @tool
+    def weather() -> dict:
+        return {"degrees": 14}
+
+    llm = ScriptedLLM([call("weather"), reply(said)])
+    return LLMAgent("t", "", "", llm=llm, tools=[weather], hooks=hooks).run("How warm is it?").reply
+
+
+def test_schema_retry_rewrites_an_argument_error_into_a_readable_hint_so_the_next_hop_can_retry():
+    llm = ScriptedLLM([call("add", a="one"), call("add", a=1, b=2), reply("three")])
+    result = LLMAgent("t", "", "", llm=llm, tools=[add], hooks=[SchemaRetryHook(max_retries_per_tool=1)]).run("x")
+    hint = llm.requests[1].messages[-1].content
+    assert "Call add again" in hint
+    assert "- a (integer, required)" in hint
+    assert "- b (integer, required)" in hint
+    assert [step.outcomes for step in result.steps] == [("error",), ("ok",), ()]
+
+
+def test_schema_retry_helps_as_often_as_it_was_told_for_each_tool():
+    llm = ScriptedLLM([call("add", a="one"), call("add", a="two"), reply("sorry")])
+    result = LLMAgent("t", "", "", llm=llm, tools=[add], hooks=[SchemaRetryHook(max_retries_per_tool=1)]).run("x")
+    assert ["Call add again" in m.content for m in result.messages if m.role == "tool"] == [True, False]
+
+
+def test_default_slm_hooks_compose_the_bundle():
+    bundle = default_slm_hooks()
+    assert {LoopDetectorHook, EchoedPayloadHook, SchemaRetryHook} <= {type(hook) for hook in bundle}
+    assert weather_reply('```json\n{"degrees": 14}\n```', *bundle) == "Degrees: 14."
+    llm = ScriptedLLM([call("add", a="one"), *[call("add", a=1, b=2)] * 5])
+    result = LLMAgent("t", "", "", llm=llm, tools=[add], hooks=default_slm_hooks()).run("x")
+    assert "Call add again" in result.messages[2].content
+    assert (result.status, result.reply, len(llm.requests)) == ("ended", "3.", 3)
 
 
 # Hook order
@@ -841,6 +1291,53 @@ def test_the_recommended_scale_orders_the_tiers():
     ]
 
 
+TIERS = {
+    "SafetyGuardrailHook": 100,
+    "PlanModeHook": 100,
+    "MemoryInjectionHook": 80,
+    "NotesInjectorHook": 80,
+    "TokenBudgetHook": -200,  # 80 there: a deliberate difference, it must see what the injectors added
+    "LoopDetectorHook": 60,
+    "EchoedPayloadHook": 60,
+    "SchemaRetryHook": 40,
+    "ToolOutputTruncatorHook": 40,
+    "AuditLogHook": 0,
+    "TimingHook": 0,
+    "EpisodeLoggerHook": 0,
+}
+PHASES = {
+    "SafetyGuardrailHook": "guard", "PlanModeHook": "guard", "LoopDetectorHook": "guard",
+    "AuditLogHook": "observe", "TimingHook": "observe", "EpisodeLoggerHook": "observe",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_each_named_example_has_the_priority_of_its_tier(name, tmp_path):
+    built_in, phase = the_built_ins(tmp_path)[name], PHASES.get(name, "rewrite")
+    for point in FIRES_AT[name] - NOT_AT.get(name, set()):
+        above, below = (hook(point, phase=phase, priority=TIERS[name] + d)(lambda ctx, payload: None) for d in (1, -1))
+        assert HookRegistry([below, built_in, above]).at(point) == [above, built_in, below]
+
+
+def test_the_built_ins_fire_in_the_order_of_their_tiers_whatever_the_order_of_registration(tmp_path):
+    registry = HookRegistry(reversed(the_built_ins(tmp_path).values()))
+    orders = {point: [type(hook).__name__ for hook in registry.at(point)] for point in SIX}
+    assert orders == {
+        ON_RUN_START: ["SafetyGuardrailHook", "ContextCompactionHook", "EchoingHook"],
+        BEFORE_LLM: [
+            "NotesInjectorHook", "MemoryInjectionHook", "SchemaRetryHook", "TokenBudgetHook", "EchoingHook",
+            "TimingHook",
+        ],
+        AFTER_LLM: ["EchoedPayloadHook", "EchoingHook", "TimingHook", "AuditLogHook"],
+        BEFORE_TOOL: ["PlanModeHook", "LoopDetectorHook", "EchoingHook", "TimingHook", "AuditLogHook"],
+        AFTER_TOOL: [
+            "SchemaRetryHook", "ToolOutputTruncatorHook", "LoopDetectorHook", "EchoingHook", "TimingHook",
+            "AuditLogHook", "EpisodeLoggerHook",
+        ],
+        ON_RUN_END: ["EchoingHook", "PersistSessionHook", "AuditLogHook"],
+    }  # fmt: skip
+
+
 def test_the_default_priority_is_zero():
     before, after = ordered_hooks(1, -1)[0]
     default = hook(ON_RUN_START)(lambda ctx, payload: None)
@@ -894,12 +1391,3 @@ def test_hooks_fail_closed():
     assert llm.requests == []
     lenient = LLMAgent("t", "", "", llm=llm, hooks=[hook(BEFORE_LLM, on_failure="open")(broken)])
     assert lenient.run("x").reply == "a"
-
-
-# Not here yet:
-# - Built-in hooks: SafetyGuardrailHook, PlanModeHook, TokenBudgetHook, ToolOutputTruncatorHook, MemoryInjectionHook,
-#   NotesInjectorHook, ContextCompactionHook, EpisodeLoggerHook, AuditLogHook, PersistSessionHook, TimingHook,
-#   EchoingHook; where each fires, its priority tier, and that it is made of the public contract only.
-# - Hooks that harden small models: LoopDetectorHook (hint on the 2nd, end on the 3rd), EchoedPayloadHook (aware of
-#   markdown fences), SchemaRetryHook, and the bundle default_slm_hooks().
-# - Stores behind ctx.memory and ctx.artifacts, NotesFile, SessionStore.

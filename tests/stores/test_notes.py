@@ -67,6 +67,12 @@ def test_only_the_user_may_read_the_file(notes):
     assert stat.S_IMODE(notes.path.parent.stat().st_mode) == 0o700
 
 
+def test_no_number_of_characters_is_too_large(tmp_path):
+    notes = NotesFile(tmp_path / "n.md")
+    notes.append("milk")
+    assert notes.tail(sys.maxsize) == notes.read().rstrip()
+
+
 def test_cleared_notes_are_gone(notes):
     notes.append("x")
     notes.clear()

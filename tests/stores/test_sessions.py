@@ -507,3 +507,13 @@ def test_a_folder_that_another_program_holds_is_an_error(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "kind"), [("s", JsonSessionStore), ("s.db", SqliteSessionStore)])
 def test_the_name_of_a_path_decides_which_store_it_is(tmp_path, name, kind):
     assert type(sessions.session_store_at(tmp_path / name)) is kind
+
+
+@pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])
+def test_a_program_that_changes_its_working_folder_finds_its_sessions(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = kind("kept.db")
+    store.save(Session("x", [HI]))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert store.load("x").messages == (HI,)

@@ -1,4 +1,4 @@
-"""A file with one line for every model reply, tool result and finished run."""
+"""A file with one line for every model reply, decision about a call, tool result and finished run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import asyncio
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..base.frozen import digest, json_text, plain
 from ..kernel.errors import RegistrationError
-from ..kernel.payloads import ModelReply, ModelRequest, ToolCallResult
-from ..kernel.points import AFTER_LLM, AFTER_TOOL, ON_RUN_END
-from ..kernel.results import Verdict
+from ..kernel.payloads import ApprovalDecision, ModelReply, ModelRequest, ToolCallRequest, ToolCallResult
+from ..kernel.points import AFTER_LLM, AFTER_TOOL, APPROVAL_DECIDED, BEFORE_TOOL, ON_RUN_END
+from ..kernel.results import HookAction, Verdict
 from ..kernel.state import AgentResult
+from .checks import flag, path_of
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}  # lines end here too, say some readers
 _ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
 
 
 class AuditLogHook:
-    """Writes what models said, what tools gave and how runs ended into a JSONL file.
+    """Writes what models said, what was decided about calls, what tools gave and how runs ended into a JSONL file.
 
     One JSON object per line, each appended by a single write, so that threads and processes may share the file
     and a crash leaves whole lines. Every line has ``time`` (UTC), ``point``, the ids, ``verdict`` (the verb that
@@ -34,25 +37,27 @@ class AuditLogHook:
         content: whether texts, arguments and results are written, not only their lengths and digests.
 
     Raises:
-        RegistrationError: the path is empty, or a folder.
+        RegistrationError: the path is none, or a folder.
     """
 
-    points = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
+    points = frozenset({AFTER_LLM, BEFORE_TOOL, APPROVAL_DECIDED, AFTER_TOOL, ON_RUN_END})
     phase = "observe"
     priority = 0
 
     def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            raise RegistrationError(f"path= is the file to write into, such as 'audit.jsonl', not {path!r:.80}")
-        self.path = Path(path).expanduser()
+        self.path = (
+            Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser().absolute()
+        )
         if self.path.is_dir():
             raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
-        self.content = content
-        self._torn = False
+        self.content = flag(content, "content")
+        self._torn: bool | None = None
         self._lock = threading.Lock()
 
     async def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
-        """Write one line."""
+        """Write one line; of calls before they run, only if hooks had something to say."""
+        if point == BEFORE_TOOL and not (verdict.asks or verdict.answer or verdict.action is not HookAction.CONTINUE):
+            return
         now = datetime.fromtimestamp(ctx.clock.time(), UTC).isoformat(timespec="milliseconds")
         await asyncio.to_thread(self._write, f"{now.removesuffix('+00:00')}Z", point, payload, verdict)
 
@@ -61,11 +66,16 @@ class AuditLogHook:
         if verdict.hook:
             record["hook"] = verdict.hook
         record |= self._texts(reason=verdict.reason) if verdict.reason else {}
-        line = json_text(record | self._fields(payload)).encode() + b"\n"
+        text = json_text(record | self._fields(payload, verdict))
+        for character, escape in _BREAKS.items():
+            text = text.replace(character, escape)
+        line = text.encode() + b"\n"
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(self.path, _FLAGS, 0o600)
         try:
             with self._lock:
+                if self._torn is None:
+                    self._torn = _ends_in_a_line_begun(self.path)
                 line = b"\n" + line if self._torn else line
                 self._torn = 0 < os.write(file, line) < len(line)
                 if self._torn:
@@ -73,9 +83,19 @@ class AuditLogHook:
         finally:
             os.close(file)
 
-    def _fields(self, payload: Any) -> dict[str, Any]:
+    def _fields(self, payload: Any, verdict: Verdict) -> dict[str, Any]:
         if isinstance(payload, ModelReply):
             return self._reply(payload)
+        if isinstance(payload, ToolCallRequest):
+            return self._judged(payload, verdict)
+        if isinstance(payload, ApprovalDecision):
+            told = {
+                "call_id": payload.call_id,
+                "decision": payload.decision,
+                "by": payload.by,
+                "digest": payload.digest,
+            }
+            return told | (self._texts(message=payload.message) if payload.message else {})
         return self._result(payload) if isinstance(payload, ToolCallResult) else self._end(payload)
 
     def _reply(self, reply: ModelReply) -> dict[str, Any]:
@@ -91,6 +111,17 @@ class AuditLogHook:
             "finish_reason": reply.finish_reason, "usage": plain(reply.usage), "cost": reply.cost,
             "duration": reply.duration,
         }  # fmt: skip
+
+    def _judged(self, call: ToolCallRequest, verdict: Verdict) -> dict[str, Any]:
+        told: dict[str, Any] = {"hop": call.hop, "attempt": call.attempt, "call_id": call.id, "tool": call.name}
+        told |= self._call(call.name, call.arguments)
+        if isinstance(verdict.value, str):
+            told |= self._texts(message=verdict.value)
+        if verdict.answer is not None:
+            told["answered_by"] = verdict.answer.hook
+        if verdict.asks:
+            told["asks"] = [{"hook": asked.hook, **self._texts(question=asked.text)} for asked in verdict.asks]
+        return told
 
     def _result(self, result: ToolCallResult) -> dict[str, Any]:
         return {
@@ -121,6 +152,17 @@ class AuditLogHook:
         if self.content:
             return texts
         return {f"{name}_chars": len(x if isinstance(x, str) else json_text(x)) for name, x in texts.items()}
+
+
+def _ends_in_a_line_begun(path: Path) -> bool:
+    """Whether a program that wrote here before, such as one whose disk was full, left half a line."""
+    if not path.is_file():  # a pipe, say
+        return False
+    with suppress(OSError), path.open("rb") as file:  # it may be for writing only
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    return False
 
 
 def request_digest(request: ModelRequest) -> str:

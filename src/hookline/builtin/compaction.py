@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ..base.frozen import json_text
 from ..kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
@@ -12,7 +12,7 @@ from ..kernel.payloads import Compaction, ModelRequest
 from ..kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from ..kernel.results import HookAction, HookResult
 from ..kernel.values import Message
-from .checks import whole
+from .checks import able, whole
 from .excerpt import excerpt
 from .groups import Group, groups, last_user, least, must_stay, without
 
@@ -196,15 +196,14 @@ class ContextCompactionHook:
     """
 
     points = frozenset({ON_RUN_START, BEFORE_STEP})
-    phase = "rewrite"
+    phase: ClassVar = {ON_RUN_START: "guard", BEFORE_STEP: "rewrite"}  # no summary for a task that a rail refuses
     priority = 40
     on_failure = "open"
 
     def __init__(self, compactor: Compactor | int) -> None:
         if isinstance(compactor, int):
             compactor = Compactor(compactor)
-        if not callable(getattr(compactor, "compact", None)):
-            raise RegistrationError(f"compactor= takes a Compactor(max_tokens), not {compactor!r:.80}")
+        able(compactor, "compact", "compactor= takes a Compactor(max_tokens)")
         self.compactor = compactor
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,14 +9,16 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ModelReply
 from ..kernel.points import AFTER_LLM
 from ..kernel.results import HookResult
-from .wording import as_sentence, leaves, parsed, results
+from .groups import last_user
+from .wording import as_sentence, parsed, results
 
 
 class EchoedPayloadHook:
     """Replaces a final reply that only echoes the data of a tool result by a sentence made of that result.
 
-    Data is a JSON object or array, in a fence of Markdown or not, whole or cut off. Where the request asked for
-    JSON (``response_format``), and where the data is not what a tool gave, the reply stays as it is.
+    Data is a JSON object or array, in a fence of Markdown or not, whole or cut off; of an object, a part is an echo
+    too. Where JSON was asked for (by ``response_format``, or by the user in words), and where the data is not what
+    a tool gave, the reply stays as it is.
 
     Args:
         fallback: what to say instead: a text, in which ``{result}`` stands for the result in words, or a function
@@ -41,7 +42,11 @@ class EchoedPayloadHook:
             return None
         if not reply.content.lstrip("` \n\tjson").startswith(("{", "[")):
             return None
-        for result in results(ctx.state.messages):
+        messages = ctx.state.messages
+        asked = last_user(messages)
+        if asked is not None and "json" in asked.content.casefold():
+            return None
+        for result in results(messages):
             if _echoes(reply.content, result.content):
                 return HookResult.replace({"content": self._words(result.content)}, reason="it echoed a tool result")
         return None
@@ -58,7 +63,6 @@ def _echoes(text: str, result: str) -> bool:
     if isinstance(data, str):  # it was cut off
         begun = "".join(text.strip().removeprefix("```json").strip("`").split())
         return len(begun) > 1 and "".join(result.split()).startswith(begun)
-    if not isinstance(data, (Mapping, list)):
-        return False
-    said, known = Counter(map(str, leaves(data))), Counter(map(str, leaves(given)))
-    return data == given or (bool(said) and said <= known)
+    if isinstance(data, Mapping) and isinstance(given, Mapping):
+        return bool(data) and all(name in given and given[name] == value for name, value in data.items())
+    return isinstance(data, (Mapping, list)) and data == given

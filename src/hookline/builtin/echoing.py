@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,17 +13,22 @@ from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_R
 from ..kernel.results import HookAction, Verdict
 from ..kernel.state import AgentResult
 from ..kernel.values import Message
+from .checks import names_of
 
 THE_SIX = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
 WIDTH = 100
 """How long a line may be."""
 
 
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 class EchoingHook:
     """Prints one short line at each point: where, what the hooks said, and what it is about.
 
     Args:
-        write: takes a line.
+        write: takes a line; writes to stderr if left out.
         points: where; six points of a run if left out.
 
     Raises:
@@ -33,14 +39,10 @@ class EchoingHook:
     phase = "observe"
     priority = 0
 
-    def __init__(self, write: Callable[[str], object] = print, *, points: Iterable[str] = THE_SIX) -> None:
+    def __init__(self, write: Callable[[str], object] = _to_stderr, *, points: Iterable[str] = THE_SIX) -> None:
         if not callable(write):
             raise RegistrationError(f"write= takes a function of a line, such as print, not {write!r:.80}")
-        if isinstance(points, str):
-            raise RegistrationError(f"points= is a list of points: [{points!r}]")
-        self.write, self.points = write, frozenset(resolve(point) for point in points)
-        if not self.points:
-            raise RegistrationError("points= names no point: nothing would be echoed")
+        self.write, self.points = write, frozenset(map(resolve, names_of(points, "points")))
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
         """Write one line."""

@@ -12,7 +12,9 @@ from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookAction, Verdict
 from ..stores.memory import MemoryStore
-from .checks import able, whole
+from .checks import able, path_of, whole
+
+_EXPECTED = "memory takes a MemoryStore or the path of its file"
 
 
 class EpisodeLoggerHook:
@@ -35,12 +37,13 @@ class EpisodeLoggerHook:
     priority = 0
 
     def __init__(self, memory: Any = None, *, scope: str = "", max_chars: int = 500) -> None:
-        self.memory = MemoryStore(memory) if isinstance(memory, (str, os.PathLike)) else memory
-        if memory is not None:
-            able(self.memory, "add_episode", "memory takes a MemoryStore or the path of its file")
+        if isinstance(memory, (str, os.PathLike)):
+            memory = MemoryStore(path_of(memory, _EXPECTED))
+        elif memory is not None:
+            able(memory, "add_episode", _EXPECTED)
         if not isinstance(scope, str):
             raise RegistrationError(f"scope is text, not {scope!r}")
-        self.scope = scope
+        self.memory, self.scope = memory, scope
         self.max_chars = whole(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:

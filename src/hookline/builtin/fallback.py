@@ -11,7 +11,7 @@ from ..kernel.points import ON_ERROR
 from ..kernel.results import HookResult
 from ..kernel.values import ModelResponse
 from ..models.protocol import Model
-from ..providers.names import get_model
+from ..providers.names import as_model
 from .checks import error_names, whole
 
 PURPOSE = "fallback"
@@ -48,7 +48,7 @@ class FallbackModelHook:
         attempts: int = 1,
     ) -> None:
         listed = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "complete")
-        self.models = tuple(map(_model, model if listed else [model]))  # type: ignore[arg-type]
+        self.models = tuple(map(as_model, model if listed else [model]))  # type: ignore[arg-type]
         if not self.models:
             raise RegistrationError(
                 "model is a model, a name such as 'openai:NAME', or a list of at least one of these"
@@ -88,12 +88,3 @@ def _answer(reply: ModelReply) -> ModelResponse:
         reply.content, reply.tool_calls, finish_reason=reply.finish_reason, cost=0.0, model=reply.model,
         provider=reply.provider, organization_id=reply.organization_id,
     )  # fmt: skip
-
-
-def _model(given: Any) -> Model:
-    made: Any = get_model(given) if isinstance(given, str) else given
-    lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(made, name)]
-    if isinstance(made, type) or lacks:
-        problem = "it is a class: make an instance" if isinstance(made, type) else f"it lacks {', '.join(lacks)}"
-        raise RegistrationError(f"{given!r} is not a model ({problem}); see hookline.Model")
-    return made  # type: ignore[no-any-return]

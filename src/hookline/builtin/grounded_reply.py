@@ -9,10 +9,13 @@ from ..kernel.payloads import ModelReply
 from ..kernel.points import AFTER_LLM
 from ..kernel.results import HookResult
 from ..kernel.values import Message
-from .wording import in_words, leaves, parsed, results
+from .groups import last_user
+from .wording import as_sentence, leaves, parsed, results
 
 _WORD = re.compile(r"[^\W_](?:[\w.:@/'-]*[\w%])?|-?\d[\w.:-]*")
 _FEW = 5
+_LONGEST = 200
+_READ = 20_000
 
 
 class GroundedReplyHook:
@@ -20,7 +23,8 @@ class GroundedReplyHook:
 
     A small model often ends with "It is done." or makes up a number. What counts is what the result says and the
     request did not: all of its numbers and ids, if they are few, else at least one of its words. A result that
-    nobody could miss, a failed call, and a reply in a ``response_format`` change nothing.
+    nobody could miss, a failed call, and a reply in a ``response_format`` change nothing. It passes on whatever a
+    tool gave: not for tools whose results the user may not see.
     """
 
     points = frozenset({AFTER_LLM})
@@ -31,20 +35,16 @@ class GroundedReplyHook:
         if reply.purpose != "step" or reply.tool_calls or not reply.content or reply.request.response_format:
             return None
         messages = ctx.state.messages
-        last = next(iter(results(messages)), None)
-        if last is None or last.is_error or not _leaves_out(reply.content, last, _asked(messages)):
+        last, asked = next(iter(results(messages)), None), last_user(messages)
+        if last is None or last.is_error or not _leaves_out(reply.content, last, asked.content if asked else ""):
             return None
-        text = f"{reply.content.rstrip()} ({in_words(last.content).rstrip('.')})"
+        text = f"{reply.content.rstrip()} {as_sentence(last.content, _LONGEST)}"
         return HookResult.replace({"content": text}, reason="it left the result out")
-
-
-def _asked(messages: Any) -> str:
-    return next((message.content for message in reversed(messages) if message.role == "user"), "")
 
 
 def _leaves_out(text: str, result: Message, asked: str) -> bool:
     known, said = _words(asked), _words(text)
-    given = [word for leaf in leaves(parsed(result.content)) for word in _words_of(leaf)]
+    given = [word for leaf in leaves(parsed(result.content[:_READ])) for word in _words_of(leaf)]
     news = [word for word in dict.fromkeys(given) if word not in known]
     numbers = [word for word in news if any(letter.isdigit() for letter in word)]
     if 0 < len(numbers) <= _FEW:

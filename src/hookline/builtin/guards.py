@@ -7,6 +7,7 @@ from typing import Any
 
 from ..run.agent import DEFAULT_STEPS
 from ..run.plugin import Plugin
+from .checks import names_of
 from .finish_reason import FinishReasonHook
 from .limits import CostLimitHook, ExecutionTimeLimitHook, StepsLimitHook, TokenUsageLimitHook, ToolCallsLimitHook
 
@@ -49,7 +50,7 @@ def guards(
         hooks.append(CostLimitHook(max_cost, soft_limit=soft_limit))
     if max_tool_calls is not None:
         hooks.append(ToolCallsLimitHook(max_tool_calls, soft_limit=soft_limit))
-    reasons = finish_reasons if finish_reasons is None or isinstance(finish_reasons, str) else tuple(finish_reasons)
+    reasons = () if finish_reasons is None else names_of(finish_reasons, "finish_reasons", 0)
     if reasons:
         hooks.append(FinishReasonHook(reasons))
 

@@ -211,6 +211,7 @@ class ToolCallsLimitHook(_Limit):
         passed -= {error.call_id for error in ctx.state.errors if error.type == "Blocked"}
         used = ctx.budget.tool_calls + len(passed - {request.id})
         if used >= self.limit:
-            return HookResult.block(f"{self.reached(used)}. This call did not run.", reason=self.kind)
+            not_done = "This call did not run." if request.attempt == 1 else "This call has run and does not run again."
+            return HookResult.block(f"{self.reached(used)}. {not_done}", reason=self.kind)
         passed.add(request.id)
         return None

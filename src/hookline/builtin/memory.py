@@ -10,8 +10,10 @@ from ..kernel.payloads import ModelRequest
 from ..kernel.points import BEFORE_LLM
 from ..kernel.results import HookResult
 from ..stores.memory import MemoryStore
-from .checks import able, whole
+from .checks import able, path_of, whole
 from .injection import inject
+
+_EXPECTED = "memory takes a MemoryStore or the path of its file"
 
 
 class MemoryInjectionHook:
@@ -43,9 +45,11 @@ class MemoryInjectionHook:
         max_episodes: int = 5,
         scope: str | None = None,
     ) -> None:
-        self.memory = MemoryStore(memory) if isinstance(memory, (str, os.PathLike)) else memory
-        if memory is not None:
-            able(self.memory, "render", "memory takes a MemoryStore or the path of its file")
+        if isinstance(memory, (str, os.PathLike)):
+            memory = MemoryStore(path_of(memory, _EXPECTED))
+        elif memory is not None:
+            able(memory, "render", _EXPECTED)
+        self.memory = memory
         if scope is not None and not isinstance(scope, str):
             raise RegistrationError(f"scope is text, not {scope!r}")
         self.max_facts, self.max_episodes = whole(max_facts, "max_facts", 0), whole(max_episodes, "max_episodes", 0)

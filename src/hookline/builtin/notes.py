@@ -9,8 +9,10 @@ from ..kernel.payloads import ModelRequest
 from ..kernel.points import BEFORE_LLM
 from ..kernel.results import HookResult
 from ..stores.notes import NotesFile
-from .checks import able, whole
+from .checks import able, path_of, whole
 from .injection import inject
+
+_EXPECTED = "notes takes a NotesFile or its path"
 
 
 class NotesInjectorHook:
@@ -33,8 +35,10 @@ class NotesInjectorHook:
     on_failure = "open"
 
     def __init__(self, notes: Any, *, max_chars: int = 2000) -> None:
-        self.notes = NotesFile(notes) if isinstance(notes, (str, os.PathLike)) else notes
-        able(self.notes, "tail", "notes takes a NotesFile or its path")
+        if isinstance(notes, (str, os.PathLike)):
+            notes = NotesFile(path_of(notes, _EXPECTED))
+        able(notes, "tail", _EXPECTED)
+        self.notes = notes
         self.max_chars = whole(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:

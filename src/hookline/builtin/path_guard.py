@@ -12,6 +12,7 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
 from ..kernel.points import BEFORE_TOOL
 from ..kernel.results import HookResult
+from .checks import flag, names_of, path_of
 
 
 class PathGuard:
@@ -28,7 +29,7 @@ class PathGuard:
         keep: globs of file names, or paths, that no tool that writes may touch.
 
     Raises:
-        RegistrationError: there is no such folder.
+        RegistrationError: there is no such folder, or a value that makes no sense.
     """
 
     points = frozenset({BEFORE_TOOL})
@@ -44,12 +45,11 @@ class PathGuard:
     ) -> None:
         from pathlib import Path
 
-        self.folder = Path(folder).resolve()
+        self.folder = Path(path_of(folder, "folder is the path of a folder")).resolve()
         if not self.folder.is_dir():
             raise RegistrationError(f"there is no folder {str(folder)!r}")
-        if isinstance(write_tools, str):
-            raise RegistrationError(f"write_tools is a list of globs: [{write_tools!r}]")
-        self.write, self.write_tools, self.keep = write, tuple(write_tools), tuple(keep)
+        self.write = flag(write, "write")
+        self.write_tools, self.keep = names_of(write_tools, "write_tools", 0), names_of(keep, "keep", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""

@@ -60,7 +60,7 @@ class RateLimitHook:
             per_tool = {"*": per_tool}
         self.per_tool: dict[str, int] = dict(per_tool or {})
         for glob, value in self.per_tool.items():
-            if not isinstance(glob, str):
+            if not isinstance(glob, str) or not glob:
                 raise RegistrationError(f"per_tool is a number, or maps globs of tool names to numbers; not {glob!r}")
             whole(value, f"per_tool of {glob!r}")
         if max_calls_per_run is None and per_minute is None and not self.per_tool:
@@ -90,7 +90,8 @@ class RateLimitHook:
         now = ctx.clock.monotonic()
         problem = self._problem(request.name, passed, now)
         if problem:
-            return HookResult.block(f"Rate limit exceeded: {problem}", reason="rate limit")
+            again = " This call has run and does not run again." if request.attempt > 1 else ""
+            return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
         passed[key] = _Passed(request.name, request.hop)
         if self.per_minute is not None:
             self._window[ctx.run_id, *key] = now

@@ -97,7 +97,7 @@ class ResponseCacheHook:
         return HookResult.answer(reply, reason="answered before")
 
     def _keep(self, ctx: Any, reply: ModelReply, replied: set[bytes]) -> None:
-        if reply.source != "model" or not _is_whole(reply):
+        if reply.source != "model" or not _is_whole(reply) or _is_namesake(ctx, reply):
             return
         key = _key(ctx, reply.request)
         until = float("inf") if self.ttl is None else ctx.clock.monotonic() + self.ttl
@@ -111,6 +111,12 @@ class ResponseCacheHook:
             self._kept.move_to_end(key)
             if len(self._kept) > self.max_entries:
                 self._kept.popitem(last=False)
+
+
+def _is_namesake(ctx: Any, reply: ModelReply) -> bool:
+    """Whether it is from another provider's model with the name of the run's own: requests do not tell them apart."""
+    own = ctx.llm
+    return own is not None and reply.request.model == own.name and reply.provider != own.provider
 
 
 def _is_whole(reply: ModelReply) -> bool:

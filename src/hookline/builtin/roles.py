@@ -34,7 +34,7 @@ class RoleBasedAccessHook:
     def __init__(self, rules: Mapping[str, str | Iterable[str]] | Iterable[str], *, key: str = "user_role") -> None:
         if not isinstance(rules, Mapping):
             rules = dict.fromkeys(names_of(rules, "rules"), "admin")
-        names_of(rules, "rules")
+        names_of(list(rules), "rules")
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r}")
         self.rules = {

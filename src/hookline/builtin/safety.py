@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..kernel.errors import RegistrationError
@@ -12,6 +12,11 @@ from ..kernel.points import ON_RUN_START
 from ..kernel.results import HookResult
 
 Entry = str | re.Pattern[str]
+
+_UNSEEN = re.compile(  # what Unicode calls ignorable beside its format characters, and controls that are no space
+    r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164"
+    r"\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+)
 
 
 class SafetyGuardrailHook:
@@ -75,7 +80,7 @@ class _Rule:
 
 
 def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
-    if isinstance(entries, (str, re.Pattern)) or not isinstance(entries, Iterable):
+    if isinstance(entries, (str, re.Pattern, Mapping)) or not isinstance(entries, Iterable):
         raise RegistrationError(f"{name} is a list of words and expressions: [{entries!r}]")
     given = tuple(entries)
     for entry in given:
@@ -87,6 +92,7 @@ def _rules(entries: Any, name: str) -> tuple[_Rule, ...]:
 
 def _plain(text: str) -> str:
     """Text in which case, compatible forms of characters, invisible ones and the kind of space do not matter."""
+    text = _UNSEEN.sub("", text)
     if not text.isascii():
         from unicodedata import category, normalize
 

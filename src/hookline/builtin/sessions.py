@@ -12,7 +12,9 @@ from ..kernel.points import ON_RUN_END
 from ..kernel.state import AgentResult
 from ..run.session import Session
 from ..stores.sessions import session_store_at
-from .checks import able
+from .checks import able, path_of
+
+_EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or its path"
 
 
 class PersistSessionHook:
@@ -35,8 +37,10 @@ class PersistSessionHook:
     priority = 0
 
     def __init__(self, store: Any, session_id: str | None = None) -> None:
-        self.store = session_store_at(store) if isinstance(store, (str, os.PathLike)) else store
-        able(self.store, "save", "store takes a JsonSessionStore, a SqliteSessionStore or its path")
+        if isinstance(store, (str, os.PathLike)):
+            store = session_store_at(path_of(store, _EXPECTED))
+        able(store, "save", _EXPECTED)
+        self.store = store
         if session_id is not None and not (isinstance(session_id, str) and session_id):
             raise RegistrationError(f"session_id is text that is not empty, not {session_id!r}")
         self.session_id = session_id

@@ -93,11 +93,12 @@ class TimingHook:
             return [tally.row(*key) for key, tally in sorted(self._tallies.items())]
 
     def table(self) -> str:
-        """The rows as a plain text table."""
-        rows: list[tuple[str, ...]] = [Timing.__struct_fields__]
+        """The rows as a plain text table, in milliseconds."""
+        heads = Timing.__struct_fields__
+        rows: list[tuple[str, ...]] = [(*heads[:3], *(f"{head} ms" for head in heads[3:]))]
         for row in self.summary():
             kind, name, count, *seconds = msgspec.structs.astuple(row)
-            rows.append((kind, name, str(count), *(f"{value:.3f}" for value in seconds)))
+            rows.append((kind, name, str(count), *(f"{value * 1000:,.1f}" for value in seconds)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(_pad, row, widths, range(len(row)))) for row in rows)
 

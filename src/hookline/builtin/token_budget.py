@@ -56,6 +56,8 @@ class TokenBudgetHook:
             return None
         parts = groups(request.messages)
         stay = must_stay(parts, task)
+        if request.purpose == "step":
+            stay |= must_stay(parts[: _end(parts, ctx.state.messages)])
         free = [i for i in range(len(parts)) if i not in stay]
         left, takes = await self._newest(ctx, request, parts, stay, free), 0
         if left is None:
@@ -108,6 +110,17 @@ class TokenBudgetHook:
     async def _count(ctx: Any, request: ModelRequest, messages: Sequence[Message]) -> int:
         counted: int = await ctx.llm.count_request(msgspec.structs.replace(request, messages=messages))
         return counted
+
+
+def _end(parts: Sequence[Group], transcript: Sequence[Message]) -> int:
+    """How many groups there are up to the newest one of the transcript; what is after it, hooks have added."""
+    newest = next((message for message in reversed(transcript) if message.role != "tool"), None)
+    calls = [call.id for call in newest.tool_calls] if newest is not None else []
+    for i in range(len(parts) - 1, -1, -1):
+        first = parts[i][0]
+        if [call.id for call in first.tool_calls] == calls if calls else first == newest:
+            return i + 1
+    return len(parts)
 
 
 def _cut(messages: Sequence[Message], limit: int) -> tuple[Message, ...]:

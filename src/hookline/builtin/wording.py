@@ -8,24 +8,22 @@ from typing import Any
 
 from ..kernel.values import Message
 
-_LONGEST = 500
 _ITEMS = 10
+_LARGEST = 100_000
 
 
-def in_words(text: str) -> str:
+def as_sentence(text: str, longest: int = 500) -> str:
     """What a tool gave the model, as people would write it: data as a list of its parts, a text as it is."""
-    said = _said(parsed(text))
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1].rstrip()}…"
-
-
-def as_sentence(text: str) -> str:
-    """The same, with a capital and a full stop."""
-    said = in_words(text).strip()
+    said = _said(parsed(text[:_LARGEST])).strip()
+    if len(said) > longest:
+        said = f"{said[: longest - 1].rstrip()}…"
     return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?…' else '.'}"
 
 
 def parsed(text: str) -> Any:
-    """The JSON value in a text, with or without a fence of Markdown around it; the text itself if it is none."""
+    """The JSON value in a text, with or without a fence of Markdown around it; a text that is none, or huge, itself."""
+    if len(text) > _LARGEST:
+        return text
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```") and len(bare) > 6:
         first, _, rest = bare[3:-3].partition("\n")
@@ -37,7 +35,7 @@ def parsed(text: str) -> Any:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """The single values in some data; in a text that is no data, its words."""
+    """The single values in some data."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from leaves(item)

@@ -58,7 +58,7 @@ def build_hooks(settings: Settings, home: Path) -> tuple[HookRegistry, list[Plug
     from ..builtin.path_guard import PathGuard
 
     loaded, plugins = load_hooks(settings.hooks, home)
-    files = [origin(hook.hook).rpartition(":")[0] for hook in loaded]
+    files = [file for hook in loaded if (file := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
     keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
     registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])

@@ -119,6 +119,7 @@ def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **over
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
     given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
+    given = {k: {resolve(point): o for point, o in v.items()} if isinstance(v, dict) else v for k, v in given.items()}
     name = given["name"] or getattr(hook, "__name__", None) or type(hook).__name__
     wanted = points if points is not None else getattr(hook, "points", None)
     if wanted is None:

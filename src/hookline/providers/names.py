@@ -44,3 +44,17 @@ def get_model(name: str, **options: Any) -> Model:
     if unknown := [option for option in options if option not in takes]:
         raise RegistrationError(f"a model {kind!r} takes no {', '.join(unknown)}; it takes: {', '.join(takes)}")
     return make(rest, **options)
+
+
+def as_model(given: Model | str) -> Model:
+    """A model, or the one that a name stands for.
+
+    Raises:
+        RegistrationError: it is no model, and as for :func:`get_model`.
+    """
+    made = get_model(given) if isinstance(given, str) else given
+    lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(made, name)]
+    if lacks or isinstance(made, type):
+        problem = "it is a class: make an instance" if isinstance(made, type) else f"it lacks {', '.join(lacks)}"
+        raise RegistrationError(f"{given!r} is not a model ({problem}); see hookline.Model")
+    return made

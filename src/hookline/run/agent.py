@@ -14,7 +14,7 @@ from ..kernel.registry import EMPTY_STACK, HookRegistry, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
-from ..providers.names import get_model
+from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
 from .budget import Budget
@@ -78,12 +78,7 @@ class Agent:
         interceptor: Interceptor | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        if isinstance(llm, str):
-            llm = get_model(llm)
-        lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(llm, name)]
-        if lacks or isinstance(llm, type):
-            problem = "it is a class: make an instance" if isinstance(llm, type) else f"it lacks {', '.join(lacks)}"
-            raise RegistrationError(f"llm={llm!r} is not a model ({problem}); see hookline.Model")
+        llm = as_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
         if not all(callable(sink) for sink in sinks):

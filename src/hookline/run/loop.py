@@ -254,6 +254,7 @@ class Loop(Course):
             ctx._errors, self.budget.elapsed, ctx.ids,
         )  # fmt: skip
         self._kept = final = ctx._messages.view(), ctx._metadata
+        known_errors = len(ctx._errors)
         ctx._keep = self._keep
         try:
             if ON_RUN_END in self.heard:
@@ -264,8 +265,10 @@ class Loop(Course):
                 result = told.payload  # what the other hooks made of it holds
             await self.blame(failure)
             if status_of(self.cause) == "failed":
-                result = msgspec.structs.replace(result, status="failed", errors=ctx._errors)
+                result = msgspec.structs.replace(result, status="failed")
         ctx._keep = None
+        if late := ctx._errors[known_errors:]:
+            result = msgspec.structs.replace(result, errors=(*result.errors, *late))
         if self._kept is not final and result.messages is added:
             result = msgspec.structs.replace(result, messages=self._added())
         if ctx.listening:

@@ -131,7 +131,7 @@ class NotesFile:
                 whole = os.fstat(file).st_size
                 start = 0 if size is None else max(0, whole - size)
                 reader.seek(start)
-                return reader.read() if size is None else reader.read(size), start > 0
+                return reader.read() if size is None else reader.read(whole - start), start > 0
         except FileNotFoundError:
             return b"", False
         except OSError as error:

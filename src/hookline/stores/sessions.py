@@ -62,7 +62,7 @@ class JsonSessionStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         from pathlib import Path
 
-        self.folder = Path(checked_path(folder, "JsonSessionStore takes a folder")).expanduser()
+        self.folder = Path(checked_path(folder, "JsonSessionStore takes a folder")).expanduser().absolute()
         self._lock = threading.Lock()
 
     def load(self, id: str) -> Session | None:
