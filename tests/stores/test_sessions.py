@@ -425,6 +425,19 @@ class TestSavingWhatOthersSavedMeanwhile:
         session.save(base, (*base, HELLO), (HELLO,), {})
         assert texts(session) == ["hi", "theirs", "hello"]
 
+    def test_what_is_added_while_a_save_brings_others_in_stays_at_the_end(self, store, monkeypatch):
+        store.save(Session("t", [HI]))
+        mine = store.load("t")
+        store.save(say(store.load("t"), "theirs"))
+        say(mine, "mine")
+        with monkeypatch.context() as patch:
+            patch.setattr(record.time, "time", lambda: say(mine, "late") and 1.0)
+            store.save(mine)
+        assert texts(store.load("t")) == ["hi", "theirs", "mine"]
+        assert texts(mine) == ["hi", "theirs", "mine", "late"]
+        store.save(mine)
+        assert texts(store.load("t")) == ["hi", "theirs", "mine", "late"]
+
     def test_a_save_that_fails_is_made_up_for_by_the_next(self, store, monkeypatch):
         store.save(Session("t", [HI]))
         mine = store.load("t")

@@ -104,9 +104,6 @@ class _Renamed(Session):
 
 def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:
     """The messages that were added to a transcript, even if it was rewritten meanwhile."""
-    size = len(before)
-    if list(after[:size]) == list(before):
-        return after[size:]
     known = Counter(message.to_json() for message in before)
     added = []
     for message in after:
