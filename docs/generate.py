@@ -9,6 +9,7 @@ import msgspec
 from hookline import POINTS, Frozen
 from hookline.builtin.catalogue import CONCERNS, BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
+from hookline.config.secrets import masked
 from hookline.config.settings import KEYS, Key
 
 HEAD = """# Points
@@ -99,7 +100,7 @@ def _default(key: Key) -> str:
         return "the user's data folder"
     if default is None:
         return "none"
-    return f"`{default}`" if isinstance(default, str) else f"`{msgspec.json.encode(default).decode()}`"
+    return f"`{default if isinstance(default, str) else msgspec.json.encode(masked(default)).decode()}`"
 
 
 if __name__ == "__main__":

@@ -95,6 +95,52 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
     assert shown == [("before_tool", "first"), ("before_tool", "PathGuard"), ("approval_requested", "approver")]
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(hookline, here, monkeypatch, width):
+    (here / "rules.py").write_text(RULES)
+    monkeypatch.setattr("hookline.cli.screen.WIDE", width)
+    _, out, _ = hookline("hooks", "rules.py", "guards")
+    lines = [line.split() for line in out.splitlines()]
+    for name in ("careful", "ExecutionTimeLimitHook", "TokenUsageLimitHook"):
+        assert any(name in line for line in lines), out
+    assert max(map(len, out.splitlines())) <= width
+    row = ["careful", "[delete_*]", "guard", "5", "block", "agent"]
+    if width == 80:
+        assert lines[lines.index([*row[:2], *" · ".join(row[2:]).split()]) + 1] == ["rules.py:8"]
+    else:
+        assert [*row, "rules.py:8"] in lines
+
+
+def test_config_shows_one_hook_a_line(hookline, here):
+    (here / "hookline.toml").write_text(
+        'hooks = ["TimingHook", { use = "guards", args = { max_steps = 5, finish_reasons = ["stop"] } }]'
+    )
+    _, out, _ = hookline("config")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    first = lines.index("hooks TimingHook file:hookline.toml")
+    assert lines[first + 1] == '{ use = "guards", args = { max_steps = 5, finish_reasons = ["stop"] } }'
+
+
+def test_the_metadata_of_a_run_reaches_its_hooks(hookline, here):
+    (here / "turns.json").write_text(json.dumps([{"tool": "now", "arguments": {}}, "done"]))
+    (here / "hookline.toml").write_text(
+        'model = "scripted:turns.json"\nhooks = [{ use = "RoleBasedAccessHook", args = { rules = ["now"] } }]'
+    )
+    assert "requires admin privileges" in hookline("run", "time")[2]
+    assert "tool now ok" in hookline("run", "time", "--metadata", "user_role=admin")[2]
+
+
+def test_the_last_line_of_a_run_says_that_a_hook_failed(hookline, here):
+    (here / "turns.json").write_text('["done"]')
+    (here / "rules.py").write_text(
+        "from hookline import observer\n@observer('on_run_end')\ndef torn(ctx, result): raise OSError('no room')\n"
+    )
+    code, _, err = hookline("run", "go", "--model", "scripted:turns.json", "--hooks", "rules.py")
+    assert code == 0
+    assert "hook 'torn' failed at on_run_end: OSError: no room" in err
+    assert err.splitlines()[-1].endswith("· 1 hook failed")
+
+
 def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     code, out, _ = hookline("hooks", "--built-in")
     assert code == 0

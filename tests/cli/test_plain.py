@@ -37,9 +37,9 @@ def no_maybe(ctx, answer):
 
 @pytest.fixture
 def lines():
-    def run(*turns, hooks=()):
+    def run(*turns, hooks=(), tools=(copy,)):
         out = io.StringIO()
-        agent = scripted_agent(turns, tools=[copy], hooks=hooks, sinks=[PlainView(out)])
+        agent = scripted_agent(turns, tools=tools, hooks=hooks, sinks=[PlainView(out)])
         try:
             agent.run("task")
         except RunFailed:
@@ -79,7 +79,55 @@ def test_a_hook_that_fails_open_is_told(lines):
     def broken(ctx, request):
         raise ValueError("oops")
 
-    assert "  hook broken failed: hook 'broken' failed at before_llm: ValueError: oops" in lines("hi", hooks=[broken])
+    assert "  hook 'broken' failed at before_llm: ValueError: oops" in lines("hi", hooks=[broken])
+
+
+def test_a_failure_is_told_to_its_end_where_the_advice_stands(lines):
+    advice = "move it away, or give another path"
+
+    @hook("before_llm", on_failure="open")
+    def broken(ctx, request):
+        raise ValueError(f"{'x' * 200} {advice}")
+
+    @tool
+    def torn() -> str:
+        """Fail."""
+        raise ValueError(f"{'x' * 200} {advice}")
+
+    shown = lines(call("torn"), "hi", hooks=[broken], tools=[torn])
+    assert [line.split(" ")[2] for line in shown if line.endswith(advice)] == ["hook", "tool", "hook"]
+
+    @hook("before_llm", on_failure="open")
+    def endless(ctx, request):
+        raise ValueError("x" * 9000)
+
+    assert max(map(len, lines("hi", hooks=[endless]))) < 510
+
+
+def test_a_terminal_gets_lines_that_are_broken_between_words(monkeypatch):
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    out = Screen()
+    PlainView(out).write("  hook 'broken' failed: move it away, or give another path")
+    assert out.getvalue() == "  hook 'broken' failed: move it away, or\n    give another path\n"
+
+
+@pytest.mark.parametrize(("point", "told"), [("before_tool", True), ("on_run_start", True), ("before_llm", False)])
+def test_that_a_hook_judged_too_early_is_told_where_something_is_guarded(lines, point, told):
+    @hook(point, priority=9)
+    def early(ctx, payload):
+        return None
+
+    @hook(point)
+    def late(ctx, payload):
+        changes = {"before_tool": {"arguments": {"path": "b"}}, "on_run_start": {"task": "b"}}
+        return payload.replace(changes.get(point, {"params": {"b": 1}}))
+
+    shown = lines(call("copy", path="a"), "done", hooks=[early, late])
+    assert (f"  early judged at {point} before late changed it; use @guard" in shown) is told
 
 
 def test_a_streamed_reply_that_a_hook_changed_is_shown_as_it_counts():

@@ -4,8 +4,15 @@ import pytest
 
 from hookline import JsonSessionStore, Session, SqliteSessionStore
 from hookline.cli.sessions import opened, saved, store_at
+from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.testing import scripted_agent
+
+
+def test_a_file_that_is_no_database_is_told(tmp_path):
+    (tmp_path / "big.txt").write_text("text")
+    with pytest.raises(ConfigError, match=r"sessions: .*big\.txt is a file: name a folder, or a SQLite file \(\.db, "):
+        opened(Settings(sessions=str(tmp_path / "big.txt")), "mine")
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from hookline.config.build import build_agent, context
-from hookline.config.errors import ConfigError
+from hookline.config.errors import ConfigError, LoadError
 from hookline.config.settings import Settings
-from hookline.config.sources import load
+from hookline.config.sources import Flag, load
 
 
 @pytest.fixture
@@ -61,6 +61,33 @@ def test_the_limits_hold_for_each_run_anew(script):
     for _ in range(2):
         result = agent.run("time", ctx=context(settings))
         assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
+
+
+@pytest.mark.parametrize(
+    ("toml", "steps"),
+    [
+        ('hooks = [{ use = "guards", args = { max_steps = 22 } }]', 22),
+        ('max_steps = 20\nhooks = [{ use = "guards", args = { max_steps = 22 } }]', 20),
+        ('max_steps = 3\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
+        ("", 20),
+        ("max_steps = 21", 21),
+    ],
+)
+def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp_path, toml, steps):
+    turns = [{"tool": "now", "arguments": {}}] * 30
+    (tmp_path / "hookline.toml").write_text(f'model = "{script(*turns)}"\n{toml}\n')
+    config = load(folder=tmp_path, env={})
+    result = build_agent(config.settings, home=config.home).run("time", ctx=context(config.settings))
+    assert (result.stop.kind, len(result.steps)) == ("steps_limit", steps)
+
+
+def test_a_hook_that_cannot_be_loaded_is_told_with_the_file_that_names_it(script, tmp_path):
+    (tmp_path / "hookline.toml").write_text(f'model = "{script("hi")}"\nhooks = ["PlanModeHook"]\n')
+    config = load(folder=tmp_path, env={})
+    with pytest.raises(LoadError, match=r"hookline\.toml: hooks: PlanModeHook needs confirm"):
+        build_agent(config.settings, home=config.home, file=config.hooks_file)
+    several = load([Flag("hooks", "--hooks", ["TimingHook"])], folder=tmp_path, env={})
+    assert several.hooks_file is None
 
 
 def test_the_model_gets_the_params_and_the_instructions(script):

@@ -153,19 +153,32 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("rules.py:keep_file", "Did you mean 'keep_files'?"),
         ("rules.py:number", "is a int, not a hook"),
         ("rules.py:plain", "is a function, not a hook"),
-        ("rules.py:Limit", "cannot be made with ()"),
+        ("rules.py:Limit", 'rules.py:Limit needs most: { use = "rules.py:Limit", args = { most = ... } }'),
+        ("PlanModeHook", 'PlanModeHook needs confirm: { use = "PlanModeHook", args = { confirm = ... } }'),
+        (
+            DeclaredHook("guards", {"max_step": 50}),
+            "guards has no argument 'max_step'. Did you mean 'max_steps'? It takes max_steps, max_tokens,",
+        ),
+        (DeclaredHook("TimingHook", {"path": "x"}), "TimingHook has no argument 'path'. It takes no args"),
+        (DeclaredHook("TimingHook", points=("before_lm",)), "TimingHook with points: unknown point 'before_lm'"),
+        ("Agent", "no built-in hook 'Agent'. 'hookline hooks --built-in' shows all. For a hook of your own, write"),
+        (
+            DeclaredHook("default_slm_hooks", priority=5, on_failure="open"),
+            "default_slm_hooks is a bundle of hooks: it takes no priority, on_failure. Name its hooks one by one",
+        ),
+        (DeclaredHook("rules.py:several", priority=5), "it takes no priority"),
         ("no_such_module_here:x", "there is no module 'no_such_module_here'"),
         ("json:dump", "is a function, not a hook"),
         ("json:dmup", "Did you mean 'dump'?"),
         ("rules", "write FILE.py, FILE.py:name or module:name"),
         ("ModelRetryHok", "no built-in hook 'ModelRetryHok'. Did you mean 'ModelRetryHook'?"),
-        ("shadow", "cannot be made with ()"),
+        ("shadow", "shadow needs hook"),
         (DeclaredHook("ModelRetryHook", {"max_retries": 9}), "at most 2, not 9"),
         (DeclaredHook("FallbackModelHook", {"model": "opnai:x"}), "Did you mean 'openai'?"),
         (":x", "is no hook: write FILE.py"),
-        (DeclaredHook("rules.py:Limit", {"least": 1}), "cannot be made with (least=1)"),
+        (DeclaredHook("rules.py:Limit", {"least": 1}), "has no argument 'least'. It takes most"),
         (DeclaredHook("rules.py:Limit", {"most": "x"}), "ValueError"),
-        (DeclaredHook("rules.py:keep_files", {"a": 1}), "cannot be made with (a=1)"),
+        (DeclaredHook("rules.py:keep_files", {"a": 1}), "takes no args: it is a FunctionHook"),
         (DeclaredHook("rules.py:limit", tools="delete_*"), "tools= selects calls at tool points only"),
         (DeclaredHook("rules.py:bundle", priority=3), "it takes no priority"),
         (DeclaredHook("rules.py", {"a": 1}), "args are for one hook"),
@@ -194,6 +207,18 @@ def test_a_hook_that_cannot_be_made_does_not_tell_its_secrets(folder):
     assert "cannot be made with (api_key='***', url='https://***@example.org')" in str(failure.value)
     assert "is no key for" in str(failure.value)
     assert "hunter2" not in str(failure.value)
+
+
+def test_arguments_that_do_not_fit_are_named_without_their_values(folder):
+    args = {"api_key": "hunter2", "most": "hunter2"}
+    with pytest.raises(LoadError, match="has no argument 'api_key'") as failure:
+        load_hooks([DeclaredHook(f"{folder}/rules.py:Limit", args)], folder)
+    assert "hunter2" not in str(failure.value)
+
+
+def test_a_list_that_holds_nothing_gives_no_hooks(folder):
+    (folder / "none.py").write_text("none = []\n")
+    assert load_hooks([DeclaredHook(f"{folder}/none.py:none", priority=3)], folder) == ([], [])
 
 
 def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):

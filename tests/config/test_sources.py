@@ -274,3 +274,37 @@ def test_a_later_model_of_another_kind_does_not_take_over_the_server_of_the_one_
     assert other.origins["base_url"] == f"default; file:{tmp_path / 'hookline.toml'} was for openai:llama3"
     flags = [Flag("base_url", "--base-url", "http://theirs"), Flag("model", "--model", "anthropic:claude")]
     assert load(flags, folder=tmp_path, env={}).settings.base_url == "http://theirs"
+
+
+def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        "hooks = [\n"
+        '  { use = "AuditLogHook", args = { path = "logs/a.jsonl" } },\n'
+        '  { use = "MemoryInjectionHook", args = { memory = ":memory:" } },\n'
+        '  { use = "NotesInjectorHook", args = { notes = "~/notes.md", max_chars = 3 } },\n'
+        '  { use = "PersistSessionHook", args = { store = "/abs" } },\n'
+        '  { use = "ToolOutputTruncatorHook", args = { artifacts = true } },\n'
+        '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
+        '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
+        "]\n"
+    )
+    (tmp_path / "below").mkdir()
+    hooks = load(folder=tmp_path / "below", env={}).settings.hooks
+    assert [hook.args for hook in hooks] == [
+        {"path": f"{tmp_path}/logs/a.jsonl"},
+        {"memory": ":memory:"},
+        {"notes": str(Path("~/notes.md").expanduser()), "max_chars": 3},
+        {"store": "/abs"},
+        {"artifacts": True},
+        {"path": "as/it/is"},
+        {"key": "role"},
+    ]
+
+
+def test_metadata_is_a_table_in_a_file_or_pairs_of_words(tmp_path):
+    (tmp_path / "hookline.toml").write_text('metadata = { user_role = ["guest", "staff"] }')
+    assert load(folder=tmp_path, env={}).settings.metadata == {"user_role": ["guest", "staff"]}
+    flag = Flag("metadata", "--metadata", ["user_role=admin", "level=3"])
+    assert load([flag], folder=tmp_path, env={}).settings.metadata == {"user_role": "admin", "level": 3}
+    env = {"HOOKLINE_METADATA": '{"user_role": "support"}'}
+    assert load(folder=tmp_path, env=env).settings.metadata == {"user_role": "support"}

@@ -12,8 +12,11 @@ from hookline import (
     HookResult,
     Plugin,
     RegistrationError,
+    TimingHook,
     call,
+    default_slm_hooks,
     guard,
+    guards,
     hook,
     installed_plugins,
     load_plugin,
@@ -200,3 +203,33 @@ def test_the_registry_given_to_an_agent_is_shared_with_its_plugins():
     registry = HookRegistry([mine])
     agent = Agent("a", llm=ScriptedModel(), hooks=registry, plugins=[Plugin("p", [no_pings()])])
     assert len(agent.hooks.at(BEFORE_TOOL)) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"plugins": [default_slm_hooks()]}, r"holds a list: if these are hooks, write hooks=\[\*...\]"),
+        ({"plugins": [guards]}, r"guards is not a plugin: if it makes one, call it: plugins=\[guards\(\)\]"),
+        ({"plugins": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+        ({"plugins": [3]}, "3 is neither a plugin nor the name of an installed one"),
+        ({"plugins": "guards"}, r"plugins are a list of plugins, not 'guards': write plugins=\[...\]"),
+        ({"plugins": guards()}, r"not Plugin: write plugins=\[...\]"),
+        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: give it as plugins=\[...\]"),
+        ({"hooks": [default_slm_hooks()]}, r"it is a list: unpack it with \*"),
+        ({"hooks": [TimingHook]}, r"it is a class: write TimingHook\(\)"),
+        ({"tools": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_told_where_it_belongs(scripted_agent, given, says):
+    with pytest.raises(RegistrationError, match=says):
+        scripted_agent([], **given)
+
+
+def test_a_plugin_among_the_hooks_of_a_run_is_told_where_it_belongs(scripted_agent):
+    with pytest.raises(RegistrationError, match="is a plugin"):
+        scripted_agent(["hi"]).run("go", hooks=[guards()])
+
+
+def test_metadata_that_is_no_mapping_is_refused(scripted_agent):
+    with pytest.raises(TypeError, match="metadata= takes a dict such as .*, not 'admin'"):
+        scripted_agent(["hi"]).run("go", metadata="admin")

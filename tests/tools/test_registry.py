@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import RegistrationError, Tool, ToolRegistry, ToolSpec, tool
+from hookline import RegistrationError, TimingHook, Tool, ToolRegistry, ToolSpec, tool
 
 
 @tool
@@ -41,6 +41,11 @@ def test_specs_are_made_once():
 def test_two_tools_of_one_name_are_refused():
     with pytest.raises(RegistrationError, match="two tools are named 'read_file'; give one another name"):
         ToolRegistry([read_file, Tool(write_file, name="read_file")])
+
+
+def test_a_hook_among_the_tools_is_told_where_it_belongs():
+    with pytest.raises(RegistrationError, match=r"TimingHook is a hook: give it as hooks=\[...\]"):
+        ToolRegistry([TimingHook()])
 
 
 @pytest.mark.parametrize("bad", ["read_file", 3, None, dict])

@@ -33,6 +33,13 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {words(error)}"
 
 
+def remedy(value: object, expected: str) -> str:
+    """What to write instead of a class or a list where one object is expected; what that is, for anything else."""
+    if isinstance(value, type):
+        return f"it is a class: write {value.__name__}()"
+    return "it is a list: unpack it with *" if isinstance(value, (list, tuple)) else f"expected {expected}"
+
+
 def snake(name: str) -> str:
     """``BeforeToolExec`` and ``BEFORE_TOOL_EXEC`` as ``before_tool_exec``."""
     if "_" in name:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..run.agent import DEFAULT_STEPS
+from ..run.budget import DEFAULT_STEPS
 from ..run.plugin import Plugin
 from .checks import names_of
 from .finish_reason import FinishReasonHook

@@ -47,7 +47,9 @@ def chat(
     settings = config.settings
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
-    agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
+    agent = build_agent(
+        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)], file=config.hooks_file
+    )
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()

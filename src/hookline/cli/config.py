@@ -45,10 +45,21 @@ def config(
 
 
 def shown(value: Any) -> str:
-    """A value as a configuration file would have it."""
+    """A value, nearly as a configuration file would have it; each item of a list on a line of its own."""
     if value is None:
         return "none"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(value, list) and value:
+        return "\n".join(item if isinstance(item, str) else _inline(item) for item in value)
+    return value if isinstance(value, str) else _inline(value)
+
+
+def _inline(value: Any) -> str:
+    """A value in TOML, with blanks at which it can be broken."""
+    if isinstance(value, dict) and value:
+        return f"{{ {', '.join(f'{name} = {_inline(item)}' for name, item in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_inline, value))}]"
+    return msgspec.json.encode(value).decode()
 
 
 def _short(origin: str) -> str:

@@ -77,7 +77,8 @@ class Chat:
         from .turn import perform
 
         with self.view:
-            outcome = perform(self.agent, said, context(self.settings, self.session), [self.view])
+            ctx = context(self.settings, self.session)
+            outcome = perform(self.agent, said, ctx, [self.view], self.settings.metadata)
         result = outcome.result
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
@@ -85,7 +86,7 @@ class Chat:
         if outcome.failure is not None:
             say_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
-            print_line(f"({summary(result)})")
+            print_line(f"({summary(result, outcome.broken)})")
         saved(self.settings, self.name, self.session)
 
     def help(self) -> None:

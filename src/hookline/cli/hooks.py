@@ -90,17 +90,21 @@ def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
 
 
 def show_hooks(registry: HookRegistry) -> None:
-    """Print these rows, each point named once."""
-    from .screen import table
+    """Print these rows, each point named once; where a table of them is too wide, in two lines for each hook."""
+    from .screen import console, named, table
 
-    shown, last = [], ""
-    for point, hook, phase, priority, *rest in hook_rows(registry):
-        shown.append(("" if point == last else point, hook, phase, f"{priority:g}", *rest))
-        last = point
     heads = ["point", "hook", "phase", "prio", "on_failure", "layer", "from"]
-    if len({row[5] for row in shown}) == 1:  # nothing to tell apart
-        heads, shown = [*heads[:5], "from"], [(*row[:5], row[6]) for row in shown]
-    table(heads, shown, keep=("point", "phase", "prio", "on_failure"))
+    rows = [(point, hook, phase, f"{priority:g}", *rest) for point, hook, phase, priority, *rest in hook_rows(registry)]
+    if len({row[5] for row in rows}) == 1:  # nothing to tell apart
+        heads, rows = [*heads[:5], "from"], [(*row[:5], row[6]) for row in rows]
+    by_point = [(point, list(group)) for point, group in groupby(rows, lambda row: row[0])]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    if sum(widths) + 2 * len(widths) <= console().width:
+        shown = [("" if i else point, *row[1:]) for point, group in by_point for i, row in enumerate(group)]
+        table(heads, shown, keep=heads)
+        return
+    for point, group in [(heads[0], [tuple(heads)]), *by_point]:
+        named(point, [(row[1], " · ".join(row[2:-1]), row[-1]) for row in group], widths[1])
 
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
@@ -117,7 +121,7 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
         for hook in loaded:
             hook.register(registry)
     else:
-        registry, plugins = build_hooks(config.settings, config.home)
+        registry, plugins = build_hooks(config.settings, config.home, config.hooks_file)
         registry.register(Approver(config.settings.approvals, PlainView(None).paused))
         plugins = [*plugins, *map(load_plugin, config.settings.plugins)]
     for plugin in plugins:

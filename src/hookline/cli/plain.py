@@ -8,6 +8,7 @@ from typing import Self, TextIO
 
 from ..base.event import Event
 from .story import Story
+from .text import wrapped
 
 
 class PlainView:
@@ -35,7 +36,7 @@ class PlainView:
     def write(self, line: str) -> None:
         """Write one line."""
         if self._out is not None:
-            self._out.write(f"{line}\n")
+            self._out.write(f"{wrapped(line, self._out)}\n")
             self._out.flush()
 
     @contextmanager

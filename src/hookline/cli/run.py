@@ -17,7 +17,7 @@ from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
 from .failures import say_failure
 from .help import Command
 from .options import takes_settings
-from .text import printable, summary
+from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from ..base.event import Event
@@ -69,20 +69,22 @@ def run(
     quiet_logs(settings.debug)
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
-    agent = build_agent(settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)])
+    agent = build_agent(
+        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)], file=config.hooks_file
+    )
     conversation = opened(settings, session)
     make_ready(agent.model)
     ctx = context(settings, conversation)
     lines = JsonLines(ctx.interrupt) if json else None
     with view:
-        outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view])
+        outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view], settings.metadata)
     result = outcome.result
     if lines is None:
         show_reply(result.reply)
     if outcome.failure is not None:
         say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
-        sys.stderr.write(f"{summary(result)}\n")
+        sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
     code = exit_code(result, outcome.failure)
     try:
         saved(settings, session, conversation)

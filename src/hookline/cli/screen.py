@@ -50,13 +50,24 @@ def facts(title: str, items: Iterable[tuple[str, ...]]) -> None:
     _show(Text(title, style="bold"), made)
 
 
-def _show(*parts: Any) -> None:
+def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:
+    """Print names with a text each, and below it where the thing is: neither names nor places are broken."""
+    from rich.text import Text
+
+    lines = []
+    for name, text, place in items:
+        lines.append(Text.assemble((f"  {printable(name):<{width}}", "bold"), f"  {printable(text)}"))
+        lines.append(Text(f"    {printable(place)}", style="dim"))
+    _show(Text(title, style="bold"), *lines, soft_wrap=True)
+
+
+def _show(*parts: Any, soft_wrap: bool = False) -> None:
     """Print these, without the blanks that rich puts at the end of lines."""
     out = console()
     with out.capture() as shown:
         for part in parts:
             if part is not None:
-                out.print(part)
+                out.print(part, soft_wrap=soft_wrap)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in shown.get().splitlines()))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..run.session import Session
 
@@ -27,7 +28,14 @@ def saved(settings: Settings, name: str | None, session: Session | None) -> None
 
 @lru_cache
 def store_at(path: str) -> SessionStore:
-    """The store of sessions at a path, the same one each time."""
-    from ..stores.sessions import session_store_at
+    """The store of sessions at a path, the same one each time.
 
-    return session_store_at(path)
+    Raises:
+        ConfigError: there is a file that is not named like one of SQLite's.
+    """
+    from ..stores.sessions import SQLITE, JsonSessionStore, session_store_at
+
+    store = session_store_at(path)
+    if isinstance(store, JsonSessionStore) and store.folder.is_file():
+        raise ConfigError(f"sessions: {path} is a file: name a folder, or a SQLite file ({', '.join(SQLITE)})")
+    return store

@@ -27,6 +27,10 @@ _VERBS = {
 }
 _UNTOLD = ("on_token", "approval_requested")
 """Points whose verdicts are not told: too many, or told by an event of their own."""
+_GUARDED = ("before_tool", "on_run_start")
+"""Points where it is told that a hook judged too early: elsewhere it is seldom a guard."""
+FULL = 500
+"""How much of a failure is told: what to do about it often stands at its end."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -58,7 +62,7 @@ class Story:
                 yield Line("error", f"model failed: {self._failure}")
                 self._failure = None
             case e.Failed() if event.error.where == "model":
-                self._failure = short(event.error.message)
+                self._failure = short(event.error.message, FULL)
             case e.ModelReplied() if event.purpose != "step":
                 yield Line("note", f"model {event.model} for {event.purpose}: {short(event.content)}")
             case e.ModelReplied():
@@ -83,7 +87,8 @@ class Story:
                 done = "" if event.fraction is None else f" {event.fraction:.0%}"
                 yield Line("note", f"tool {event.tool}:{done} {short(event.message)}".rstrip())
             case e.ToolSettled():
-                yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {short(event.text)}")
+                text = short(event.text, FULL) if event.outcome == "error" else short(event.text)
+                yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")
             case e.ApprovalAsked():
                 yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
@@ -95,7 +100,7 @@ class Story:
                 yield Line("stop", f"stop: {short(event.signal.message or event.signal.kind)}")
             case e.Steered():
                 yield Line("note", f"steered: {short(event.text)}")
-            case JudgedBeforeRewrite():
+            case JudgedBeforeRewrite() if event.point in _GUARDED:
                 judges = ", ".join(event.hooks)
                 yield Line("note", f"{judges} judged at {event.point} before {event.by} changed it; use @guard")
             case MergeLost():
@@ -113,7 +118,7 @@ class Story:
 
 def _verdict(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
-        yield Line("error", f"hook {event.hook} failed: {short(event.error)}")
+        yield Line("error", short(event.error, FULL))  # it names the hook
     elif event.verb in _VERBS and event.point not in _UNTOLD:
         because = f": {short(event.reason)}" if event.reason else ""
         yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")

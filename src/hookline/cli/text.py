@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..base.frozen import json_text
 
@@ -27,6 +30,13 @@ def short(text: str, width: int = 100) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
+def wrapped(line: str, out: TextIO) -> str:
+    """The line, broken between words if it goes to a terminal that is too narrow for it."""
+    if not out.isatty():
+        return line
+    return fill(line, get_terminal_size().columns, subsequent_indent="    ", break_on_hyphens=False)
+
+
 def arguments_text(arguments: Any, width: int | None = 100) -> str:
     """A call's arguments as JSON; whole, if ``width`` is ``None``."""
     text = printable(json_text(arguments), keep="")
@@ -43,8 +53,8 @@ def cost_text(cost: float | None) -> str:
     return "cost unknown" if cost is None else f"cost ${cost:.4f}"
 
 
-def summary(result: AgentResult) -> str:
-    """How a run ended, in one line."""
+def summary(result: AgentResult, broken: Collection[str] = ()) -> str:
+    """How a run ended, and how many hooks were ``broken``, in one line."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"
@@ -57,5 +67,6 @@ def summary(result: AgentResult) -> str:
         counted(result.usage.total_tokens, "token"),
         f"{result.elapsed:.1f} s",
         cost_text(result.cost),
+        *([f"{counted(len(broken), 'hook')} failed"] if broken else []),
     )
     return " · ".join(parts)

@@ -14,7 +14,7 @@ from ..run.budget import Budget
 from ..run.context import AgentContext
 from ..run.plugin import Plugin
 from ..run.session import Session
-from .errors import ConfigError
+from .errors import ConfigError, LoadError
 from .loading import load_hooks, load_tools, origin
 from .references import parse
 from .settings import Settings
@@ -23,13 +23,16 @@ from .sources import FILE, SHARED_FILE
 NAME = "hookline"
 
 
-def build_agent(settings: Settings, *, home: Path | None = None, hooks: Iterable[Any] = ()) -> Agent:
+def build_agent(
+    settings: Settings, *, home: Path | None = None, hooks: Iterable[Any] = (), file: Path | None = None
+) -> Agent:
     """The agent that these settings describe; give its runs a :func:`context` for the limits.
 
     Args:
         settings: the settings.
         home: the folder that modules named in them are looked for in; the working folder if left out.
         hooks: further hooks, such as an approver.
+        file: where the settings' hooks are named, if it is one file; errors tell it.
 
     Raises:
         ConfigError: the folder does not exist.
@@ -39,7 +42,7 @@ def build_agent(settings: Settings, *, home: Path | None = None, hooks: Iterable
         AuthError: the model needs a key.
     """
     home = Path.cwd() if home is None else home
-    registry, plugins = build_hooks(settings, home)
+    registry, plugins = build_hooks(settings, home, file)
     registry.extend(hooks)
     return Agent(
         NAME, "", settings.instructions, llm=build_model(settings), tools=build_tools(settings, home), hooks=registry,
@@ -53,12 +56,17 @@ def build_model(settings: Settings) -> Model:
     return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
 
 
-def build_hooks(settings: Settings, home: Path) -> tuple[HookRegistry, list[Plugin]]:
+def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tuple[HookRegistry, list[Plugin]]:
     """The guards that are always there, the hooks that these settings name, and the plugins among them."""
     from ..builtin.path_guard import PathGuard
 
-    loaded, plugins = load_hooks(settings.hooks, home)
-    files = [file for hook in loaded if (file := origin(hook.hook).rpartition(":")[0])]
+    try:
+        loaded, plugins = load_hooks(settings.hooks, home)
+    except LoadError as error:
+        if file is None:
+            raise
+        raise LoadError(f"{file}: hooks: {error}") from error
+    files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
     keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
     registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
@@ -96,9 +104,8 @@ def folder_of(settings: Settings) -> Path:
 
 
 def context(settings: Settings, session: Session | None = None) -> AgentContext:
-    """A fresh context whose budget has the limits of these settings."""
+    """A fresh context whose budget has the limits of these settings, but for the steps: those are the agent's."""
     budget = Budget(
-        max_steps=settings.max_steps,
         max_tokens=settings.max_tokens,
         max_seconds=settings.max_seconds,
         max_cost=settings.max_cost,

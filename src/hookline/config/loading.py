@@ -34,6 +34,7 @@ class LoadedHook(msgspec.Struct, frozen=True):
 
     hook: Any
     options: Mapping[str, Any]
+    use: str
 
     def register(self, registry: HookRegistry) -> None:
         """Put it into a registry.
@@ -44,7 +45,8 @@ class LoadedHook(msgspec.Struct, frozen=True):
         try:
             registry.register(self.hook, **self.options)
         except RegistrationError as error:
-            raise LoadError(f"{origin(self.hook)}: {error}") from error
+            where = f"{self.use} with {', '.join(self.options)}" if self.options else origin(self.hook)
+            raise LoadError(f"{where}: {error}") from error
 
 
 def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[LoadedHook], list[Plugin]]:
@@ -61,15 +63,18 @@ def load_hooks(items: Iterable[str | DeclaredHook], home: Path) -> tuple[list[Lo
     plugins: list[Plugin] = []
     for item in items:
         declared = item if isinstance(item, DeclaredHook) else DeclaredHook(item)
-        for found in _hooks_of(declared, home):
-            if not isinstance(found, Plugin):
-                loaded = LoadedHook(found, declared.options)
+        found = _hooks_of(declared, home)
+        kind = "a plugin" if any(isinstance(value, Plugin) for value in found) else "a bundle of hooks"
+        if declared.options and (len(found) > 1 or kind == "a plugin"):
+            given = ", ".join(declared.options)
+            raise LoadError(f"{declared.use} is {kind}: it takes no {given}. Name its hooks one by one")
+        for value in found:
+            if isinstance(value, Plugin):
+                plugins.append(value)
+            else:
+                loaded = LoadedHook(value, declared.options, declared.use)
                 loaded.register(HookRegistry())  # every mistake shows now
                 hooks.append(loaded)
-            elif declared.options:
-                raise LoadError(f"{declared.use} is a plugin: it takes no {', '.join(declared.options)}")
-            else:
-                plugins.append(found)
     return hooks, plugins
 
 
@@ -126,7 +131,7 @@ def _hooks_of(declared: DeclaredHook, home: Path) -> list[Any]:
         return found
     built_in = reference.file is None and ":" not in declared.use
     value = _built_in(declared.use) if built_in else _value(reference, home, "hook")
-    if isinstance(value, type) or ((built_in or declared.args) and callable(value)):
+    if isinstance(value, type) or ((built_in or declared.args) and callable(value) and not _is_hook(value)):
         value = _made(value, declared)
     elif declared.args:
         raise LoadError(f"{declared.use} takes no args: it is a {type(value).__name__}")
@@ -156,6 +161,7 @@ def _in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[An
 
 
 def _made(value: Any, declared: DeclaredHook) -> Any:
+    _check_args(value, declared)
     try:
         return value(**declared.args)
     except Exception as error:
@@ -164,11 +170,35 @@ def _made(value: Any, declared: DeclaredHook) -> Any:
         raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
 
 
+def _check_args(make: Any, declared: DeclaredHook) -> None:
+    """Say which arguments do not fit, by their names alone: their values may be secrets."""
+    try:
+        takes = inspect.signature(make)
+    except (TypeError, ValueError):  # a builtin that does not tell
+        return
+    try:
+        takes.bind(**declared.args)
+    except TypeError as error:
+        named = [p for p in takes.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        known = [p.name for p in named]
+        for name in declared.args:
+            if name not in known:
+                what = f"It takes {', '.join(known)}" if known else "It takes no args"
+                raise LoadError(f"{declared.use} has no argument {name!r}.{nearest(name, known)} {what}") from error
+        lacks = [p.name for p in named if p.default is p.empty and p.name not in declared.args]
+        if not lacks:  # it wants something that has no name
+            return
+        given = ", ".join(f"{name} = ..." for name in (*declared.args, *lacks))
+        example = f'{{ use = "{declared.use}", args = {{ {given} }} }}'
+        raise LoadError(f"{declared.use} needs {', '.join(lacks)}: {example}") from error
+
+
 def _built_in(name: str) -> Any:
     """A built-in hook's class, or the function that makes a bundle of them."""
     if name not in BUILTINS:
         known = nearest(name, BUILTINS)
-        raise LoadError(f"there is no built-in hook {name!r}.{known} Else write FILE.py, FILE.py:name or module:name")
+        own = "For a hook of your own, write FILE.py, FILE.py:name or module:name"
+        raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
     return getattr(importlib.import_module(f"..builtin.{BUILTINS[name]}", __package__), name)
 
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import msgspec
 
+from ..builtin import BUILTINS
+
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts"))
+"""What built-in hooks call their arguments that are paths."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -44,9 +48,16 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
 
 def _anchored(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        return msgspec.structs.replace(item, use=_anchored(item.use, folder))
+        args = item.args if item.use not in BUILTINS else {k: _path(k, v, folder) for k, v in item.args.items()}
+        return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
     found = _FILE.fullmatch(item)
     if not found:
         return item
     path = folder / Path(found["file"]).expanduser()
     return f"{path}:{found['name']}" if found["name"] else str(path)
+
+
+def _path(name: str, value: Any, folder: Path) -> Any:
+    if name not in _PATHS or not isinstance(value, str) or value in ("", ":memory:"):
+        return value
+    return str(folder / Path(value).expanduser())

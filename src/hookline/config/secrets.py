@@ -37,6 +37,8 @@ def masked(value: Any, name: str = "") -> Any:
         return {key: masked(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [masked(item, name) for item in value]
+    if type(value) is not bool and isinstance(value, int):
+        return int(value)  # a default may be of a class of its own
     if not isinstance(value, str) or not value:
         return value
     if _NAMES.search(name):

@@ -9,6 +9,7 @@ import msgspec
 
 from ..base.files import user_folder
 from ..base.frozen import EMPTY, freeze
+from ..run.budget import DEFAULT_STEPS
 
 INSTRUCTIONS = (
     "You are a careful assistant. Use the tools when they help, say plainly what you found, and answer briefly."
@@ -82,13 +83,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
-    max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = 20
+    max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = (
+        DEFAULT_STEPS
+    )
     max_tokens: Annotated[Count | None, About("at most N tokens in a run", LIMITS, "--max-tokens", "N")] = None
     max_seconds: Annotated[Amount | None, About("at most S seconds for a run", LIMITS, "--max-seconds", "S")] = None
     max_cost: Annotated[Amount | None, About("at most so many USD for a run", LIMITS, "--max-cost", "USD")] = None
     max_tool_calls: Annotated[Count | None, About("at most N tool calls in a run", LIMITS, "--max-tool-calls", "N")] = (
         None
     )
+    metadata: Annotated[
+        Mapping[str, Any],
+        About("what hooks are told of the user, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
+    ] = EMPTY
     approvals: Annotated[
         Literal["ask", "yes", "deny"], About("when a hook asks for approval", CONTROL, "--ask/--yes/--deny")
     ] = "ask"
@@ -98,7 +105,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        msgspec.structs.force_setattr(self, "params", freeze(self.params))
+        for name in ("params", "metadata"):
+            msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
 
@@ -151,7 +159,7 @@ def _in_words(kind: Any) -> str:
         tables = any(isinstance(arg, type) and issubclass(arg, msgspec.Struct) for arg in get_args(args[0]))
         return "a list of texts" + (' and tables such as { use = "module:name" }' if tables else "")
     if origin is Mapping:
-        return "a table such as { temperature = 0 }"
+        return 'a table such as { key = "value" }'
     if args:
         return _in_words(next(arg for arg in args if arg is not type(None)))
     return _WORDS[kind]

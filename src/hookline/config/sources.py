@@ -47,6 +47,11 @@ class Configuration(msgspec.Struct, frozen=True):
         """The folder that modules named in the settings are looked for in."""
         return self.file.parent if self.file is not None else Path.cwd()
 
+    @property
+    def hooks_file(self) -> Path | None:
+        """The file that names all the hooks, if it is the only source that does."""
+        return self.file if self.origins["hooks"] == f"file:{self.file}" else None
+
 
 def load(
     flags: Iterable[Flag] = (),
@@ -207,7 +212,7 @@ def _json(text: str, where: str, kind: str) -> Any:
 def _pair(item: str, where: str) -> tuple[str, Any]:
     name, found, text = item.partition("=")
     if not found or not name.strip():
-        raise ConfigError(f"{where}: expected KEY=VALUE, such as temperature=0; got {item!r}")
+        raise ConfigError(f"{where}: expected KEY=VALUE; got {item!r}")
     try:
         return name.strip(), msgspec.json.decode(text)
     except msgspec.DecodeError:

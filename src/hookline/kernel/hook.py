@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
-from ..base.names import is_number, nearest
+from ..base.names import is_number, nearest, remedy
 from ..base.workers import in_thread
 from .errors import RegistrationError
 from .points import Point, resolve
@@ -114,7 +114,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
 def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Any) -> Iterator[Entry]:
     """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
     if not callable(hook) or isinstance(hook, type):
-        raise RegistrationError(f"{hook!r} is not a hook: expected an instance with points and __call__")
+        raise RegistrationError(f"{hook!r:.80} is not a hook: {remedy(hook, 'an instance with points and __call__')}")
     for key in overrides:
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")

@@ -17,25 +17,17 @@ from ..models.protocol import Model
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
-from .budget import Budget
+from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext, Interrupt
 from .events import EventStream, Sink
 from .handle import Run, background_loop, must_nest, own_loop
 from .loop import Loop
 from .model_call import gated
-from .plugin import Plugin, load_plugin
+from .plugin import Plugin, load_plugins, without_plugins
 from .session import Session
 
 _SILENCE = EventStream("", time.time)
 _NOBODYS = Interrupt()  # a place holder: each run makes its own
-
-
-class _Default(int):
-    """A number that nobody chose, so that a plugin may put another in its place."""
-
-
-DEFAULT_STEPS = _Default(20)
-"""The step limit of an agent that was given none; it is not the same object as a 20 that was given."""
 
 
 class Agent:
@@ -88,8 +80,8 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.plugins = tuple(plugin if isinstance(plugin, Plugin) else load_plugin(plugin) for plugin in plugins)
-        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
+        self.plugins = load_plugins(plugins)
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
@@ -230,8 +222,10 @@ class Agent:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
         metadata: Mapping[str, Any] = ctx.session.metadata
-        if options.get("metadata"):
-            metadata = freeze({**metadata, **options["metadata"]})
+        if given_data := options.get("metadata"):
+            if not isinstance(given_data, Mapping):
+                raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {given_data!r:.80}")
+            metadata = freeze({**metadata, **given_data})
         base = ctx.session.messages
         ctx.open(base, metadata, self.instructions, self.response_format)
         sinks = (*self.sinks, *(options.get("sinks") or ()))
@@ -241,7 +235,7 @@ class Agent:
             asked = bool(options.get("every_call"))
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
         hooks = options.get("hooks")
-        run_hooks = HookRegistry(hooks).stack if hooks else EMPTY_STACK
+        run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         loop = Loop(self, ctx, run_hooks, task, base)
         ctx.llm = gated(loop, self.model)
         ctx._fire = loop.fire_for

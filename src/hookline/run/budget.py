@@ -20,6 +20,13 @@ class Clock(Protocol):
         """Seconds that never run backwards."""
 
 
+class _Default(int):
+    """A number that nobody chose, so that a plugin may put another in its place."""
+
+
+DEFAULT_STEPS = _Default(20)
+"""The step limit of an agent that was given none; it is not the same object as a 20 that was given."""
+
 _NO_LIMITS = (None, None, None, None)
 
 

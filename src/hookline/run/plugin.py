@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.names import describe, nearest
 from ..kernel.errors import RegistrationError
+from ..kernel.registry import HookRegistry
 
 GROUP = "hookline.plugins"
 """The entry-point group in which packages offer plugins."""
@@ -42,6 +43,47 @@ def installed_plugins() -> dict[str, Any]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def load_plugins(plugins: Any) -> tuple[Plugin, ...]:
+    """These plugins, and those that are installed under these names.
+
+    Raises:
+        RegistrationError: it is no list, or something in it is neither; it says what to write.
+    """
+    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
+        name = repr(plugins) if isinstance(plugins, str) else type(plugins).__name__
+        raise RegistrationError(f"plugins are a list of plugins, not {name}: write plugins=[...]")
+    return tuple(item if isinstance(item, Plugin) else load_plugin(_named(item)) for item in plugins)
+
+
+def without_plugins(hooks: Any) -> Any:
+    """These hooks, as they are, if no plugin is among them.
+
+    Raises:
+        RegistrationError: one is.
+    """
+    if isinstance(hooks, (str, HookRegistry)) or not isinstance(hooks, Iterable):
+        return hooks
+    hooks = tuple(hooks)
+    for item in hooks:
+        if isinstance(item, Plugin):
+            raise RegistrationError(f"{item!r} is a plugin: give it as plugins=[...]")
+    return hooks
+
+
+def _named(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, (list, tuple)):
+        raise RegistrationError(f"plugins=[...] holds a list: if these are hooks, write hooks=[*...]; got {item!r:.80}")
+    if hasattr(item, "points") and not isinstance(item, type):
+        raise RegistrationError(f"{type(item).__name__} is a hook: give it as hooks=[...]")
+    if callable(item) and hasattr(item, "__name__"):
+        raise RegistrationError(
+            f"{item.__name__} is not a plugin: if it makes one, call it: plugins=[{item.__name__}()]"
+        )
+    raise RegistrationError(f"{item!r:.80} is neither a plugin nor the name of an installed one")
 
 
 def load_plugin(name: str) -> Plugin:

@@ -78,4 +78,6 @@ def _made(item: Any) -> Iterable[Tool]:
 def _wrap(item: Any) -> Tool:
     if not callable(item) or isinstance(item, type):
         raise RegistrationError(f"{item!r} is not a tool: decorate a function with @tool")
+    if hasattr(item, "points"):
+        raise RegistrationError(f"{getattr(item, 'name', type(item).__name__)} is a hook: give it as hooks=[...]")
     return Tool(item)
