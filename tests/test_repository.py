@@ -63,10 +63,10 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_code_in_the_pages_runs_in_an_empty_folder(page, tmp_path):
+def test_the_code_in_the_pages_runs_in_an_empty_folder_and_there_again(page, tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)],
+        [sys.executable, "-c", "import sys; code = sys.argv[1]; exec(code, {}); exec(code, {})", "\n".join(blocks)],
         capture_output=True,
         text=True,
         cwd=tmp_path,

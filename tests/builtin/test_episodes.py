@@ -123,7 +123,15 @@ def test_wild_text_is_recorded(memory):
     assert len(memory.episodes()) == 1
 
 
-@pytest.mark.parametrize(("given", "options"), [(3, {}), (None, {"max_chars": 0}), (None, {"max_chars": True})])
+def test_episodes_are_recorded_in_the_scope_that_is_given(memory):
+    run([call("shout", text="a")], memory, scope="ann")
+    assert [episode.scope for episode in memory.episodes()] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [(3, {}), (None, {"max_chars": 0}), (None, {"max_chars": True}), (None, {"scope": None}), (None, {"scope": 3})],
+)
 def test_nonsense_is_refused(given, options):
     with pytest.raises(RegistrationError):
         EpisodeLoggerHook(given, **options)

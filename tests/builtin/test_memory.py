@@ -107,7 +107,10 @@ def test_calls_that_hooks_make_themselves_are_left_alone(memory):
 def test_limits_and_scope_are_handed_on(memory):
     for n in range(5):
         memory.add_fact(f"k{n}", n, scope="mine")
-        memory.add_episode("e", f"s{n}")
+        memory.add_episode("e", f"s{n}", scope="mine")
+    memory.add_fact("k5", 5, scope="hers")
+    memory.set_preference("tone", "rude", scope="hers")
+    memory.add_episode("e", "s5", scope="hers")
     agent = scripted_agent(["ok"], hooks=[MemoryInjectionHook(memory, max_facts=2, max_episodes=1, scope="mine")])
     agent.run("go")
     assert [line for line in systems(agent)[0][0].splitlines() if line.startswith("-")] == [

@@ -146,9 +146,10 @@ def test_a_session_without_messages_that_has_begun_stays_begun(store):
     assert not store.load("x").first_run()
 
 
-def test_a_folder_will_do(tmp_path):
-    scripted_agent(["one"], hooks=[PersistSessionHook(tmp_path / "s", "x")]).run("go")
-    assert len(JsonSessionStore(tmp_path / "s").load("x").messages) == 2
+@pytest.mark.parametrize(("name", "kind"), [("s", JsonSessionStore), ("s.db", SqliteSessionStore)])
+def test_a_path_will_do(tmp_path, name, kind):
+    scripted_agent(["one"], hooks=[PersistSessionHook(tmp_path / name, "x")]).run("go")
+    assert len(kind(tmp_path / name).load("x").messages) == 2
 
 
 def test_a_session_that_cannot_be_saved_is_reported_and_the_result_stands(tmp_path):

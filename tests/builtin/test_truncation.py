@@ -158,7 +158,7 @@ def test_the_mark_says_how_to_read_the_artifact_where_there_is_a_tool_for_it(tmp
     turns = [
         call("give", n=1000),
         lambda request: call(
-            "read_artifact", name=re.search("artifact (give_\\w+): use", request.messages[-1].content)[1]
+            "read_artifact", name=re.search("artifact (give_\\w+\\.txt): use", request.messages[-1].content)[1]
         ),
         reply("ok"),
     ]
@@ -194,7 +194,8 @@ def test_a_name_that_a_model_made_up_becomes_a_harmless_one(name):
     verdict = fire_hook(cutter, AFTER_TOOL, id="../x", name=name, error="e" * 1000)
     (kept,) = store.kept
     assert kept.isascii()
-    assert kept.replace("_", "").isalnum()
+    assert kept.endswith(".txt")
+    assert kept.removesuffix(".txt").replace("_", "").isalnum()
     assert len(kept) < 100
     assert len(verdict.payload.error) <= 300
 
@@ -242,7 +243,14 @@ def test_nonsense_is_refused_at_once(size):
         ToolOutputTruncatorHook(size)
 
 
-@pytest.mark.parametrize("store", ["folder", 1, object()])
+def test_a_folder_will_do(tmp_path):
+    cut = text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=str(tmp_path / "kept")))
+    (kept,) = ArtifactStore(tmp_path / "kept").list()
+    assert (kept.size, kept.media_type) == (1000, "text/plain")
+    assert f"the whole is artifact {kept.name}" in cut.content
+
+
+@pytest.mark.parametrize("store", ["", 1, object(), ArtifactStore])
 def test_a_store_must_be_able_to_save(store):
     with pytest.raises(RegistrationError, match=r"save\(name, text\)"):
         ToolOutputTruncatorHook(300, artifacts=store)

@@ -6,6 +6,7 @@ from hookline import JsonSessionStore, Session, SqliteSessionStore
 from hookline.cli.sessions import opened, saved, store_at
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.testing import scripted_agent
 
 
 def test_a_file_that_is_no_database_is_told(tmp_path):
@@ -34,3 +35,13 @@ def test_a_session_comes_back_from_a_folder_or_a_sqlite_file(tmp_path, name, kin
     assert opened(settings, "mine").messages[0].content == "hi"
     assert (tmp_path / name).is_dir() == (kind is JsonSessionStore)
     assert opened(settings, None) is None
+
+
+@pytest.mark.parametrize("name", ["sessions", "s.db"])
+def test_of_two_that_go_on_at_once_both_are_kept(tmp_path, name):
+    settings = Settings(sessions=str(tmp_path / name))
+    both = [opened(settings, "z"), opened(settings, "z")]
+    for session in both:
+        scripted_agent(["hello"]).run("hi", session=session)
+        saved(settings, "z", session)
+    assert [message.content for message in opened(settings, "z").messages] == ["hi", "hello"] * 2

@@ -75,8 +75,38 @@ def test_what_is_saved_again_is_replaced_and_its_digest_too(store):
 def test_without_a_folder_there_is_nothing(store):
     assert list(store.list()) == []
     assert not store.delete("x")
-    with pytest.raises(StoreError, match="there is no artifact 'x'"):
-        store.load("x")
+    for use in (store.load, store.text):
+        with pytest.raises(StoreError, match="there is no artifact 'x'; list\\(\\) shows what there is") as caught:
+            use("x")
+        assert caught.type is StoreError
+
+
+def test_a_folder_that_may_not_be_used_says_what_to_give(store, monkeypatch):
+    store.save("x", "1")
+
+    def closed(path, *_):
+        raise OSError(30, "Read-only file system", str(path))
+
+    monkeypatch.setattr(module, "replace_file", closed)
+    monkeypatch.setattr(Path, "unlink", closed)
+    for use in (lambda: store.save("x", "2"), lambda: store.delete("x")):
+        with pytest.raises(StoreError, match="give a folder where you may write"):
+            use()
+    monkeypatch.setattr(os, "scandir", closed)
+    with pytest.raises(StoreError, match="give a folder where you may read"):
+        store.list()
+
+
+def test_a_file_in_place_of_the_folder_says_what_to_give(tmp_path):
+    (tmp_path / "file").write_text("")
+    for use in (lambda store: store.save("x", "1"), lambda store: store.list()):
+        with pytest.raises(StoreError, match="that is a file: give a folder"):
+            use(ArtifactStore(tmp_path / "file"))
+
+
+def test_what_is_no_folder_is_refused():
+    with pytest.raises(TypeError, match="ArtifactStore takes a folder, as text or a Path, not NoneType"):
+        ArtifactStore(None)
 
 
 def test_links_are_not_followed(store, tmp_path):
@@ -187,7 +217,7 @@ class TestTools:
             "There are no artifacts.", "Saved 'a.txt': 5 bytes.", "'a.txt': text/plain, 5 bytes", "hello",
         ]  # fmt: skip
         assert said[4].is_error
-        assert "there is no artifact 'b.txt'" in said[4].content
+        assert said[4].content == "ValueError: there is no artifact 'b.txt'; use list_artifacts to see what there is"
 
     @pytest.mark.parametrize("length", [4, 7, 1000])
     def test_a_long_one_can_be_paged_without_cutting_a_character(self, store, length):

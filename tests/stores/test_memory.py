@@ -241,14 +241,31 @@ def test_preferences_are_kept_replaced_and_forgotten(memory):
 
 
 def test_episodes_come_back_newest_first(memory, clock):
-    first = memory.add_episode("tool", "one", outcome="error", data={"n": [1]}, run_id="r", session_id="s", agent="a")
-    assert first == Episode("tool", "one", "error", {"n": [1]}, "r", "s", "a", 1000.0, 1)
+    first = memory.add_episode(
+        "tool", "one", outcome="error", data={"n": [1]}, scope="ann", run_id="r", session_id="s", agent="a"
+    )
+    assert first == Episode("tool", "one", "error", {"n": [1]}, "ann", "r", "s", "a", 1000.0, 1)
     for n in range(20):
         memory.add_episode("other", str(n))
     assert [episode.summary for episode in memory.episodes(3)] == ["19", "18", "17"]
     assert len(memory.episodes()) == 10
     assert len(memory.episodes(None)) == 21
-    assert list(memory.episodes(kind="tool")) == [first]
+    assert list(memory.episodes(kind="tool")) == list(memory.episodes(scope="ann")) == [first]
+    assert memory.episodes(kind="other", scope="ann") == []
+    assert len(memory.episodes(None, scope="")) == 20
+
+
+def test_each_scope_has_preferences_of_its_own(memory):
+    for scope in ("", "ann", "bob"):
+        memory.set_preference("tone", scope, scope=scope)
+    memory.set_preference("food", "rice", scope="ann")
+    assert memory.preferences(scope="ann") == {"food": "rice", "tone": "ann"}
+    assert memory.forget_preference("tone", scope="ann")
+    assert not memory.forget_preference("tone", scope="ann")
+    assert [memory.preferences(scope=scope) for scope in ("", "ann", "bob")] == [
+        {"tone": ""}, {"food": "rice"}, {"tone": "bob"},
+    ]  # fmt: skip
+    assert set(memory.preferences()) == {"food", "tone"}
 
 
 class TestRender:
@@ -277,7 +294,22 @@ class TestRender:
     def test_a_scope_hides_the_others(self, memory):
         memory.add_fact("home", "Rome", scope="ann")
         memory.add_fact("home", "Oslo", scope="bob")
-        assert memory.render(scope="bob") == "What you know:\n- home: Oslo"
+        for scope in ("ann", "bob"):
+            memory.set_preference("tone", scope, scope=scope)
+            memory.add_episode("tool", scope, scope=scope)
+        assert memory.render(scope="bob") == (
+            "What you know:\n- home: Oslo\n\nWhat the user prefers:\n- tone: bob\n\n"
+            "What happened lately, the newest last:\n- tool (ok): bob"
+        )
+        assert memory.render(scope="carl") == ""
+
+    def test_without_a_scope_all_are_there_and_say_whose_they_are(self, memory):
+        for scope in ("", "ann", "bob"):
+            memory.set_preference("tone", "short", scope=scope)
+            memory.add_episode("tool", "done", scope=scope)
+        lines = memory.render().splitlines()
+        assert lines[1:4] == ["- tone: short", "- [ann] tone: short", "- [bob] tone: short"]
+        assert lines[6:] == ["- tool (ok): done", "- [ann] tool (ok): done", "- [bob] tool (ok): done"]
 
     def test_a_huge_value_is_cut(self, memory):
         memory.add_fact("book", "x" * 1_000_000)

@@ -191,3 +191,10 @@ def test_a_model_adds_and_reads_notes(notes):
     assert [message.content for message in said[:2]] == ["There are no notes.", "Noted."]
     assert said[2].content.endswith(" buy milk")
     assert said[3].is_error
+
+
+def test_what_is_no_text_or_no_path_is_refused(notes):
+    with pytest.raises(TypeError, match="a note is text, not int"):
+        notes.append(3)
+    with pytest.raises(TypeError, match="NotesFile takes the path of a file, as text or a Path, not NoneType"):
+        NotesFile(None)

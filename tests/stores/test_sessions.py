@@ -17,6 +17,7 @@ from hookline import (
     Agent,
     JsonSessionStore,
     Message,
+    PersistSessionHook,
     ScriptedModel,
     Session,
     SqliteSessionStore,
@@ -26,7 +27,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.stores import record
+from hookline.stores import record, sessions
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
 
@@ -56,8 +57,10 @@ WRITER = """
 import sys
 from hookline import JsonSessionStore, Message, Session, SqliteSessionStore
 store = {"json": JsonSessionStore, "sqlite": SqliteSessionStore}[sys.argv[1]](sys.argv[2])
-for n in range(40):
-    store.save(Session("x", [Message("user", sys.argv[3] * 20_000)]))
+session = store.load("x") or Session("x")
+for n in range(20):
+    session.messages = (*session.messages, Message("user", sys.argv[3] * 5_000 + str(n)))
+    store.save(session)
 """
 
 
@@ -65,6 +68,7 @@ class Json:
     """What a test does with a store of JSON files behind its back."""
 
     name = "json"
+    mend = "mend it or move it away"
 
     def __init__(self, folder):
         self.place = folder / "kept"
@@ -90,6 +94,7 @@ class Sqlite:
     """What a test does with a SQLite store behind its back."""
 
     name = "sqlite"
+    mend = "delete it with store.delete('x')"
 
     def __init__(self, folder):
         self.place = folder / "kept" / "sessions.db"
@@ -215,7 +220,7 @@ class TestEverySessionStore:
         with pytest.raises(StoreError) as caught:
             store.load("x")
         assert str(behind.place) in str(caught.value)
-        assert ("update Hookline" if kind == "newer" else "mend it or move it away") in str(caught.value)
+        assert ("update Hookline" if kind == "newer" else behind.mend) in str(caught.value)
         with pytest.raises(StoreError, match="cannot be read|newer"):
             store.save(Session("x", [HELLO]))
         assert behind.data("x") == BROKEN[kind]
@@ -245,20 +250,26 @@ class TestEverySessionStore:
         assert (data["version"], data["id"], data["metadata"]) == (1, "x", {"n": 1})
         assert data["messages"][0]["content"] == "hi"
 
-    def test_two_programs_that_save_at_once_never_leave_half_a_session(self, behind, store):
-        store.save(Session("x", [Message("user", "a" * 20_000)]))
+    @pytest.mark.parametrize("new", [True, False])
+    def test_two_programs_that_save_at_once_lose_nothing_and_never_leave_half_a_session(self, behind, store, new):
+        if not new:
+            store.save(Session("x", [HI]))
         env = {**os.environ, "PYTHONPATH": str(Path(record.__file__).parents[2])}
         command = [sys.executable, "-c", WRITER, behind.name, behind.place]
         writers = [subprocess.Popen([*command, who], env=env) for who in "ab"]
-        seen = set()
+        sizes = [0]
         try:
             while any(writer.poll() is None for writer in writers):
-                (message,) = store.load("x").messages
-                seen.add((message.content[0], len(set(message.content)), len(message.content)))
+                found = store.load("x")
+                sizes.append(len(found.messages) if found else 0)
         finally:
             codes = [writer.wait() for writer in writers]
         assert codes == [0, 0]
-        assert seen <= {("a", 1, 20_000), ("b", 1, 20_000)}
+        assert sizes == sorted(sizes)
+        said = [message.content for message in store.load("x").messages]
+        assert said[: len(said) - 40] == ([] if new else ["hi"])
+        for who in "ab":
+            assert [text for text in said if text[0] == who] == [who * 5_000 + str(n) for n in range(20)]
         assert len(store.list()) == 1
 
     def test_threads_may_share_a_store(self, store):
@@ -299,14 +310,14 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(StoreError, match="cannot save the session 'x'.*No space left"):
         store.save(Session("x", [HELLO]))
     assert list(store.load("x").messages) == [HI]
-    assert len(list(store.folder.iterdir())) == 1
+    assert {path.name for path in store.folder.iterdir()} == {".lock", "session-x.json"}
 
 
-def test_files_that_are_saved_at_once_leave_nothing_else_behind(tmp_path):
+def test_files_that_are_saved_at_once_leave_only_their_lock_behind(tmp_path):
     store = JsonSessionStore(tmp_path)
     for _ in range(3):
         store.save(Session("x", [HI]))
-    assert [path.name for path in store.folder.iterdir()] == ["session-x.json"]
+    assert {path.name for path in store.folder.iterdir()} == {".lock", "session-x.json"}
 
 
 def test_sqlite_lists_in_the_order_of_saving_even_if_the_clock_jumps_back(tmp_path, monkeypatch):
@@ -316,6 +327,199 @@ def test_sqlite_lists_in_the_order_of_saving_even_if_the_clock_jumps_back(tmp_pa
         store.save(Session(id))
     store.save(Session("a"))
     assert [s.id for s in store.list()] == ["a", "c", "b"]
+
+
+def texts(session):
+    return [message.content for message in session.messages]
+
+
+def say(session, *said):
+    session.messages = (*session.messages, *(Message("user", text) for text in said))
+    return session
+
+
+class TestSavingWhatOthersSavedMeanwhile:
+    def test_two_conversations_that_went_on_from_one_are_both_kept(self, behind, store):
+        store.save(Session("t", [HI, HELLO]))
+        one, two = store.load("t"), behind.open().load("t")
+        for session, task in ((one, "one?"), (two, "two?")):
+            hooks = [PersistSessionHook(store)]
+            Agent("a", llm=ScriptedModel([reply(task[:3])]), hooks=hooks).run(task, session=session)
+        whole = ["hi", "hello", "one?", "one", "two?", "two"]
+        assert texts(store.load("t")) == texts(two) == whole
+        store.save(say(one, "three"))
+        assert texts(store.load("t")) == texts(one) == [*whole, "three"]
+
+    def test_conversations_that_were_both_new_are_both_kept_even_if_they_say_the_same(self, store):
+        for n in "12":
+            store.save(say(Session("t", metadata={"n": n}), "hi", "hello"))
+        assert texts(store.load("t")) == ["hi", "hello"] * 2
+        assert store.load("t").metadata == {"n": "2"}
+
+    def test_a_session_made_of_what_is_stored_goes_on_from_it(self, store):
+        store.save(Session("t", [HI]))
+        for messages in ([HI, HELLO], [HI, HELLO, HI]):
+            store.save(Session("t", messages))
+            assert list(store.load("t").messages) == messages
+        other = say(Session("t", [HI, HELLO, HI]), "mine")
+        store.save(say(store.load("t"), "theirs"))
+        store.save(other)
+        assert texts(other) == ["hi", "hello", "hi", "theirs", "mine"]
+
+    def test_saving_again_changes_nothing(self, store):
+        session = Session("t", [HI])
+        for _ in range(3):
+            store.save(session)
+        assert list(store.load("t").messages) == list(session.messages) == [HI]
+
+    def test_a_transcript_that_was_rewritten_replaces_what_nobody_else_changed(self, store):
+        store.save(Session("t", [HI, HELLO, HI]))
+        session = store.load("t")
+        session.messages = (Message("user", "summary"), HI)
+        store.save(session)
+        assert texts(store.load("t")) == ["summary", "hi"]
+
+    @pytest.mark.parametrize("rewritten", [True, False])
+    def test_of_a_transcript_that_was_rewritten_here_nothing_of_the_others_is_lost(self, store, rewritten):
+        store.save(Session("t", [HI, HELLO]))
+        mine, theirs = store.load("t"), store.load("t")
+        if rewritten:
+            theirs.messages = (Message("user", "their summary"), HELLO)
+        store.save(say(theirs, "theirs"))
+        mine.messages = (Message("user", "my summary"), HELLO)
+        store.save(say(mine, "mine"))
+        kept = ["their summary", "hello"] if rewritten else ["hi", "hello"]
+        assert texts(store.load("t")) == texts(mine) == [*kept, "theirs", "my summary", "mine"]
+
+    def test_a_session_that_was_deleted_meanwhile_is_saved_whole(self, store):
+        session = Session("t", [HI])
+        store.save(session)
+        store.delete("t")
+        store.save(say(session, "more"))
+        assert texts(store.load("t")) == ["hi", "more"]
+
+    def test_threads_with_sessions_of_their_own_lose_nothing(self, behind, store):
+        store.save(Session("t", [HI]))
+
+        def work(n):
+            session = behind.open().load("t")
+            for turn in range(5):
+                store.save(say(session, f"{n}.{turn}"))
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        said = texts(store.load("t"))
+        assert (said[0], len(said)) == ("hi", 31)
+        for n in range(6):
+            assert [text for text in said if text.startswith(f"{n}.")] == [f"{n}.{turn}" for turn in range(5)]
+
+    def test_a_run_that_is_under_way_goes_after_what_a_save_brought_in(self, store):
+        store.save(Session("t", [HI]))
+        session = store.load("t")
+        base = session.messages
+        store.save(say(store.load("t"), "theirs"))
+        store.save(session)
+        session.save(base, (*base, HELLO), (HELLO,), {})
+        assert texts(session) == ["hi", "theirs", "hello"]
+
+    def test_what_is_added_while_a_save_brings_others_in_stays_at_the_end(self, store, monkeypatch):
+        store.save(Session("t", [HI]))
+        mine = store.load("t")
+        store.save(say(store.load("t"), "theirs"))
+        say(mine, "mine")
+        with monkeypatch.context() as patch:
+            patch.setattr(record.time, "time", lambda: say(mine, "late") and 1.0)
+            store.save(mine)
+        assert texts(store.load("t")) == ["hi", "theirs", "mine"]
+        assert texts(mine) == ["hi", "theirs", "mine", "late"]
+        store.save(mine)
+        assert texts(store.load("t")) == ["hi", "theirs", "mine", "late"]
+
+    def test_a_save_that_fails_is_made_up_for_by_the_next(self, store, monkeypatch):
+        store.save(Session("t", [HI]))
+        mine = store.load("t")
+        store.save(say(store.load("t"), "theirs"))
+        with monkeypatch.context() as patch:
+            patch.setattr(record.SessionRecord, "to_json", lambda self: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                store.save(say(mine, "mine"))
+        assert texts(mine) == ["hi", "mine"]
+        store.save(mine)
+        assert texts(store.load("t")) == ["hi", "theirs", "mine"]
+
+    def test_two_stores_of_one_session_are_not_taken_for_each_other(self, tmp_path):
+        one, two, three = JsonSessionStore(tmp_path), SqliteSessionStore(":memory:"), SqliteSessionStore(":memory:")
+        three.save(Session("t", [HELLO]))
+        session = Session("t", [HI])
+        for store in (one, two, three):
+            store.save(session)
+        assert [texts(store.load("t")) for store in (one, two, three)] == [["hi"], ["hi"], ["hello", "hi"]]
+
+    def test_a_session_that_has_begun_stays_begun(self, store):
+        begun = Session("t")
+        begun.first_run()
+        store.save(begun)
+        store.save(Session("t"))
+        assert not store.load("t").first_run()
+
+    def test_under_another_id_nothing_is_lost_and_the_conversation_stays_its_own(self, store):
+        session = say(Session("own"), "one")
+        store.save(session.renamed("copy"))
+        store.save(say(store.load("copy"), "theirs"))
+        for text in ("two", "three"):
+            store.save(say(session, text).renamed("copy"))
+        assert texts(store.load("copy")) == ["one", "theirs", "two", "three"]
+        assert texts(session) == ["one", "two", "three"]
+
+
+def test_what_is_no_session_is_refused(store):
+    with pytest.raises(TypeError, match=r"takes a Session, not str: save\(Session\(id, messages\)\)"):
+        store.save("x")
+
+
+def test_what_is_no_folder_is_refused():
+    with pytest.raises(TypeError, match="takes a folder, as text or a Path, not NoneType"):
+        JsonSessionStore(None)
+
+
+def test_a_file_in_place_of_the_folder_is_named_and_says_what_to_give(tmp_path):
+    (tmp_path / "kept").write_text("")
+    store = JsonSessionStore(tmp_path / "kept")
+    for use in (store.list, lambda: store.load("x"), lambda: store.save(Session("x")), lambda: store.delete("x")):
+        with pytest.raises(StoreError, match=r"that is a file: give a folder, or a file that ends in \.db for SQLite"):
+            use()
+
+
+def test_a_folder_that_may_not_be_used_says_what_to_give(tmp_path, monkeypatch):
+    store = JsonSessionStore(tmp_path)
+    store.save(Session("x", [HI]))
+
+    def closed(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", closed)
+        with pytest.raises(StoreError, match="cannot be listed.*give a folder where you may read"):
+            store.list()
+    monkeypatch.setattr(os, "open", closed)
+    for use in (lambda: store.save(Session("x", [HELLO])), lambda: store.delete("x")):
+        with pytest.raises(StoreError, match="give a folder where you may write"):
+            use()
+
+
+def test_a_folder_that_another_program_holds_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(sessions, "LOCK_SECONDS", 0.05)
+    one, two = JsonSessionStore(tmp_path), JsonSessionStore(tmp_path)
+    with one._alone(), pytest.raises(StoreError, match="locked for 0.05 s by another program"):
+        two.save(Session("x"))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("s", JsonSessionStore), ("s.db", SqliteSessionStore)])
+def test_the_name_of_a_path_decides_which_store_it_is(tmp_path, name, kind):
+    assert type(sessions.session_store_at(tmp_path / name)) is kind
 
 
 @pytest.mark.parametrize("kind", [JsonSessionStore, SqliteSessionStore])

@@ -296,6 +296,12 @@ def test_a_change_of_the_journal_that_fails_at_once_is_tried_again(path, monkeyp
     reader.close()
 
 
+@pytest.mark.parametrize("kind", [MemoryStore, SqliteSessionStore])
+def test_what_is_not_even_text_is_refused(kind):
+    with pytest.raises(TypeError, match="takes the path of a file, or ':memory:', as text or a Path, not NoneType"):
+        kind(None)
+
+
 @pytest.mark.parametrize("path", ["", "a\0b"])
 def test_what_is_no_path_is_refused(path):
     with pytest.raises(StoreError, match="is not a path"):
@@ -315,23 +321,42 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
 
 @fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_read_only_file_is_an_error_that_says_so():
+def test_a_read_only_file_can_be_read_and_writing_is_an_error_that_says_so():
     folder = Path(tempfile.mkdtemp())
 
     def as_nobody():
         if os.geteuid() == 0:
             os.setuid(65534)
+        db = database(folder / "words.db")
         with pytest.raises(StoreError) as caught:
-            add(database(folder / "words.db"), "b")
-        return caught.value
+            add(db, "b")
+        return words(db), caught.value
+
+    def while_another_writes():
+        state = iter([(False, 1, 1), (False, 2, 1)])
+        Database._traces = lambda self: next(state)
+        return as_nobody()
 
     try:
         db = database(folder / "words.db")
         add(db, "a")
         db.close()
         (folder / "words.db").chmod(0o444)
+        for mode in (0o777, 0o555):
+            folder.chmod(mode)
+            said = in_child(as_nobody)
+            assert said.startswith("(['a'], ")
+            assert "read-only: make the file and its folder writable" in said
+            if mode == 0o777:
+                for name in ("words.db-wal", "words.db-shm"):
+                    (folder / name).unlink(missing_ok=True)
+        assert "cannot be read while another program writes it" in in_child(while_another_writes)
+        folder.chmod(0o777)
+        (folder / "words.db-wal").write_bytes(b"what a program that crashed left")
         folder.chmod(0o555)
-        assert "read-only: make the file and its folder writable" in in_child(as_nobody)
+        assert in_child(as_nobody).startswith("StoreError: ")
+        folder.chmod(0o777)
+        (folder / "words.db-wal").unlink()
         assert words(database(folder / "words.db")) == ["a"]
     finally:
         folder.chmod(0o700)

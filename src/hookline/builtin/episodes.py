@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ..base.frozen import json_text
+from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookAction, Verdict
@@ -24,22 +25,25 @@ class EpisodeLoggerHook:
 
     Args:
         memory: a store, or the path of its file; ``ctx.memory`` if left out.
+        scope: the scope of the episodes; a memory has some for each.
         max_chars: how much of the arguments and of the result is kept.
 
     Raises:
-        RegistrationError: a memory that keeps no episodes, or a number that makes no sense.
+        RegistrationError: a memory that keeps no episodes, a scope that is not text, or a number that makes no sense.
     """
 
     points = frozenset({AFTER_TOOL})
     phase = "observe"
     priority = 0
 
-    def __init__(self, memory: Any = None, *, max_chars: int = 500) -> None:
+    def __init__(self, memory: Any = None, *, scope: str = "", max_chars: int = 500) -> None:
         if isinstance(memory, (str, os.PathLike)):
             memory = MemoryStore(path_of(memory, _EXPECTED))
         elif memory is not None:
             able(memory, "add_episode", _EXPECTED)
-        self.memory = memory
+        if not isinstance(scope, str):
+            raise RegistrationError(f"scope is text, not {scope!r}")
+        self.memory, self.scope = memory, scope
         self.max_chars = whole(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:
@@ -56,6 +60,7 @@ class EpisodeLoggerHook:
             f"{result.name}({self._cut(arguments)}) → {text}",
             outcome=result.outcome,
             data={"tool": result.name, "arguments": kept, "text": text, "call_id": result.id},
+            scope=self.scope,
             run_id=result.ids.run_id,
             session_id=result.ids.session_id,
             agent=result.ids.agent,

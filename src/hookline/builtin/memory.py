@@ -26,7 +26,7 @@ class MemoryInjectionHook:
         memory: a store, or the path of its file; ``ctx.memory`` if left out.
         max_facts: how many facts, the ones said last.
         max_episodes: how many episodes.
-        scope: facts of this scope only.
+        scope: facts, preferences and episodes of this scope only; of all scopes if left out.
 
     Raises:
         RegistrationError: a memory that cannot be rendered, or numbers that make no sense.

@@ -11,10 +11,10 @@ from ..kernel.errors import RegistrationError
 from ..kernel.points import ON_RUN_END
 from ..kernel.state import AgentResult
 from ..run.session import Session
-from ..stores.sessions import JsonSessionStore
+from ..stores.sessions import session_store_at
 from .checks import able, path_of
 
-_EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or a folder"
+_EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or its path"
 
 
 class PersistSessionHook:
@@ -23,7 +23,8 @@ class PersistSessionHook:
     However the run ended. A session that cannot be saved is reported; the result of the run stands.
 
     Args:
-        store: a session store, or the folder for one of JSON files.
+        store: a session store, or its path: a SQLite file if it ends in ``.db``, ``.sqlite`` or ``.sqlite3``, else the
+            folder for JSON files.
         session_id: what to save it under; its own id if left out. Runs inside a run, which are conversations of their
             own, are then not saved.
 
@@ -37,7 +38,7 @@ class PersistSessionHook:
 
     def __init__(self, store: Any, session_id: str | None = None) -> None:
         if isinstance(store, (str, os.PathLike)):
-            store = JsonSessionStore(path_of(store, _EXPECTED))
+            store = session_store_at(path_of(store, _EXPECTED))
         able(store, "save", _EXPECTED)
         self.store = store
         if session_id is not None and not (isinstance(session_id, str) and session_id):
@@ -53,14 +54,4 @@ class PersistSessionHook:
 
     def _save(self, session: Session) -> None:
         with self._lock:  # what is saved last is what was said last
-            self.store.save(session if self.session_id is None else _renamed(session, self.session_id))
-
-
-def _renamed(session: Session, id: str) -> Session:
-    messages, metadata = session.snapshot()
-    copy = Session(
-        id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id
-    )
-    if session.started:
-        copy.first_run()
-    return copy
+            self.store.save(session if self.session_id is None else session.renamed(self.session_id))

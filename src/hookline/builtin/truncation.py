@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Awaitable
 from typing import Any
@@ -12,12 +13,14 @@ from ..kernel.errors import HooklineError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
-from .checks import able, whole
+from ..stores.artifacts import ArtifactStore
+from .checks import able, path_of, whole
 from .excerpt import excerpt
 
 READER = "read_artifact"
 SHORTEST = 200
 _MAX_NAME = 40
+_EXPECTED = "artifacts takes a store with save(name, text), its folder, or True"
 
 
 class ToolOutputTruncatorHook:
@@ -28,9 +31,10 @@ class ToolOutputTruncatorHook:
 
     Args:
         max_chars: how long a result may be, the mark included.
-        artifacts: where the whole is kept: anything with ``save(name, text)``, or ``True`` for ``ctx.artifacts``.
-            The mark then names the artifact, and says ``read_artifact`` where the model has that tool; what it gives
-            is cut, but not kept again. If it cannot be saved, the hook fails.
+        artifacts: where the whole is kept: an ``ArtifactStore`` or its folder, anything else with
+            ``save(name, text)``, or ``True`` for ``ctx.artifacts``. The mark then names the artifact, and says
+            ``read_artifact`` where the model has that tool; what it gives is cut, but not kept again. If it cannot be
+            saved, the hook fails.
 
     Raises:
         RegistrationError: ``max_chars`` is no whole number of 200 or more, or nothing can be saved in ``artifacts``.
@@ -42,8 +46,10 @@ class ToolOutputTruncatorHook:
 
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
         self.max_chars = whole(max_chars, "max_chars", SHORTEST)
-        if artifacts is not None and not isinstance(artifacts, bool):
-            able(artifacts, "save", "artifacts= takes a store with save(name, text), or True")
+        if isinstance(artifacts, (str, os.PathLike)):
+            artifacts = ArtifactStore(path_of(artifacts, _EXPECTED))
+        elif artifacts is not None and not isinstance(artifacts, bool):
+            able(artifacts, "save", _EXPECTED)
         self.artifacts = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
@@ -67,7 +73,7 @@ class ToolOutputTruncatorHook:
         has_reader = ctx.tool_registry is not None and ctx.tool_registry.get(READER) is not None
         how, where = f": use {READER}" if has_reader else "", {}
         for field, text in long.items():
-            name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result")
+            name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result") + ".txt"
             saved = await asyncio.to_thread(store.save, name, text)
             if isinstance(saved, Awaitable):
                 await saved

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.errors import ConfigError
@@ -12,9 +11,6 @@ from ..run.session import Session
 
 if TYPE_CHECKING:
     from ..stores.sessions import SessionStore
-
-SQLITE = (".db", ".sqlite", ".sqlite3")
-"""How the name of a SQLite file ends."""
 
 
 def opened(settings: Settings, name: str | None) -> Session | None:
@@ -32,15 +28,14 @@ def saved(settings: Settings, name: str | None, session: Session | None) -> None
 
 @lru_cache
 def store_at(path: str) -> SessionStore:
-    """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files.
+    """The store of sessions at a path, the same one each time.
 
     Raises:
         ConfigError: there is a file that is not named like one of SQLite's.
     """
-    from .. import api
+    from ..stores.sessions import SQLITE, JsonSessionStore, session_store_at
 
-    if path.lower().endswith(SQLITE):
-        return api.SqliteSessionStore(path)
-    if Path(path).is_file():
+    store = session_store_at(path)
+    if isinstance(store, JsonSessionStore) and store.folder.is_file():
         raise ConfigError(f"sessions: {path} is a file: name a folder, or a SQLite file ({', '.join(SQLITE)})")
-    return api.JsonSessionStore(path)
+    return store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ class Session:
         self.key, self.platform, self.personality_id = key, platform, personality_id
         self._fresh = [] if self.messages else [True]
         self._lock = threading.Lock()
+        self._saving = threading.Lock()
+        self._given = self.messages
+        self._stored: dict[Any, tuple[Sequence[Message], Sequence[Message]]] = {}  # by place: its own, what is there
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.messages)} messages)"
@@ -59,6 +63,17 @@ class Session:
         with self._lock:
             return self.messages, self.metadata
 
+    def renamed(self, id: str) -> Session:
+        """What it is now under another id, for stores; they know it again when it is saved so another time."""
+        return _Renamed(self, id)
+
+    def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
+        """Note what a store made of ``taken``, and take it over; what was added since stays at the end."""
+        with self._lock:
+            if merged is not taken:
+                self.messages = merged if self.messages is taken else History((*merged, *news(taken, self.messages)))
+            self._stored[place] = tuple(merged), tuple(merged)
+
     def save(
         self, base: Sequence[Message], messages: Sequence[Message], added: Sequence[Message], data: Mapping[str, Any]
     ) -> None:
@@ -69,3 +84,32 @@ class Session:
         with self._lock:
             self.messages = messages if self.messages is base else History((*self.messages, *added))
             self.metadata = data
+
+
+class _Renamed(Session):
+    """A copy for stores. What others said under its id is stored with it, but is no part of this conversation."""
+
+    def __init__(self, session: Session, id: str) -> None:
+        messages, metadata = session.snapshot()
+        super().__init__(
+            id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id
+        )
+        if session.started:
+            self.first_run()
+        self._saving, self._given, self._stored = session._saving, session._given, session._stored
+
+    def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
+        self._stored[place] = tuple(taken), tuple(merged)
+
+
+def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:
+    """The messages that were added to a transcript, even if it was rewritten meanwhile."""
+    known = Counter(message.to_json() for message in before)
+    added = []
+    for message in after:
+        data = message.to_json()
+        if known[data] > 0:
+            known[data] -= 1
+        else:
+            added.append(message)
+    return added

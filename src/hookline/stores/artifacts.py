@@ -14,6 +14,7 @@ from ..base.files import name_in_file, replace_file
 from ..base.frozen import Frozen
 from ..tools.tool import Tool
 from .errors import StoreError
+from .paths import checked_path, folder_advice
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -24,10 +25,6 @@ _MAX_READ = 16_000
 _MAX_LISTED = 200
 _PREFIX = "artifact-"
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-
-
-class _Missing(StoreError):
-    """There is no such artifact."""
 
 
 class Artifact(Frozen, frozen=True):
@@ -49,12 +46,15 @@ class ArtifactStore:
 
     Args:
         folder: made when the first artifact is saved.
+
+    Raises:
+        TypeError: that is no path.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         from pathlib import Path
 
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = Path(checked_path(folder, "ArtifactStore takes a folder")).expanduser().absolute()
         self._digests: dict[str, tuple[tuple[int, int, int], str]] = {}
 
     def __repr__(self) -> str:
@@ -78,7 +78,8 @@ class ArtifactStore:
             replace_file(path, content, 0o600)
             saved_at = path.lstat().st_mtime
         except OSError as error:
-            raise StoreError(f"cannot save the artifact {name!r} as {path}: {error}") from error
+            advice = folder_advice(self.folder, error)
+            raise StoreError(f"cannot save the artifact {name!r} as {path}: {error}{advice}") from error
         return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
 
     def load(self, name: str) -> bytes:
@@ -87,8 +88,11 @@ class ArtifactStore:
         Raises:
             StoreError: there is nothing, it cannot be read, or the name cannot be used.
         """
-        with self._reading(name) as file:
-            return file.read()
+        try:
+            with self._reading(name) as file:
+                return file.read()
+        except FileNotFoundError:
+            raise StoreError(f"there is no artifact {name!r:.200}; list() shows what there is") from None
 
     def text(self, name: str) -> str:
         """What is kept under a name, as text.
@@ -113,11 +117,12 @@ class ArtifactStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"the artifacts in {self.folder} cannot be listed: {error}") from error
+            advice = folder_advice(self.folder, error, "read")
+            raise StoreError(f"the artifacts in {self.folder} cannot be listed: {error}{advice}") from error
         names = [name for file in files if (name := _name_of(file)) is not None]
         found = []
         for name in sorted(names):
-            with suppress(_Missing):  # deleted meanwhile
+            with suppress(FileNotFoundError):  # deleted meanwhile
                 found.append(self._artifact(name))
         return found
 
@@ -132,7 +137,9 @@ class ArtifactStore:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise StoreError(f"cannot delete the artifact {name!r}: {error}") from error
+            raise StoreError(
+                f"cannot delete the artifact {name!r}: {error}{folder_advice(self.folder, error)}"
+            ) from error
         return True
 
     def tools(self) -> Sequence[Tool]:
@@ -159,7 +166,12 @@ class ArtifactStore:
                 offset: the byte to begin at
                 length: how many bytes to read
             """
-            return self._page(name, max(offset, 0), min(max(length, 4), _MAX_READ))
+            try:
+                return self._page(name, max(offset, 0), min(max(length, 4), _MAX_READ))
+            except FileNotFoundError:
+                raise ValueError(
+                    f"there is no artifact {name!r:.200}; use list_artifacts to see what there is"
+                ) from None
 
         def list_artifacts() -> str:
             """List the artifacts."""
@@ -209,7 +221,7 @@ class ArtifactStore:
                     raise OSError("it is not an ordinary file")
                 yield file
         except FileNotFoundError:
-            raise _Missing(f"there is no artifact {name!r:.200}; list() shows what there is") from None
+            raise
         except OSError as error:
             raise StoreError(f"the artifact {name!r} cannot be read from {path}: {error}") from error
 

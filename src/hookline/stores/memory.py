@@ -31,13 +31,16 @@ _SCHEMA = (
         CHECK (valid_to IS NULL OR valid_to >= valid_from)
     )""",
     "CREATE INDEX facts_by_key ON facts (scope, key, seq)",
-    "CREATE TABLE preferences (key TEXT PRIMARY KEY, value TEXT NOT NULL, set_at REAL NOT NULL)",
+    """CREATE TABLE preferences (
+        scope TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, set_at REAL NOT NULL, PRIMARY KEY (scope, key)
+    )""",
     """CREATE TABLE episodes (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        kind TEXT NOT NULL, summary TEXT NOT NULL, outcome TEXT NOT NULL, data TEXT NOT NULL,
+        kind TEXT NOT NULL, summary TEXT NOT NULL, outcome TEXT NOT NULL, data TEXT NOT NULL, scope TEXT NOT NULL,
         run_id TEXT NOT NULL, session_id TEXT NOT NULL, agent TEXT NOT NULL, recorded_at REAL NOT NULL
     )""",
     "CREATE INDEX episodes_by_kind ON episodes (kind, seq)",
+    "CREATE INDEX episodes_by_scope ON episodes (scope, seq)",
 )
 _FACT = "SELECT key, value, scope, source, valid_from, valid_to, recorded_at, seq FROM facts f"
 _VALID = "{0}.valid_from <= :at AND ({0}.valid_to IS NULL OR {0}.valid_to > :at)"
@@ -45,7 +48,7 @@ _NEWEST = (  # what was said last of a key holds, where several would be valid
     f"{_VALID.format('f')} AND NOT EXISTS (SELECT 1 FROM facts g WHERE g.scope = f.scope AND g.key = f.key "
     f"AND g.seq > f.seq AND {_VALID.format('g')})"
 )
-_EPISODE = "SELECT kind, summary, outcome, data, run_id, session_id, agent, recorded_at, seq FROM episodes"
+_EPISODE = "SELECT kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at, seq FROM episodes"
 
 
 class Fact(Frozen, frozen=True):
@@ -72,6 +75,7 @@ class Episode(Frozen, frozen=True):
     summary: str
     outcome: str = "ok"
     data: Any = EMPTY
+    scope: str = ""
     run_id: str = ""
     session_id: str = ""
     agent: str = ""
@@ -86,10 +90,14 @@ class MemoryStore:
     """Facts, preferences and episodes in one SQLite file; a toolset, too (``remember``, ``recall``, ``forget``).
 
     Threads, programs and any number of runs may share a file. Nothing said is ever overwritten: a fact that no
-    longer holds has an end. Its time never runs backwards, whatever the clock of the machine does.
+    longer holds has an end. Its time never runs backwards, whatever the clock of the machine does. Each scope has
+    facts, preferences and episodes of its own.
 
     Args:
         path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+
+    Raises:
+        TypeError: that is no path.
     """
 
     def __init__(self, path: str | os.PathLike[str] = ":memory:") -> None:
@@ -212,36 +220,46 @@ class MemoryStore:
 
     # Preferences.
 
-    def set_preference(self, key: str, value: Any) -> None:
+    def set_preference(self, key: str, value: Any, *, scope: str = "") -> None:
         """Keep what the user prefers, as JSON, in the place of what was kept before.
+
+        Args:
+            key: what it is about.
+            value: JSON.
+            scope: whose it is; each scope has preferences of its own.
 
         Raises:
             TypeError: a value that is not JSON.
             StoreError: the file cannot be used.
         """
-        key, value = _text("key", key, empty=False), _json(value)
+        key, value, scope = _text("key", key, empty=False), _json(value), _text("scope", scope)
         with self._db.transaction(write=True) as db:
-            db.execute("INSERT OR REPLACE INTO preferences VALUES (?, ?, ?)", (key, value, _tick(db)))
+            db.execute(
+                "INSERT OR REPLACE INTO preferences (scope, key, value, set_at) VALUES (?, ?, ?, ?)",
+                (scope, key, value, _tick(db)),
+            )
 
-    def preferences(self) -> Mapping[str, Any]:
-        """All preferences, by key.
+    def preferences(self, *, scope: str | None = None) -> Mapping[str, Any]:
+        """Preferences by key.
+
+        Args:
+            scope: of this scope only; of all if left out, where of a key that several have, one is given.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        with self._db.transaction() as db:
-            rows = db.execute("SELECT key, value FROM preferences ORDER BY key")
-            found: Mapping[str, Any] = freeze({key: self._value(value) for key, value in rows})
-            return found
+        found: Mapping[str, Any] = freeze({key: value for _, key, value in self._preferences(scope)})
+        return found
 
-    def forget_preference(self, key: str) -> bool:
+    def forget_preference(self, key: str, *, scope: str = "") -> bool:
         """Forget a preference; whether there was one.
 
         Raises:
             StoreError: the file cannot be used.
         """
+        given = _text("scope", scope), _text("key", key)
         with self._db.transaction(write=True) as db:
-            return db.execute("DELETE FROM preferences WHERE key = ?", (_text("key", key),)).rowcount > 0
+            return db.execute("DELETE FROM preferences WHERE scope = ? AND key = ?", given).rowcount > 0
 
     # Episodes.
 
@@ -252,6 +270,7 @@ class MemoryStore:
         *,
         outcome: str = "ok",
         data: Mapping[str, Any] | None = None,
+        scope: str = "",
         run_id: str = "",
         session_id: str = "",
         agent: str = "",
@@ -263,6 +282,7 @@ class MemoryStore:
             summary: in a sentence.
             outcome: how it ended.
             data: more about it, as a JSON object.
+            scope: whose it is; each scope has episodes of its own.
             run_id: the run it happened in.
             session_id: the conversation.
             agent: who did it.
@@ -272,33 +292,42 @@ class MemoryStore:
             StoreError: the file cannot be used.
         """
         given = (_text("kind", kind, empty=False), _text("summary", summary), _text("outcome", outcome))
-        ids = (_text("run_id", run_id), _text("session_id", session_id), _text("agent", agent))
+        ids = (
+            _text("scope", scope), _text("run_id", run_id), _text("session_id", session_id), _text("agent", agent),
+        )  # fmt: skip
         text = _json({} if data is None else data)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             made = db.execute(
-                "INSERT INTO episodes (kind, summary, outcome, data, run_id, session_id, agent, recorded_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO episodes (kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (*given, text, *ids, now),
             )
             return Episode(*given, self._value(text), *ids, now, made.lastrowid or 0)
 
-    def episodes(self, limit: int | None = 10, *, kind: str | None = None) -> Sequence[Episode]:
+    def episodes(
+        self, limit: int | None = 10, *, kind: str | None = None, scope: str | None = None
+    ) -> Sequence[Episode]:
         """What happened, the newest first.
 
         Args:
             limit: how many at most; ``None`` for all.
             kind: of this kind only.
+            scope: of this scope only; of all if left out.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        condition, given = ("", []) if kind is None else (" WHERE kind = ?", [_text("kind", kind)])
+        wanted = {name: _text(name, value) for name, value in (("kind", kind), ("scope", scope)) if value is not None}
+        condition = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
         with self._db.transaction() as db:
-            rows = db.execute(f"{_EPISODE}{condition} ORDER BY seq DESC LIMIT ?", (*given, _limit("limit", limit)))
+            rows = db.execute(
+                f"{_EPISODE} WHERE {condition} ORDER BY seq DESC LIMIT :limit",
+                {**wanted, "limit": _limit("limit", limit)},
+            )
             return [
-                Episode(kind, summary, outcome, self._value(data), run_id, session_id, agent, at, seq)
-                for kind, summary, outcome, data, run_id, session_id, agent, at, seq in rows
+                Episode(kind, summary, outcome, self._value(data), *more)
+                for kind, summary, outcome, data, *more in rows
             ]
 
     # For models.
@@ -309,16 +338,17 @@ class MemoryStore:
         Args:
             max_facts: how many facts, the ones said last.
             max_episodes: how many episodes.
-            scope: facts of this scope only.
+            scope: of this scope only; of all if left out, and those of a scope say which.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        facts = [_told(fact, scoped=scope is None) for fact in self.facts(scope=scope, limit=max_facts)]
-        episodes = [f"{e.kind} ({e.outcome}): {e.summary}" for e in self.episodes(max_episodes)]
+        facts = [_told(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)]
+        happened = self.episodes(max_episodes, scope=scope)
+        episodes = [_told(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
         parts = {
             "What you know:": facts[::-1],
-            "What the user prefers:": [f"{key}: {_shown(value)}" for key, value in self.preferences().items()],
+            "What the user prefers:": [_told(key, value, of, scope) for of, key, value in self._preferences(scope)],
             "What happened lately, the newest last:": episodes[::-1],
         }
         return "\n\n".join("\n".join([title, *map(_line, items)]) for title, items in parts.items() if items)
@@ -346,7 +376,7 @@ class MemoryStore:
                 query: words to look for; leave it empty for everything
             """
             words = query.casefold().split()
-            lines = [_told(fact, scoped=False) for fact in self.facts(scope="")]
+            lines = [_told(fact.key, fact.value) for fact in self.facts(scope="")]
             found = [line for line in lines if all(word in line.casefold() for word in words)]
             more = [f"({len(found) - _MAX_RECALLED} more: say what to look for)"] if len(found) > _MAX_RECALLED else []
             return "\n".join([*map(_line, found[:_MAX_RECALLED]), *more]) or "Nothing is remembered about that."
@@ -373,6 +403,12 @@ class MemoryStore:
             {"scope": scope, "key": key, "at": at},
         ).fetchone()
         return None if row is None else self._made(row)
+
+    def _preferences(self, scope: str | None) -> Sequence[tuple[str, str, Any]]:
+        condition, given = ("TRUE", ()) if scope is None else ("scope = ?", (_text("scope", scope),))
+        with self._db.transaction() as db:
+            rows = db.execute(f"SELECT scope, key, value FROM preferences WHERE {condition} ORDER BY key, scope", given)
+            return [(scope, key, self._value(value)) for scope, key, value in rows]
 
     def _made(self, row: Sequence[Any]) -> Fact:
         return Fact(row[0], self._value(row[1]), *row[2:])
@@ -431,9 +467,9 @@ def _limit(name: str, value: int | None) -> int:
     return min(value, 1 << 60)
 
 
-def _told(fact: Fact, *, scoped: bool) -> str:
-    where = f"[{fact.scope}] " if scoped and fact.scope else ""
-    return f"{where}{fact.key}: {_shown(fact.value)}"
+def _told(key: str, value: Any, scope: str = "", asked: str | None = None) -> str:
+    where = f"[{scope}] " if scope and asked is None else ""
+    return f"{where}{key}: {_shown(value)}"
 
 
 def _shown(value: Any) -> str:

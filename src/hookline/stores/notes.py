@@ -12,6 +12,7 @@ from functools import cached_property
 from ..base.files import locked
 from ..tools.tool import Tool
 from .errors import StoreError
+from .paths import checked_path
 
 LOCK_SECONDS = 5.0
 """How long to wait for another program that holds the file."""
@@ -28,12 +29,15 @@ class NotesFile:
 
     Args:
         path: the file, made with the first note.
+
+    Raises:
+        TypeError: that is no path.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         from pathlib import Path
 
-        self.path = Path(path).expanduser().absolute()
+        self.path = Path(checked_path(path, "NotesFile takes the path of a file")).expanduser().absolute()
 
     def __repr__(self) -> str:
         return f"NotesFile({str(self.path)!r})"
@@ -42,9 +46,12 @@ class NotesFile:
         """Add a note, on a line of its own that begins with the date.
 
         Raises:
+            TypeError: a note that is not text.
             ValueError: there is no text.
             StoreError: the file cannot be written.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"a note is text, not {type(text).__name__}: append('what to note')")
         note = " ".join(line.strip() for line in text.splitlines() if line.strip())
         if not note:
             raise ValueError("the note is empty: say what to note")

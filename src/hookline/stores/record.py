@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
-from ..base.frozen import EMPTY, Frozen
+from ..base.frozen import EMPTY, Frozen, History
 from ..kernel.values import Message
-from ..run.session import Session
+from ..run.session import Session, news
 from .errors import StoreError
 
 VERSION = 1
@@ -43,17 +45,8 @@ class SessionRecord(Frozen, frozen=True):
     messages: Sequence[Message] = ()
 
     @classmethod
-    def taken(cls, session: Session) -> SessionRecord:
-        """A session as it is now."""
-        messages, metadata = session.snapshot()
-        return cls(
-            VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
-            session.started, metadata, messages,
-        )  # fmt: skip
-
-    @classmethod
-    def read(cls, data: bytes, where: str) -> SessionRecord:
-        """The record that was written as ``data``; ``where`` names its place in messages.
+    def read(cls, data: bytes, where: str, advice: str) -> SessionRecord:
+        """The record that was written as ``data``; ``where`` names its place in messages, ``advice`` says what to do.
 
         Raises:
             StoreError: it cannot be read.
@@ -63,17 +56,18 @@ class SessionRecord(Frozen, frozen=True):
             if version <= VERSION:
                 return cls.from_json(data)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            raise StoreError(f"{where} cannot be read ({error}): mend it or move it away") from error
+            raise StoreError(f"{where} cannot be read ({error}): {advice}") from error
         raise StoreError(f"{where} was written by a newer Hookline (format {version}): update Hookline")
 
-    def session(self) -> Session:
-        """The session again."""
+    def session(self, place: Any) -> Session:
+        """The session again, as it is stored at ``place``."""
         session = Session(
             self.id, self.messages, self.metadata, key=self.key, platform=self.platform,
             personality_id=self.personality_id,
         )  # fmt: skip
         if self.started:
             session.first_run()
+        session.settle(place, session.messages, session.messages)
         return session
 
     def summary(self, problem: str = "") -> SessionSummary:
@@ -82,8 +76,57 @@ class SessionRecord(Frozen, frozen=True):
         return SessionSummary(self.id, len(self.messages), self.saved_at, " ".join(said.split())[:_MAX_TITLE], problem)
 
 
+@contextmanager
+def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
+    """Save a session at ``place``: call what this gives with the record that is there, and write what that gives.
+
+    When the block is left without an error, the session holds what was written.
+    """
+    with session._saving:
+        taken, metadata = session.snapshot()
+        merged = taken
+
+        def merge(stored: SessionRecord | None) -> bytes:
+            nonlocal merged
+            started = session.started
+            if stored is not None:
+                merged, started = _merged(session, place, taken, stored.messages), started or stored.started
+            return SessionRecord(
+                VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
+                started, metadata, merged,
+            ).to_json()  # fmt: skip
+
+        yield merge
+        session.settle(place, taken, merged)
+
+
+def _merged(session: Session, place: Any, messages: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:
+    """The messages of a session, or what is stored and what the session added, if others saved meanwhile."""
+    own, known = session._stored.get(place) or [_common(session._given, stored)] * 2
+    if list(own) == list(known) == list(stored):
+        return messages
+    return History((*stored, *news(own, messages)))
+
+
+def _common(one: Sequence[Message], other: Sequence[Message]) -> Sequence[Message]:
+    """What both begin with."""
+    return [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
 class _Version(msgspec.Struct):
     version: int
+
+
+def id_of(session: Session) -> str:
+    """The id that a session is stored under.
+
+    Raises:
+        TypeError: it is not a session.
+        StoreError: the id is empty, or not valid text.
+    """
+    if not isinstance(session, Session):
+        raise TypeError(f"save() takes a Session, not {type(session).__name__}: save(Session(id, messages))")
+    return checked_id(session.id)
 
 
 def checked_id(id: str) -> str:

@@ -8,10 +8,12 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from urllib.parse import quote
 
 from ..base.workers import in_forked_child
 from .errors import StoreError
+from .paths import checked_path
 
 BUSY_SECONDS = 5.0
 """How long to wait for another program that holds the file."""
@@ -42,7 +44,7 @@ class Database:
     def __init__(
         self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str]
     ) -> None:
-        given = os.fspath(path)
+        given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
             raise StoreError(f"{given!r} is not a path: give that of a file, or ':memory:'")
         self.in_memory = given == ":memory:"
@@ -66,15 +68,15 @@ class Database:
             if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
                 raise self._locked()
             try:
-                db = self._connection or self._open()
-                db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                try:
-                    yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    with suppress(sqlite3.Error):
-                        db.execute("ROLLBACK")
-                    raise
+                with self._opened(write=write) as db:
+                    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                    try:
+                        yield db
+                        db.execute("COMMIT")
+                    except BaseException:
+                        with suppress(sqlite3.Error):
+                            db.execute("ROLLBACK")
+                        raise
             except (sqlite3.Error, OSError) as error:
                 raise self._problem(error) from error
 
@@ -88,6 +90,36 @@ class Database:
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.close()
+
+    def _opened(self, *, write: bool) -> AbstractContextManager[sqlite3.Connection]:
+        try:
+            return nullcontext(self._connection or self._open())
+        except sqlite3.OperationalError as error:
+            if write or error.sqlite_errorcode != sqlite3.SQLITE_READONLY_DIRECTORY:
+                raise
+        return self._standing_still()
+
+    @contextmanager
+    def _standing_still(self) -> Iterator[sqlite3.Connection]:
+        """To read a file whose folder may not be written: SQLite can take no locks there, so nobody else may write."""
+        before = self._traces()
+        where = f"file:{quote(self.path)}?immutable=1"
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+        try:
+            self._is_made(db)
+            yield db
+        finally:
+            db.close()
+            if before[0] or self._traces() != before:
+                raise StoreError(
+                    f"{self.path} cannot be read while another program writes it, as its folder is read-only: "
+                    "try again, or make the folder writable"
+                )
+
+    def _traces(self) -> tuple[bool, int, int]:
+        """What changes when somebody opens the file to write, and when it is written."""
+        file = os.stat(self.path)
+        return os.path.exists(f"{self.path}-wal"), file.st_mtime_ns, file.st_size
 
     def _open(self) -> sqlite3.Connection:
         if self._closed:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..run.session import Session
 from .errors import StoreError
-from .record import SessionRecord, SessionSummary, checked_id
+from .record import SessionRecord, SessionSummary, checked_id, id_of, saving
 from .sqlite import Database
 
 _SCHEMA = (
@@ -20,7 +20,8 @@ _SCHEMA = (
 class SqliteSessionStore:
     """Keeps all sessions in one SQLite file, for many of them, or many programs.
 
-    A session is saved as a whole or not at all. Where two programs save the same one, the last one
+    A session is saved as a whole or not at all. Where two programs save the same session, nothing said is
+    lost: what was stored meanwhile stays, and what this session added comes after it; of the metadata, the last one
     wins. A session that cannot be read is never overwritten.
 
     Args:
@@ -43,20 +44,21 @@ class SqliteSessionStore:
         """
         with self._db.transaction() as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (checked_id(id),)).fetchone()
-        return None if row is None else self._read(id, row[0]).session()
+        return None if row is None else self._read(id, row[0]).session(self._place(id))
 
     def save(self, session: Session) -> None:
-        """Keep the session as it is now. Cheap enough to do after every run.
+        """Keep the session. Cheap enough to do after every run.
+
+        What others stored of it meanwhile is kept, and is then in the session too.
 
         Raises:
+            TypeError: it is not a session.
             StoreError: it cannot be written, the one in its place cannot be read, or the id cannot be used.
         """
-        id = checked_id(session.id)
-        with self._db.transaction(write=True) as db:
+        id = id_of(session)
+        with saving(session, self._place(id)) as merge, self._db.transaction(write=True) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
-            if row is not None:
-                self._read(id, row[0])
-            data = SessionRecord.taken(session).to_json()
+            data = merge(None if row is None else self._read(id, row[0]))
             db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
 
     def list(self) -> Sequence[SessionSummary]:
@@ -83,10 +85,13 @@ class SqliteSessionStore:
 
     def _read(self, id: str, data: bytes) -> SessionRecord:
         where = f"the session {id!r} in {self.path}"
-        found = SessionRecord.read(data, where)
+        found = SessionRecord.read(data, where, f"delete it with store.delete({id!r})")
         if found.id != id:
             raise StoreError(f"{where} holds the session {found.id!r}: give it back its old id")
         return found
+
+    def _place(self, id: str) -> tuple[object, str]:
+        return self._db if self._db.in_memory else os.path.realpath(self.path), id
 
     def _summary(self, id: str, data: bytes) -> SessionSummary:
         try:
