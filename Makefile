@@ -15,8 +15,7 @@ test: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage report
+	@$(BIN)/pytest -n 2 --cov=hookline
 
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py

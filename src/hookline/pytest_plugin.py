@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever Hookline is installed."""
+"""Fixtures for pytest, there wherever Hookline is installed; it is imported when a test uses one."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from typing import Any
 
 import pytest
 
-from . import testing
-
 
 @pytest.fixture
 def scripted_agent() -> Callable[..., Any]:
     """Make agents on a scripted model: :func:`hookline.testing.scripted_agent`."""
+    from . import testing
+
     return testing.scripted_agent
 
 
 @pytest.fixture
 def fire_hook() -> Callable[..., Any]:
     """Fire one hook at one point: :func:`hookline.testing.fire_hook`."""
+    from . import testing
+
     return testing.fire_hook
 
 
 @pytest.fixture
 def inject_fault() -> Iterator[Callable[..., list[str]]]:
     """Make a hook fail until the test is over: :func:`hookline.testing.inject_fault`."""
+    from . import testing
+
     with ExitStack() as stack:
         yield lambda *args, **kwargs: stack.enter_context(testing.inject_fault(*args, **kwargs))

@@ -365,7 +365,7 @@ def test_decisions_are_bounded_and_long_values_short(caplog):
     ("given", "says"),
     [
         (observer(BEFORE_TOOL)(lambda ctx, request: None), "register it as it is"),
-        (Judge, "expected an instance"),
+        (Judge, r"write Judge\("),
         (lambda ctx, request: None, "names no points"),
         (3, "is not a hook"),
     ],
