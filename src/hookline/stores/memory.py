@@ -12,14 +12,12 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import EMPTY, Frozen, freeze, json_text, scrub
+from ..base.frozen import EMPTY, Frozen, freeze, scrub
 from ..base.names import is_number
 from ..tools.tool import Tool
 from .errors import StoreError
+from .memory_tools import line, memory_tools, told
 from .sqlite import Database
-
-_MAX_LINE = 500
-_MAX_RECALLED = 50
 
 _SCHEMA = (
     "CREATE TABLE clock (latest REAL NOT NULL)",
@@ -343,15 +341,15 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        facts = [_told(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)]
+        facts = [told(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)]
         happened = self.episodes(max_episodes, scope=scope)
-        episodes = [_told(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
+        episodes = [told(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
         parts = {
             "What you know:": facts[::-1],
-            "What the user prefers:": [_told(key, value, of, scope) for of, key, value in self._preferences(scope)],
+            "What the user prefers:": [told(key, value, of, scope) for of, key, value in self._preferences(scope)],
             "What happened lately, the newest last:": episodes[::-1],
         }
-        return "\n\n".join("\n".join([title, *map(_line, items)]) for title, items in parts.items() if items)
+        return "\n\n".join("\n".join([title, *map(line, items)]) for title, items in parts.items() if items)
 
     def tools(self) -> Sequence[Tool]:
         """``remember``, ``recall`` and ``forget`` for a model; its facts have no scope."""
@@ -359,39 +357,7 @@ class MemoryStore:
 
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
-        def remember(key: str, value: str) -> str:
-            """Remember a fact for later conversations.
-
-            Args:
-                key: what it is about, in a word or two
-                value: what is so
-            """
-            self.add_fact(key.strip(), value, source="remember")
-            return f"Remembered: {key.strip()}."
-
-        def recall(query: str = "") -> str:
-            """Recall facts that were remembered.
-
-            Args:
-                query: words to look for; leave it empty for everything
-            """
-            words = query.casefold().split()
-            lines = [_told(fact.key, fact.value) for fact in self.facts(scope="")]
-            found = [line for line in lines if all(word in line.casefold() for word in words)]
-            more = [f"({len(found) - _MAX_RECALLED} more: say what to look for)"] if len(found) > _MAX_RECALLED else []
-            return "\n".join([*map(_line, found[:_MAX_RECALLED]), *more]) or "Nothing is remembered about that."
-
-        def forget(key: str) -> str:
-            """Forget a fact that no longer holds.
-
-            Args:
-                key: what it is about, as recall shows it
-            """
-            if self.forget_fact(key.strip()):
-                return f"Forgotten: {key.strip()}."
-            raise ValueError(f"nothing is remembered as {key!r:.80}; use recall to see what is")
-
-        return Tool(remember), Tool(recall), Tool(forget)
+        return memory_tools(self)
 
     def close(self) -> None:
         """Close the file."""
@@ -465,18 +431,3 @@ def _limit(name: str, value: int | None) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name} is a whole number from 0 on, or None for no limit, not {value!r}")
     return min(value, 1 << 60)
-
-
-def _told(key: str, value: Any, scope: str = "", asked: str | None = None) -> str:
-    where = f"[{scope}] " if scope and asked is None else ""
-    return f"{where}{key}: {_shown(value)}"
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
-
-
-def _line(text: str) -> str:
-    """One item on one line."""
-    flat = " ".join(text.split())
-    return f"- {flat}" if len(flat) <= _MAX_LINE else f"- {flat[:_MAX_LINE]}…"
