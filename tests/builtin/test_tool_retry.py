@@ -186,9 +186,11 @@ async def test_after_a_cancel_failed_calls_are_not_retried():
         return ""
 
     hooks = [ToolRetryHook(base_delay=600, max_delay=3600)]
-    agent = scripted_agent([[call("flaky"), call("wait")]], tools=[failed, wait], hooks=hooks)
+    agent = scripted_agent(
+        [[call("flaky"), call("wait")]], tools=[failed, wait], hooks=hooks, sinks=[log := EventLog()]
+    )
     run = agent.start("go")
-    while not failed.times:
+    while not log.of(ToolEnded):
         await asyncio.sleep(0.001)
     run.cancel()
     result = await asyncio.wait_for(run.result(), 60)

@@ -424,7 +424,7 @@ def test_corrupt_sessions_are_reported_kept_and_the_run_completes(world: Any, tm
     if kind == "json":
         store: Any = JsonSessionStore(tmp_path / "data" / "sessions")
         store.save(Session("s", [Message("user", "precious")]))
-        (file,) = (tmp_path / "data" / "sessions").iterdir()
+        (file,) = (tmp_path / "data" / "sessions").glob("session-*.json")
     else:
         store, file = SqliteSessionStore(tmp_path / "data" / "s.db"), tmp_path / "data" / "s.db"
     before = garbage(file)
@@ -542,12 +542,13 @@ NONSENSE: dict[str, Any] = {
 
 TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
-    "MemoryInjectionHook.scope", "PersistSessionHook.session_id", "PlanModeHook.question", "RoleBasedAccessHook.key",
+    "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
+    "PlanModeHook.question", "RoleBasedAccessHook.key",
     "SafetyGuardrailHook.reply", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
-    "PersistSessionHook.store",
+    "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "LoopDetectorHook.answer", "PathGuard.write", "SchemaRetryHook.any_error",
@@ -566,7 +567,10 @@ AMOUNTS = {
 SENSIBLE: dict[str, set[str]] = {
     "text": TEXTS | PATHS,
     "NUL": TEXTS,
-    "no text": {"ApplyContextConfigHook.system_prompt", "MemoryInjectionHook.scope", "SafetyGuardrailHook.reply"},
+    "no text": {
+        "ApplyContextConfigHook.system_prompt", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
+        "SafetyGuardrailHook.reply",
+    },
     "True": FLAGS,
     "1.5": AMOUNTS,
     "0": {
