@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from hookline import POINTS, Frozen
-from hookline.builtin.catalogue import CONCERNS, BuiltinRow, builtin_rows
+from hookline.builtin import CONCERNS
+from hookline.builtin.catalogue import BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
 from hookline.config.secrets import masked
 from hookline.config.settings import KEYS, Key

@@ -6,8 +6,8 @@ import pytest
 
 import hookline
 from hookline import POINTS
-from hookline.builtin import BUILTINS
-from hookline.builtin.catalogue import CONCERNS, builtin_rows
+from hookline.builtin import BUILTINS, CONCERNS
+from hookline.builtin.catalogue import builtin_rows
 from hookline.kernel.hook import compile_hook
 
 PAGES = Path(__file__).parents[2] / "docs" / "hooks"

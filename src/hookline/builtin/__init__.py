@@ -1,39 +1,56 @@
 """The hooks that everybody needs, one file per concern. Each is made of what any hook can use."""
 
-BUILTINS = {
-    "ApplyContextConfigHook": "context_config",
-    "AuditLogHook": "audit_log",
-    "AuditTrailHook": "audit_trail",
-    "ContextCompactionHook": "compaction",
-    "CostLimitHook": "limits",
-    "EchoedPayloadHook": "echoed_payload",
-    "EchoingHook": "echoing",
-    "EpisodeLoggerHook": "episodes",
-    "ExecutionTimeLimitHook": "limits",
-    "FallbackModelHook": "fallback",
-    "FinishReasonHook": "finish_reason",
-    "GroundedReplyHook": "grounded_reply",
-    "LoopDetectorHook": "loop_detector",
-    "MemoryInjectionHook": "memory",
-    "ModelRetryHook": "model_retry",
-    "NotesInjectorHook": "notes",
-    "PathGuard": "path_guard",
-    "PersistSessionHook": "sessions",
-    "PlanModeHook": "plan_mode",
-    "RateLimitHook": "rate_limit",
-    "ResponseCacheHook": "response_cache",
-    "RoleBasedAccessHook": "roles",
-    "SafetyGuardrailHook": "safety",
-    "SchemaRetryHook": "schema_retry",
-    "StepsLimitHook": "limits",
-    "TimingHook": "timing",
-    "TokenBudgetHook": "token_budget",
-    "TokenUsageLimitHook": "limits",
-    "ToolCallsLimitHook": "limits",
-    "ToolOutputTruncatorHook": "truncation",
-    "ToolRetryHook": "tool_retry",
-    "default_slm_hooks": "small_models",
-    "guards": "guards",
-    "shadow": "shadow",
+CONCERNS = {
+    "Limits": {
+        "StepsLimitHook": "limits",
+        "TokenUsageLimitHook": "limits",
+        "ExecutionTimeLimitHook": "limits",
+        "CostLimitHook": "limits",
+        "ToolCallsLimitHook": "limits",
+        "RateLimitHook": "rate_limit",
+        "FinishReasonHook": "finish_reason",
+        "guards": "guards",
+    },
+    "Safety and access": {
+        "SafetyGuardrailHook": "safety",
+        "PlanModeHook": "plan_mode",
+        "RoleBasedAccessHook": "roles",
+        "PathGuard": "path_guard",
+    },
+    "What the model is given": {
+        "ApplyContextConfigHook": "context_config",
+        "MemoryInjectionHook": "memory",
+        "NotesInjectorHook": "notes",
+        "TokenBudgetHook": "token_budget",
+        "ContextCompactionHook": "compaction",
+        "ToolOutputTruncatorHook": "truncation",
+    },
+    "Failures": {
+        "ModelRetryHook": "model_retry",
+        "FallbackModelHook": "fallback",
+        "ToolRetryHook": "tool_retry",
+    },
+    "Small models": {
+        "LoopDetectorHook": "loop_detector",
+        "EchoedPayloadHook": "echoed_payload",
+        "GroundedReplyHook": "grounded_reply",
+        "SchemaRetryHook": "schema_retry",
+        "default_slm_hooks": "small_models",
+    },
+    "Keeping and watching": {
+        "PersistSessionHook": "sessions",
+        "EpisodeLoggerHook": "episodes",
+        "AuditLogHook": "audit_log",
+        "AuditTrailHook": "audit_trail",
+        "TimingHook": "timing",
+        "EchoingHook": "echoing",
+    },
+    "Saving and trying out": {
+        "ResponseCacheHook": "response_cache",
+        "shadow": "shadow",
+    },
 }
-"""Every built-in hook and bundle, and the module here that it is in. Configuration files may use these names."""
+"""Every built-in hook and bundle with its module here, by what they are for, in the order they are shown."""
+
+BUILTINS = {name: module for names in CONCERNS.values() for name, module in names.items()}
+"""The same without the concerns. Configuration files may use these names."""

@@ -1,11 +1,12 @@
-"""How long to wait before another try."""
+"""Whether, and how long, to wait before another try."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..kernel.errors import RegistrationError
-from .checks import seconds
+from ..run.model_call import MAX_RETRIES
+from .checks import seconds, whole
 
 
 class Backoff:
@@ -33,3 +34,16 @@ class Backoff:
         delay = min(least + delay, self.max_delay)
         left = ctx.budget.seconds_left()
         return delay if left is None or delay < left else None
+
+
+def allowed(max_retries: int) -> int:
+    """A number of retries that the loop allows for one call.
+
+    Raises:
+        RegistrationError: it is none.
+    """
+    if whole(max_retries, "max_retries") > MAX_RETRIES:
+        raise RegistrationError(
+            f"max_retries is at most {MAX_RETRIES}, not {max_retries}: the loop allows no more for one call"
+        )
+    return max_retries

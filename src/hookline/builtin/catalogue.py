@@ -8,28 +8,7 @@ from typing import Any
 
 from ..base.frozen import EMPTY, Frozen
 from ..kernel.points import POINTS
-from . import BUILTINS
-
-CONCERNS = {
-    "Limits": (
-        "StepsLimitHook", "TokenUsageLimitHook", "ExecutionTimeLimitHook", "CostLimitHook", "ToolCallsLimitHook",
-        "RateLimitHook", "FinishReasonHook", "guards",
-    ),
-    "Safety and access": ("SafetyGuardrailHook", "PlanModeHook", "RoleBasedAccessHook", "PathGuard"),
-    "What the model is given": (
-        "ApplyContextConfigHook", "MemoryInjectionHook", "NotesInjectorHook", "TokenBudgetHook",
-        "ContextCompactionHook", "ToolOutputTruncatorHook",
-    ),
-    "Failures": ("ModelRetryHook", "FallbackModelHook", "ToolRetryHook"),
-    "Small models": (
-        "LoopDetectorHook", "EchoedPayloadHook", "GroundedReplyHook", "SchemaRetryHook", "default_slm_hooks",
-    ),
-    "Keeping and watching": (
-        "PersistSessionHook", "EpisodeLoggerHook", "AuditLogHook", "AuditTrailHook", "TimingHook", "EchoingHook",
-    ),
-    "Saving and trying out": ("ResponseCacheHook", "shadow"),
-}  # fmt: skip
-"""The built-ins by what they are for, in the order they are shown."""
+from . import BUILTINS, CONCERNS
 
 
 class BuiltinRow(Frozen, frozen=True):

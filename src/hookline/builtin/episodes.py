@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any
 
 from ..base.frozen import json_text
-from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookAction, Verdict
-from ..stores.memory import MemoryStore
-from .checks import able, path_of, whole
-
-_EXPECTED = "memory takes a MemoryStore or the path of its file"
+from .checks import whole
+from .memory import memory_of, scope_of
 
 
 class EpisodeLoggerHook:
@@ -37,13 +33,7 @@ class EpisodeLoggerHook:
     priority = 0
 
     def __init__(self, memory: Any = None, *, scope: str = "", max_chars: int = 500) -> None:
-        if isinstance(memory, (str, os.PathLike)):
-            memory = MemoryStore(path_of(memory, _EXPECTED))
-        elif memory is not None:
-            able(memory, "add_episode", _EXPECTED)
-        if not isinstance(scope, str):
-            raise RegistrationError(f"scope is text, not {scope!r}")
-        self.memory, self.scope = memory, scope
+        self.memory, self.scope = memory_of(memory, "add_episode"), scope_of(scope)
         self.max_chars = whole(max_chars, "max_chars", 1)
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult, *, verdict: Verdict) -> None:

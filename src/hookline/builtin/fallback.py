@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..kernel.errors import CallRefused, ModelError, RegistrationError
-from ..kernel.payloads import Failure, ModelReply, ModelRequest
+from ..kernel.payloads import Failure, ModelRequest
 from ..kernel.points import ON_ERROR
 from ..kernel.results import HookResult
-from ..kernel.values import ModelResponse
 from ..models.protocol import Model
 from ..providers.names import as_model
+from .answers import as_answer
 from .checks import error_names, whole
 
 PURPOSE = "fallback"
@@ -72,7 +72,7 @@ class FallbackModelHook:
                 if not isinstance(refused.__cause__, ModelError):
                     raise
             else:
-                return HookResult.answer(_answer(reply), reason=f"{failure.errors[0].type}: {model.name} answers")
+                return HookResult.answer(as_answer(reply), reason=f"{failure.errors[0].type}: {model.name} answers")
         return None
 
 
@@ -80,11 +80,4 @@ def _ask(ctx: Any, model: Model, request: ModelRequest) -> Any:
     return ctx.llm.using(model).complete(
         request.messages, purpose=PURPOSE, tools=request.tools, response_format=request.response_format,
         tool_choice=request.tool_choice, params=request.params,
-    )  # fmt: skip
-
-
-def _answer(reply: ModelReply) -> ModelResponse:
-    return ModelResponse(
-        reply.content, reply.tool_calls, finish_reason=reply.finish_reason, cost=0.0, model=reply.model,
-        provider=reply.provider, organization_id=reply.organization_id,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from .checks import positive, whole
 _USED, _WRAP_UP = "You have used ", " Wrap up now: finish with what you have and give your final answer."
 
 
-class _Limit:
+class _Limit(ABC):
     """One limit on what the run's ledger counts; the classes below say on what."""
 
     points = frozenset({BEFORE_STEP, BEFORE_LLM})
@@ -36,9 +37,9 @@ class _Limit:
             raise RegistrationError(problem)
         self.soft_limit = soft_limit
 
+    @abstractmethod
     def used(self, point: str, ctx: Any) -> float:
         """What counts against the limit so far."""
-        raise NotImplementedError
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Stop at the limit; put a note into requests that come near it."""

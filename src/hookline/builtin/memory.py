@@ -16,6 +16,22 @@ from .injection import inject
 _EXPECTED = "memory takes a MemoryStore or the path of its file"
 
 
+def memory_of(memory: Any, method: str) -> Any:
+    """The memory that a hook was given, or that of a path; ``None`` for that of the context."""
+    if isinstance(memory, (str, os.PathLike)):
+        return MemoryStore(path_of(memory, _EXPECTED))
+    if memory is not None:
+        able(memory, method, _EXPECTED)
+    return memory
+
+
+def scope_of(scope: object) -> str:
+    """The name of a scope."""
+    if not isinstance(scope, str):
+        raise RegistrationError(f"scope is text, not {scope!r}")
+    return scope
+
+
 class MemoryInjectionHook:
     """Adds facts, preferences and the latest episodes of a memory to the system message of every step.
 
@@ -45,15 +61,9 @@ class MemoryInjectionHook:
         max_episodes: int = 5,
         scope: str | None = None,
     ) -> None:
-        if isinstance(memory, (str, os.PathLike)):
-            memory = MemoryStore(path_of(memory, _EXPECTED))
-        elif memory is not None:
-            able(memory, "render", _EXPECTED)
-        self.memory = memory
-        if scope is not None and not isinstance(scope, str):
-            raise RegistrationError(f"scope is text, not {scope!r}")
+        self.memory = memory_of(memory, "render")
         self.max_facts, self.max_episodes = whole(max_facts, "max_facts", 0), whole(max_episodes, "max_episodes", 0)
-        self.scope = scope
+        self.scope = None if scope is None else scope_of(scope)
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the text to one request."""

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from ..kernel.errors import RegistrationError
 from ..kernel.payloads import Failure
 from ..kernel.points import ON_ERROR
 from ..kernel.results import HookResult
-from ..run.model_call import MAX_RETRIES
-from .backoff import Backoff
-from .checks import error_names, whole
+from .backoff import Backoff, allowed
+from .checks import error_names
 
 TRANSIENT = ("RateLimited", "Overloaded", "ModelTimeout", "Unreachable")
 """The failures of a provider that may be over in a moment."""
@@ -63,16 +61,3 @@ class ModelRetryHook:
             return None
         await asyncio.sleep(wait)
         return HookResult.retry(reason=f"{error.type}, waited {wait:.2f} s")
-
-
-def allowed(max_retries: int) -> int:
-    """A number of retries that the loop allows for one call.
-
-    Raises:
-        RegistrationError: it is none.
-    """
-    if whole(max_retries, "max_retries") > MAX_RETRIES:
-        raise RegistrationError(
-            f"max_retries is at most {MAX_RETRIES}, not {max_retries}: the loop allows no more for one call"
-        )
-    return max_retries

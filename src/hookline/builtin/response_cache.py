@@ -17,6 +17,7 @@ from ..kernel.payloads import ModelReply, ModelRequest
 from ..kernel.points import AFTER_LLM, BEFORE_LLM
 from ..kernel.results import HookResult
 from ..kernel.values import ModelResponse
+from .answers import as_answer
 from .checks import names_of, seconds, whole
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -101,13 +102,9 @@ class ResponseCacheHook:
             return
         key = _key(ctx, reply.request)
         until = float("inf") if self.ttl is None else ctx.clock.monotonic() + self.ttl
-        kept = ModelResponse(
-            reply.content, reply.tool_calls, finish_reason=reply.finish_reason, cost=0.0, model=reply.model,
-            provider=reply.provider, organization_id=reply.organization_id,
-        )  # fmt: skip
         replied.add(key)
         with self._lock:
-            self._kept[key] = kept, until
+            self._kept[key] = as_answer(reply), until
             self._kept.move_to_end(key)
             if len(self._kept) > self.max_entries:
                 self._kept.popitem(last=False)

@@ -9,9 +9,8 @@ from typing import Any
 from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
-from .backoff import Backoff
+from .backoff import Backoff, allowed
 from .checks import error_names, names_of
-from .model_retry import allowed
 
 
 class ToolRetryHook:
