@@ -54,7 +54,8 @@ class Listening(Scope):
 
     def __init__(self, *, tracing=False):
         super().__init__()
-        self.listening, self.tracing, self.events = True, tracing, []
+        self.listening = self.recording = True
+        self.tracing, self.events = tracing, []
 
     def emit(self, kind, /, **fields):
         self.events.append(kind(**fields))

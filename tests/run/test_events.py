@@ -8,7 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import EventStream, Ids, RunStarted, StepStarted, TextDelta
+from hookline import (
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    Agent,
+    AgentContext,
+    Event,
+    EventStream,
+    HookExecuted,
+    HookResult,
+    Ids,
+    ModelCalled,
+    ModelReplied,
+    ModelResponse,
+    Plugin,
+    RunFinished,
+    RunStarted,
+    StepStarted,
+    TextDelta,
+    ToolCall,
+    guard,
+    hook,
+)
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def call(name, **arguments):
+    return ToolCall("", name, arguments)
 
 
 def make(*sinks, keep=True):
@@ -203,3 +235,131 @@ async def test_a_sink_that_raises_does_not_disturb_a_run(scripted_agent):
         raise ValueError("oh no")
 
     assert (await scripted_agent(["hello"], sinks=[broken]).arun("hi")).reply == "hello"
+
+
+class Listener:
+    """A hook that takes events too."""
+
+    points = frozenset({ON_RUN_END})
+    phase = "observe"
+
+    def __init__(self, *events, **attributes):
+        self.seen, self.fired = [], 0
+        if events:
+            self.events = frozenset(events)
+        vars(self).update(attributes)
+
+    def on_event(self, event):
+        self.seen.append(event)
+
+    def __call__(self, point, ctx, payload):
+        self.fired += 1
+
+
+class Watched:
+    """A model that says whether it was asked to stream."""
+
+    name = provider = "watched"
+
+    def __init__(self):
+        self.asked = []
+
+    async def complete(self, request):
+        self.asked.append("complete")
+        return ModelResponse("hello")
+
+    async def stream(self, request):
+        self.asked.append("stream")
+        yield "hello"
+        yield ModelResponse("hello")
+
+    def count_tokens(self, content):
+        return 1
+
+
+@pytest.mark.parametrize("layer", ["agent", "conversation", "run"])
+async def test_a_hook_with_on_event_gets_the_events_of_each_run_it_takes_part_in_once(scripted_agent, layer):
+    listener = Listener()
+    agent = scripted_agent(["hello", "again"], hooks=[listener] if layer == "agent" else [])
+    given = {
+        "agent": {},
+        "conversation": {"ctx": AgentContext(hooks=[listener])},
+        "run": {"hooks": [listener]},
+    }
+    await agent.arun("hi", **given[layer])
+    assert listener.fired == 1
+    assert [event.seq for event in listener.seen] == list(range(1, len(listener.seen) + 1))
+    assert (listener.seen[0].payload["type"], listener.seen[-1].payload["type"]) == ("run_started", "run_finished")
+
+
+async def test_a_listener_registered_twice_gets_each_event_once(scripted_agent):
+    listener = Listener()
+    await scripted_agent(["hello"], hooks=[listener]).arun("hi", hooks=[listener])
+    assert [event.seq for event in listener.seen] == list(range(1, len(listener.seen) + 1))
+
+
+async def test_the_listener_of_a_plugin_that_is_left_out_hears_nothing(scripted_agent):
+    listener = Listener()
+    agent = scripted_agent(["hello", "again"], plugins=[Plugin("watch", [listener])])
+    await agent.arun("hi", allowed_plugins=[])
+    assert listener.seen == []
+    await agent.arun("hi", allowed_plugins=["watch"])
+    assert listener.seen
+
+
+async def test_consumers_get_only_the_types_they_want_and_what_nobody_wants_is_not_numbered(scripted_agent):
+    ends, replies = Listener(RunFinished), Listener(ModelReplied, RunFinished)
+    await scripted_agent([call("add", a=1, b=2), "done"], tools=[add], hooks=[ends, replies]).arun("hi")
+    assert [(type(event), event.seq) for event in ends.seen] == [(RunFinished, 3)]
+    assert [(type(event), event.seq) for event in replies.seen] == [
+        (ModelReplied, 1), (ModelReplied, 2), (RunFinished, 3),
+    ]  # fmt: skip
+
+
+ALL_KINDS = sorted((kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")), key=str)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.__name__)
+async def test_every_type_comes_as_often_to_one_who_wants_it_alone_as_to_one_who_wants_all(scripted_agent, kind):
+    def talkative(ctx):
+        ctx.progress(0.5, "half way")
+        return "ok"
+
+    async def count(*events):
+        replies = [call("talkative"), call("add", a=1, b=2), [call("add", a=1, b=1), call("nowhere")], "done"]
+        blocker = guard(BEFORE_TOOL, tools="talk*")(lambda ctx, request: HookResult.ask("may it?"))
+        yes = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.approve())
+        listener = Listener(*events)
+        agent = scripted_agent(replies, tools=[talkative, add], hooks=[listener, blocker, yes])
+        await agent.arun("hi")
+        return sum(type(event) is kind for event in listener.seen)
+
+    assert await count(kind) == await count()
+
+
+async def test_text_is_streamed_only_if_somebody_wants_the_pieces():
+    model = Watched()
+    agent = Agent("a", llm=model)
+    await agent.arun("hi", hooks=[Listener(ModelCalled, ModelReplied)])
+    await agent.arun("hi", hooks=[Listener(TextDelta)])
+    await agent.arun("hi", hooks=[Listener()])
+    assert model.asked == ["complete", "stream", "stream"]
+
+
+async def test_a_listener_may_ask_for_every_hook_call(scripted_agent):
+    silent = hook(BEFORE_LLM, name="silent")(lambda ctx, request: None)
+    for every_call, expected in ((False, 0), (True, 1)):
+        listener = Listener(HookExecuted, every_call=every_call)
+        await scripted_agent(["hello"], hooks=[listener, silent]).arun("hi")
+        assert sum(event.hook == "silent" for event in listener.seen) == expected
+
+
+async def test_a_listener_that_raises_does_not_disturb_a_run(scripted_agent, caplog):
+    class Broken(Listener):
+        def on_event(self, event):
+            raise ValueError("oh no")
+
+    seen = Listener()
+    assert (await scripted_agent(["hello"], hooks=[Broken(), seen]).arun("hi")).reply == "hello"
+    assert seen.seen
+    assert "oh no" in caplog.text

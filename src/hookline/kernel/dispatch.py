@@ -49,7 +49,7 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
         found = _trace(walk, payload, scope)
     else:
         found = _glide(walk, payload, scope)
-    if found is None and chain.simple and not scope.listening:
+    if found is None and chain.simple and not scope.recording:
         if how is PLAIN or how.validate is None:
             return Verdict(payload)
         payload, problem = how.validate(payload)
@@ -102,7 +102,7 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Any], found: Foun
         await _observe(tally, chain.observers, verdict)
         if tally.failures is not verdict.failures:
             verdict = msgspec.structs.replace(verdict, failures=tally.failures)
-    if scope.listening:
+    if scope.recording:
         scope.emit(PointFired, point=tally.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
     if tally.error is not None:
         tally.error.verdict = verdict

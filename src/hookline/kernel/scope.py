@@ -20,14 +20,13 @@ CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
 class Scope:
     """The part of a context that the kernel knows. ``AgentContext`` is a scope with services."""
 
-    __slots__ = ("_state", "began", "deadline", "entry", "hook_state", "listening", "scratch", "tracing")
+    __slots__ = ("_state", "began", "deadline", "entry", "hook_state", "listening", "recording", "scratch", "tracing")
 
     def __init__(self) -> None:
         self._state: AgentState | None = None
         self.entry: Entry | None = None
         self.deadline: float | None = None
-        self.listening = False
-        self.tracing = False
+        self.listening = self.recording = self.tracing = False  # to events, of every fire, of every hook call
         self.began = 0.0
         self.hook_state: dict[int, Any] = {}
         self.scratch: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from ..base.event import Event
 from ..base.frozen import EMPTY, freeze
 from ..kernel.errors import RegistrationError
-from ..kernel.registry import EMPTY_STACK, HookRegistry, Interceptor
+from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
@@ -19,7 +19,7 @@ from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
 from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext, Interrupt
-from .events import EventStream, Sink
+from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
 from .loop import Loop
 from .model_call import gated
@@ -110,6 +110,14 @@ class Agent:
             return self.tools
         out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
         return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
+
+    def _listeners(self, ctx: AgentContext, run_hooks: HookStack) -> list[Sink]:
+        """The hooks of a run that want its events."""
+        if self.interceptor is not None:
+            return []
+        stacks = (self.hooks.stack, ctx.hooks.stack, run_hooks)
+        found = [hook for stack in stacks if stack.listeners for hook in stack.only(ctx.allowed_plugins).listeners]
+        return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
         """Register a hook for all runs, from their next fire on; the closure unregisters it."""
@@ -228,14 +236,14 @@ class Agent:
             metadata = freeze({**metadata, **given_data})
         base = ctx.session.messages
         ctx.open(base, metadata, self.instructions, self.response_format)
-        sinks = (*self.sinks, *(options.get("sinks") or ()))
+        hooks = options.get("hooks")
+        run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
+        sinks = (*self._listeners(ctx, run_hooks), *self.sinks, *(options.get("sinks") or ()))
         stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
-        ctx._events, ctx.listening = stream, stream.listening
+        ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
             asked = bool(options.get("every_call"))
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
-        hooks = options.get("hooks")
-        run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         loop = Loop(self, ctx, run_hooks, task, base)
         ctx.llm = gated(loop, self.model)
         ctx._fire = loop.fire_for

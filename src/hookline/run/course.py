@@ -138,11 +138,11 @@ class Course:
             own = HookStack(*agent.layers, *extra) if extra else agent
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
-        if own is EMPTY_STACK and not self.ctx.listening:
-            self.heard = own.points
-        elif isinstance(own, HookStack):
-            own = own.only(self.ctx.allowed_plugins).without(self._around)
-            self.heard = _EVERYWHERE if self.ctx.listening else own.points
+        if isinstance(own, HookStack):
+            if own is not EMPTY_STACK:
+                own = own.only(self.ctx.allowed_plugins).without(self._around)
+            if not self.ctx.recording:
+                self.heard = own.points if self.ctx._events is None else own.points | self.ctx._events.points
         self._interceptor: Interceptor = own
 
     def checkpoint(self, *, inside_step: bool = True) -> None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from ..base.event import Event
+from ..kernel.points import AFTER_LLM, ON_PROGRESS, ON_TOKEN, Point
+from ..kernel.records import PointFired
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
 
 log = logging.getLogger("hookline")
 
 Sink = Callable[[Event], None]
-"""A consumer of events. One with a true ``every_call`` attribute gets a record of every hook call."""
+"""A consumer of events.
+
+One with an attribute ``events``, a set of types, gets only those: what nobody wants is not made, so a run pays
+for what is used. One with a true ``every_call`` attribute gets a record of every hook call.
+"""
 
 
 class RunStarted(Event, frozen=True):
@@ -170,12 +177,47 @@ class RunFinished(Event, frozen=True):
     result: AgentResult = AgentResult()
 
 
-class EventStream:
-    """Numbers events, hands them to sinks, and keeps them for readers in any loop."""
+_MADE_AT: dict[type[Event], Point] = {
+    TextDelta: ON_TOKEN,
+    ModelReplied: AFTER_LLM,
+    ToolStarted: ON_PROGRESS,
+    ToolProgressed: ON_PROGRESS,
+    ToolEnded: ON_PROGRESS,
+}
+"""Events that are only there if their point is fired."""
 
-    def __init__(self, run_id: str, now: Callable[[], float], sinks: Sequence[Sink] = (), keep: bool = False) -> None:
-        self.listening = bool(sinks) or keep
-        self._run_id, self._now, self._sinks = run_id, now, tuple(sinks)
+Kinds = frozenset[type[Event]]
+
+
+@lru_cache(maxsize=256)
+def _points_of(kinds: Kinds) -> frozenset[Point]:
+    return frozenset(_MADE_AT[kind] for kind in kinds & _MADE_AT.keys())
+
+
+def listener(hook: Any) -> Sink:
+    """The ``on_event`` of a hook as a consumer that wants the hook's own ``events``."""
+
+    def take(event: Event) -> None:
+        hook.on_event(event)
+
+    vars(take).update({name: getattr(hook, name) for name in ("events", "every_call") if hasattr(hook, name)})
+    return take
+
+
+class EventStream:
+    """Numbers events, hands them to sinks, and keeps them for readers in any loop.
+
+    ``wanted`` are the types that somebody wants, ``None`` for all; ``points`` must be fired for their sake.
+    """
+
+    def __init__(self, run_id: str, now: Callable[[], float], sinks: Iterable[Sink] = (), keep: bool = False) -> None:
+        self._run_id, self._now = run_id, now
+        self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
+        self.listening = bool(self._sinks) or keep
+        every = [kinds for _, kinds in self._sinks]
+        self.wanted: Kinds | None = None if keep or None in every else frozenset().union(*filter(None, every))
+        self.recording = self.wanted is None or PointFired in self.wanted
+        self.points = frozenset() if self.wanted is None else _points_of(self.wanted)
         self._kept: list[Event] | None = [] if keep else None
         self._seq = 0
         self._closed = False
@@ -183,15 +225,16 @@ class EventStream:
 
     def emit(self, kind: type[Event], fields: dict[str, Any]) -> None:
         """Make the event and hand it on. A broken sink is logged and does not disturb the run."""
-        if not self.listening:
+        if not self.listening or (self.wanted is not None and kind not in self.wanted):
             return
         self._seq += 1
         event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
-        for sink in self._sinks:
-            try:
-                sink(event)
-            except Exception:
-                log.exception("event sink %r failed at seq %d", sink, self._seq)
+        for sink, kinds in self._sinks:
+            if kinds is None or kind in kinds:
+                try:
+                    sink(event)
+                except Exception:
+                    log.exception("event sink %r failed at seq %d", sink, self._seq)
         if self._kept is not None:
             self._kept.append(event)
             self._wake()

@@ -60,6 +60,8 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
         else:
+            if loop.ctx.listening:
+                generation.announce()
             try:
                 if ON_TOKEN in loop.heard:
                     await generation.stream()
@@ -108,15 +110,17 @@ class Generation(msgspec.Struct):
     source: str = "model"
     text: str = ""
 
+    def announce(self) -> None:
+        """Tell those who listen that the request goes out."""
+        request = self.request
+        self.loop.ctx.emit(
+            ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
+            messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
+        )  # fmt: skip
+
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
         loop, request = self.loop, self.request
-        if loop.ctx.listening:
-            names = tuple(tool.name for tool in request.tools)
-            loop.ctx.emit(
-                ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt,
-                purpose=request.purpose, messages=len(request.messages), tools=names,
-            )  # fmt: skip
         if not hasattr(self.model, "stream"):
             self.take(await self.model.complete(request))
             await self._show(self.response.content, final=True)

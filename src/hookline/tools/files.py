@@ -48,7 +48,8 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False) -> list[Tool
         raise RegistrationError(f"there is no folder {str(folder)!r}")
     files = _Files(root)
     made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
-    return [Tool(fn, folder=root) for fn in ([*made, files.write_file] if write else made)]
+    tools = [Tool(fn, folder=root) for fn in made]
+    return [*tools, Tool(files.write_file, folder=root, dangerous=True)] if write else tools
 
 
 class _Files:

@@ -201,14 +201,21 @@ class McpServer:
 
 
 class McpTool(Tool):
-    """A tool of an MCP server: its arguments are checked against the server's JSON schema."""
+    """A tool of an MCP server: its arguments are checked against the server's JSON schema.
+
+    It is untrusted, as the server is somebody else's, and dangerous unless the server says that it only reads.
+    """
 
     def __init__(self, server: McpServer, listed: Any, name: str, timeout: float | None, folder: str | None) -> None:
         async def run(ctx: Any = None, /, **arguments: Any) -> Any:
             return await server.call(listed.name, arguments, ctx)
 
         about = listed.description or listed.title or ""
-        super().__init__(run, name=name, description=about, timeout=timeout, folder=folder)
+        hints = listed.annotations
+        harmless = hints is not None and hints.read_only_hint
+        super().__init__(
+            run, name=name, description=about, timeout=timeout, folder=folder, untrusted=True, dangerous=not harmless
+        )
         self.server, self._theirs = server, listed.name
         self.__doc__ = about
         try:

@@ -45,6 +45,8 @@ class Tool:
         description: the docstring's if left out.
         timeout: seconds after which the call is an error.
         folder: where relative paths in its arguments start; the working folder if left out.
+        untrusted: whether its results come from outside, such as a web page, so that nobody vouches for them.
+        dangerous: whether it may do harm, such as write or send; guards may ask first.
     """
 
     def __init__(
@@ -55,6 +57,8 @@ class Tool:
         description: str | None = None,
         timeout: float | None = None,
         folder: str | os.PathLike[str] | None = None,
+        untrusted: bool = False,
+        dangerous: bool = False,
     ) -> None:
         self.fn = fn
         self.name = name or str(getattr(fn, "__name__", ""))
@@ -62,7 +66,7 @@ class Tool:
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise RegistrationError(f"tool {self.name!r}: timeout must be a positive number of seconds")
-        self.timeout = timeout
+        self.timeout, self.untrusted, self.dangerous = timeout, untrusted, dangerous
         self._folder = None if folder is None else os.fspath(folder)
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
@@ -290,6 +294,8 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
+    untrusted: bool = False,
+    dangerous: bool = False,
 ) -> Tool: ...
 @overload
 def tool(
@@ -298,9 +304,11 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     folder: str | os.PathLike[str] | None = None,
+    untrusted: bool = False,
+    dangerous: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function a tool: ``@tool``, or ``@tool(name=..., description=..., timeout=..., folder=...)``."""
+    """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with any option of :class:`Tool`."""
     return Tool(fn, **options) if fn is not None else lambda wrapped: Tool(wrapped, **options)
 
 
