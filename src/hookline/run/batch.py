@@ -287,8 +287,9 @@ class Batch:
         ctx = self._ctx_of(slot) if tool.takes_ctx else None
         failure: BaseException | None = None
         try:
-            work = tool.call(slot.values, ctx)
-            value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+            with loop.around(slot.request):
+                work = tool.call(slot.values, ctx)
+                value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
             if loop.alert and loop.ctx.is_cancelled():
                 raise asyncio.CancelledError  # it went on all the same: too late
         except asyncio.CancelledError as cancelled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol
 
 from ..kernel.dispatch import PLAIN
@@ -19,6 +19,7 @@ from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
+from .around import NOTHING, Around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
@@ -143,7 +144,12 @@ class Course:
                 own = own.only(self.ctx.allowed_plugins).without(self._around)
             if not self.ctx.recording:
                 self.heard = own.points if self.ctx._events is None else own.points | self.ctx._events.points
+        self._wrappers = own.wrappers if isinstance(own, HookStack) else ()
         self._interceptor: Interceptor = own
+
+    def around(self, payload: Any) -> AbstractContextManager[None]:
+        """What the hooks put around this run, or a model call or a tool in it."""
+        return Around(self._wrappers, self.ctx, payload) if self._wrappers else NOTHING
 
     def checkpoint(self, *, inside_step: bool = True) -> None:
         """Where a recorded stop, a limit or a cancellation takes effect.

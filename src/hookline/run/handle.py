@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from ..base.event import Event
 from ..base.tasks import running_loop
+from ..kernel.payloads import RunStart
 from ..kernel.state import AgentResult
 from ..kernel.values import Message
 from .causes import RunFailed, status_of
@@ -73,7 +74,8 @@ class Run:
     async def _run(self) -> AgentResult:
         ctx = self._loop.ctx
         try:
-            return await self._loop.run()
+            with self._loop.around(RunStart(self._loop.task, ctx.ids)):
+                return await self._loop.run()
         finally:
             if self._outer is not None:
                 self._outer()

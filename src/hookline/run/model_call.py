@@ -63,10 +63,11 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             if loop.ctx.listening:
                 generation.announce()
             try:
-                if ON_TOKEN in loop.heard:
-                    await generation.stream()
-                else:
-                    generation.take(await model.complete(asked))
+                with loop.around(asked):
+                    if ON_TOKEN in loop.heard:
+                        await generation.stream()
+                    else:
+                        generation.take(await model.complete(asked))
             except (Ended, HookError, CallRefused):
                 raise
             except (Exception, asyncio.CancelledError) as error:
@@ -116,6 +117,7 @@ class Generation(msgspec.Struct):
         self.loop.ctx.emit(
             ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
             messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
+            provider=self.model.provider,
         )  # fmt: skip
 
     async def stream(self) -> None:
