@@ -275,6 +275,17 @@ async def test_a_tool_that_leaves_its_own_span_behind_does_not_pass_it_on(teleme
     assert {telemetry.parent(span) for span in telemetry.named(CHAT)} == {RUN}
 
 
+async def test_a_hook_that_leaves_its_own_span_behind_does_not_get_the_tools_below_it(telemetry):
+    @hook(BEFORE_TOOL)
+    def messy(ctx, request):
+        span = telemetry.provider.get_tracer("x").start_span("left behind")
+        otel_context.attach(trace.set_span_in_context(span))
+        span.end()
+
+    await scripted_agent([call("look"), "done"], tools=[look], hooks=[telemetry.hook, messy]).arun("hi")
+    assert telemetry.parent(telemetry.one("execute_tool look")) == RUN
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_inside_a_model_call_its_own_span_is_the_current_one(telemetry, streamed):
     seen = []
@@ -393,6 +404,50 @@ async def test_a_call_that_a_hook_answered_has_no_span_and_its_verdict_is_on_the
     await scripted_agent([], hooks=[telemetry.hook, change, answer]).arun("hi")
     assert telemetry.named(CHAT) == []
     assert verdicts(telemetry.one(RUN)) == [("change", "before_llm", "replace"), ("answer", "before_llm", "answer")]
+
+
+async def test_the_verdict_on_a_call_that_was_answered_is_not_taken_for_one_on_the_next(telemetry):
+    @hook(BEFORE_LLM)
+    def answer(ctx, request):
+        return HookResult.answer(ModelResponse("", (call("look"),))) if request.hop == 0 else None
+
+    await scripted_agent(["done"], tools=[look], hooks=[telemetry.hook, answer]).arun("hi")
+    assert verdicts(telemetry.one(CHAT)) == []
+    assert verdicts(telemetry.one(RUN)) == [("answer", "before_llm", "answer")]
+
+
+async def test_verdicts_on_model_calls_that_go_on_at_once_are_each_on_their_own(telemetry):
+    first, second = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def ask_about(ctx, topic: str) -> str:
+        """Ask."""
+        return (await ctx.llm.complete(topic, purpose=topic)).content
+
+    @hook(AFTER_LLM)
+    async def cross(ctx, response):
+        if response.purpose == "one":  # it is judged while the other call is between its model and its hooks
+            first.set()
+            await second.wait()
+        elif response.purpose == "two":
+            await first.wait()
+            second.set()
+            await asyncio.sleep(0.01)
+        return response.replace(content=f"about {response.purpose}") if response.purpose == "one" else None
+
+    turns = [[call("ask_about", topic="one"), call("ask_about", topic="two")], "a", "b", "done"]
+    await scripted_agent(turns, tools=[ask_about], hooks=[telemetry.hook, cross]).arun("hi")
+    said = {chat.attributes["hookline.purpose"]: verdicts(chat) for chat in telemetry.named(CHAT)}
+    assert said == {"step": [], "one": [("cross", "after_llm", "replace")], "two": []}
+
+
+async def test_the_verdict_on_a_tools_own_model_call_that_was_answered_is_on_the_tool(telemetry):
+    @hook(BEFORE_LLM)
+    def answer(ctx, request):
+        return HookResult.answer(ModelResponse("known")) if request.purpose == "inner" else None
+
+    await scripted_agent([call("ask"), "done"], tools=[ask], hooks=[telemetry.hook, answer]).arun("hi")
+    assert verdicts(telemetry.one("execute_tool ask")) == [("answer", "before_llm", "answer")]
 
 
 async def test_other_verdicts_and_stops_are_on_the_run(telemetry):
@@ -526,6 +581,19 @@ async def test_a_cancelled_model_call_ends_all_spans(telemetry):
     assert still_open(telemetry) == {}
 
 
+async def test_a_run_cancelled_while_hooks_judge_a_reply_ends_all_spans(telemetry):
+    @hook(AFTER_LLM)
+    async def hang(ctx, response):
+        await asyncio.sleep(60)
+
+    run = scripted_agent(["x"], hooks=[telemetry.hook, hang]).start("hi")
+    await asyncio.sleep(0.02)
+    run.cancel()
+    await run.result()
+    assert telemetry.tree() == [(CHAT, RUN), (RUN, None)]
+    assert "error.type" not in telemetry.one(CHAT).attributes
+
+
 @pytest.mark.parametrize("calls", [1, 3])
 async def test_cancelled_tools_end_all_spans_in_the_callers_own_task(telemetry, calls):
     @tool
@@ -577,6 +645,7 @@ async def test_a_model_call_of_a_tool_that_ran_out_of_time_is_over_before_the_to
             async with asyncio.timeout(0.02):
                 await ctx.llm.using(slow).complete("hm?")
         except TimeoutError:
+            assert telemetry.one("chat slow").attributes["error.type"] == "CancelledError"
             return current()
 
     slow = ScriptedModel(["x"], delay=60, name="slow")

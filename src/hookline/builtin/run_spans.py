@@ -25,7 +25,6 @@ from ..kernel.records import HookExecuted
 from ..kernel.results import HookAction
 from ..kernel.state import AgentResult
 from ..kernel.values import Message, Usage
-from ..run.causes import Ended
 from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -80,14 +79,13 @@ class Backend:
 class Piece:
     """One span of ours. It is ended when all is known of it, at the time when what it stands for was over."""
 
-    __slots__ = ("attempt", "began", "error", "labels", "open", "outcome", "over", "request", "span", "task")
+    __slots__ = ("began", "error", "labels", "open", "outcome", "over", "request", "span", "task")
 
     def __init__(self, span: Span, began: int, labels: Attributes) -> None:
         self.span, self.began, self.labels = span, began, labels
         self.over: int | None = None
         self.open = True
         self.error = self.outcome = ""
-        self.attempt = 1
         self.request: ModelRequest | None = None
         self.task: Any = None
 
@@ -189,8 +187,10 @@ class RunSpans(AbstractContextManager[None]):
         return Within(self._backend.key, piece, lambda error: self._left(piece, error))
 
     def _left(self, piece: Piece, error: BaseException | None) -> None:
-        piece.over = piece.over or self._now()
-        if error is not None and not isinstance(error, Ended):
+        if not piece.open:
+            return  # a hook ended the run while the text was streamed
+        piece.over = self._now()
+        if error is not None:
             piece.error = type(error).__name__
             if piece.span.is_recording():
                 piece.span.set_status(StatusCode.ERROR, self._words(error))
@@ -200,7 +200,7 @@ class RunSpans(AbstractContextManager[None]):
     def tool(self, request: ToolCallRequest) -> Within | None:
         """Be around a tool, whose span has begun."""
         piece = self._calls.get(request.id)
-        return None if piece is None or piece.attempt != request.attempt else Within(self._backend.key, piece)
+        return None if piece is None else Within(self._backend.key, piece)
 
     # What the hook is told at its points.
 
@@ -208,7 +208,7 @@ class RunSpans(AbstractContextManager[None]):
         """A model call has its reply, which the hooks have seen."""
         piece = self._chat_of(reply.request)
         if piece is not None:
-            self._end_chat(piece, reply if reply.source == "model" else None)
+            self._end_chat(piece, reply)
 
     def gave_up(self, request: ModelRequest) -> None:
         """A model call failed, which the hooks have seen."""
@@ -285,7 +285,7 @@ class RunSpans(AbstractContextManager[None]):
             a.TOOL_TYPE: "function", a.ATTEMPT: event.attempt,
         }  # fmt: skip
         self._calls[event.call_id] = piece = self._start(span_name, SpanKind.INTERNAL, about, self._context)
-        piece.attempt, piece.labels = event.attempt, {a.TOOL_NAME: name if known else a.OTHER}
+        piece.labels = {a.TOOL_NAME: name if known else a.OTHER}
         if self._backend.content and piece.span.is_recording():
             piece.span.set_attribute(a.TOOL_ARGUMENTS, arguments_text(event.arguments))
         self._tell_what_waits(event.call_id, piece)
@@ -353,8 +353,7 @@ class RunSpans(AbstractContextManager[None]):
     def _here(self) -> Piece:
         """The innermost span of this run around the caller."""
         piece = current.get_value(self._backend.key)
-        mine = isinstance(piece, Piece) and piece.open and (piece in self._chats or piece in self._calls.values())
-        return piece if mine else self._run  # type: ignore[return-value]
+        return piece if isinstance(piece, Piece) and piece.open else self._run
 
     def _tell(self, piece: Piece, name: str, attributes: Attributes, at: int | None = None) -> None:
         if piece.open and piece.span.is_recording():

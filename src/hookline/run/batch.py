@@ -287,9 +287,10 @@ class Batch:
         ctx = self._ctx_of(slot) if tool.takes_ctx else None
         failure: BaseException | None = None
         try:
-            with loop.around(slot.request):
-                work = tool.call(slot.values, ctx)
-                value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+            work = tool.call(slot.values, ctx)
+            if loop.wrappers:
+                work = loop.around(slot.request, work)
+            value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
             if loop.alert and loop.ctx.is_cancelled():
                 raise asyncio.CancelledError  # it went on all the same: too late
         except asyncio.CancelledError as cancelled:

@@ -72,10 +72,11 @@ class Run:
         return self
 
     async def _run(self) -> AgentResult:
-        ctx = self._loop.ctx
+        loop, ctx = self._loop, self._loop.ctx
         try:
-            with self._loop.around(RunStart(self._loop.task, ctx.ids)):
-                return await self._loop.run()
+            if loop.wrappers:
+                return await loop.around(RunStart(loop.task, ctx.ids), loop.run())
+            return await loop.run()
         finally:
             if self._outer is not None:
                 self._outer()

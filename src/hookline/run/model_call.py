@@ -63,11 +63,12 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             if loop.ctx.listening:
                 generation.announce()
             try:
-                with loop.around(asked):
-                    if ON_TOKEN in loop.heard:
-                        await generation.stream()
-                    else:
-                        generation.take(await model.complete(asked))
+                if loop.wrappers:
+                    await loop.around(asked, generation.ask())
+                elif ON_TOKEN in loop.heard:
+                    await generation.stream()
+                else:
+                    generation.take(await model.complete(asked))
             except (Ended, HookError, CallRefused):
                 raise
             except (Exception, asyncio.CancelledError) as error:
@@ -119,6 +120,13 @@ class Generation(msgspec.Struct):
             messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
         )  # fmt: skip
+
+    async def ask(self) -> None:
+        """Get the reply from the model, the way that somebody wants it."""
+        if ON_TOKEN in self.loop.heard:
+            await self.stream()
+        else:
+            self.take(await self.model.complete(self.request))
 
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
