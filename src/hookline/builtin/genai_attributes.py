@@ -15,6 +15,7 @@ CONVERSATION_ID = "gen_ai.conversation.id"
 
 # What is asked.
 REQUEST_MODEL = "gen_ai.request.model"
+STOP_SEQUENCES = "gen_ai.request.stop_sequences"
 OUTPUT_TYPE = "gen_ai.output.type"
 INPUT_MESSAGES = "gen_ai.input.messages"
 
@@ -55,12 +56,10 @@ PARAMS = {
     "top_p": "gen_ai.request.top_p",
     "top_k": "gen_ai.request.top_k",
     "seed": "gen_ai.request.seed",
-    "stop": "gen_ai.request.stop_sequences",
-    "stop_sequences": "gen_ai.request.stop_sequences",
     "frequency_penalty": "gen_ai.request.frequency_penalty",
     "presence_penalty": "gen_ai.request.presence_penalty",
 }
-"""Settings of a request by the names that models take them under."""
+"""Settings of a request that are numbers, by the names that models take them under."""
 
 _PROVIDERS = {
     "google": "gcp.gemini",

@@ -1,19 +1,19 @@
-"""The spans of one run, and the instruments that all runs share. Only this module needs OpenTelemetry."""
+"""The spans of one run. Needs OpenTelemetry."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
 from opentelemetry import context as current
-from opentelemetry import metrics, trace
+from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from ..base.event import Event
 from ..base.frozen import scrub
@@ -38,85 +38,13 @@ from ..run.events import (
 )
 from . import genai_attributes as a
 from .genai_messages import arguments_text, input_messages, output_messages, result_text
+from .spans import Attributes, Backend, Piece, Within
 
 log = logging.getLogger("hookline")
-
-Attributes = dict[str, Any]
 
 _LONGEST = 500
 _TO_COME = frozenset({BEFORE_TOOL, APPROVAL_DECIDED})
 _OF_A_CHAT = frozenset({ON_TOKEN, AFTER_LLM, ON_ERROR})
-
-
-class Backend:
-    """Where spans and measurements go."""
-
-    def __init__(
-        self,
-        tracer_provider: trace.TracerProvider | None,
-        meter_provider: metrics.MeterProvider | None,
-        content: bool,
-    ) -> None:
-        self.content = content
-        self.key = current.create_key("hookline")
-        self.tracer = trace.get_tracer("hookline", tracer_provider=tracer_provider)
-        meter = metrics.get_meter("hookline", meter_provider=meter_provider)
-        self.tokens = meter.create_histogram(
-            a.TOKEN_USAGE, "{token}", "Tokens used by model calls.",
-            explicit_bucket_boundaries_advisory=a.TOKEN_BUCKETS,
-        )  # fmt: skip
-        self.seconds = meter.create_histogram(
-            a.OPERATION_DURATION, "s", "How long model calls took.",
-            explicit_bucket_boundaries_advisory=a.SECOND_BUCKETS,
-        )  # fmt: skip
-        self.tool_seconds = meter.create_histogram(
-            a.TOOL_DURATION, "s", "How long tools took.", explicit_bucket_boundaries_advisory=a.SECOND_BUCKETS
-        )
-        self.verdicts = meter.create_counter(a.VERDICTS, "{verdict}", "What hooks said.")
-        self.runs = meter.create_counter(a.RUNS, "{run}", "Runs that are over.")
-
-
-class Piece:
-    """One span of ours. It is ended when all is known of it, at the time when what it stands for was over."""
-
-    __slots__ = ("began", "error", "labels", "open", "outcome", "over", "request", "span", "task")
-
-    def __init__(self, span: Span, began: int, labels: Attributes) -> None:
-        self.span, self.began, self.labels = span, began, labels
-        self.over: int | None = None
-        self.open = True
-        self.error = self.outcome = ""
-        self.request: ModelRequest | None = None
-        self.task: Any = None
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return 0.0 if self.over is None else (self.over - self.began) / 1e9
-
-
-class Within(AbstractContextManager[None]):
-    """Makes a span the current one where it is entered, and the one before the current one again.
-
-    What is left where it was not entered is left alone: a coroutine may be closed from anywhere.
-    """
-
-    __slots__ = ("_before", "_key", "_left", "_piece")
-
-    def __init__(self, key: str, piece: Piece, left: Callable[[BaseException | None], None] | None = None) -> None:
-        self._key, self._piece, self._left = key, piece, left
-
-    def __enter__(self) -> None:
-        self._before = before = current.get_current()
-        current.attach(current.set_value(self._key, self._piece, trace.set_span_in_context(self._piece.span, before)))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if current.get_value(self._key) is self._piece:
-            current.attach(self._before)
-        if self._left is not None:
-            self._left(error)
 
 
 class RunSpans(AbstractContextManager[None]):
@@ -175,6 +103,7 @@ class RunSpans(AbstractContextManager[None]):
         }
         piece = self._start(f"{a.CHAT} {labels[a.REQUEST_MODEL]}".strip(), SpanKind.CLIENT, labels)
         piece.request, piece.task = request, _task()
+        self._chats.append(piece)
         if piece.span.is_recording():
             more = {a.PURPOSE: _text(request.purpose), a.ATTEMPT: request.attempt, **_params(request.params)}
             if request.response_format is not None:
@@ -183,7 +112,6 @@ class RunSpans(AbstractContextManager[None]):
                 more[a.INPUT_MESSAGES] = input_messages(request.messages)
             piece.span.set_attributes(more)
         self._tell_what_waits(piece.task, piece)
-        self._chats.append(piece)
         return Within(self._backend.key, piece, lambda error: self._left(piece, error))
 
     def _left(self, piece: Piece, error: BaseException | None) -> None:
@@ -225,20 +153,23 @@ class RunSpans(AbstractContextManager[None]):
         self._chats = [chat for chat in self._chats if chat is not piece]
         piece.over = piece.over or self._now()
         labels = piece.labels | ({a.ERROR_TYPE: piece.error} if piece.error else {})
-        if reply is not None:
-            labels[a.RESPONSE_MODEL] = _text(reply.model)
-            labels[a.PROVIDER_NAME] = _text(a.provider_name(reply.provider))
-            for kind, count in (("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)):
-                self._backend.tokens.record(count, labels | {a.TOKEN_TYPE: kind})
-        if piece.span.is_recording():
-            more = dict(labels)
+        try:
             if reply is not None:
-                more |= {a.FINISH_REASONS: [_text(reply.finish_reason)], **_usage(reply.usage)}
-                if self._backend.content:
-                    more[a.OUTPUT_MESSAGES] = output_messages(reply.content, reply.tool_calls, reply.finish_reason)
-            piece.span.set_attributes(more)
-        self._backend.seconds.record(piece.seconds, labels)
-        self._end(piece)
+                labels[a.RESPONSE_MODEL] = _text(reply.model)
+                labels[a.PROVIDER_NAME] = _text(a.provider_name(reply.provider))
+                for kind, count in (("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)):
+                    self._backend.tokens.record(count, labels | {a.TOKEN_TYPE: kind})
+            self._backend.seconds.record(piece.seconds, labels)
+            if piece.span.is_recording():
+                piece.span.set_attributes(labels if reply is None else labels | self._about_reply(reply))
+        finally:
+            self._end(piece)
+
+    def _about_reply(self, reply: ModelReply) -> Attributes:
+        about = {a.FINISH_REASONS: [_text(reply.finish_reason)], **_usage(reply.usage)}
+        if self._backend.content:
+            about[a.OUTPUT_MESSAGES] = output_messages(reply.content, reply.tool_calls, reply.finish_reason)
+        return about
 
     # What happened.
 
@@ -304,9 +235,11 @@ class RunSpans(AbstractContextManager[None]):
         piece = self._calls.pop(event.call_id, None)
         if piece is None:
             return
-        if self._backend.content and piece.span.is_recording():
-            piece.span.set_attribute(a.TOOL_RESULT, _clean(result_text(event.text)))
-        self._end(piece)
+        try:
+            if self._backend.content and piece.span.is_recording():
+                piece.span.set_attribute(a.TOOL_RESULT, _clean(result_text(event.text)))
+        finally:
+            self._end(piece)
 
     def _failed(self, event: Failed) -> None:
         error = event.error
@@ -452,19 +385,19 @@ def _clean(text: str) -> str:
 
 
 def _params(params: Mapping[str, Any]) -> Attributes:
-    return {a.PARAMS[name]: value for name in params.keys() & a.PARAMS.keys() for value in _sendable(params[name])}
-
-
-def _sendable(value: Any) -> Iterator[Any]:
-    """The value, if OpenTelemetry has a place for it: a number of at most 64 bits, or texts."""
-    if isinstance(value, str):
-        yield [_text(value)]
-    elif isinstance(value, (list, tuple)):
-        yield [_text(item) for item in value if isinstance(item, str)]
-    elif is_number(value) and (isinstance(value, float) or -(2**63) <= value < 2**63):
-        yield value
+    found = {attribute: params[name] for name, attribute in a.PARAMS.items() if _is_sendable(params.get(name))}
+    stop = params.get("stop") or params.get("stop_sequences")
+    if isinstance(stop, (str, list, tuple)):
+        found[a.STOP_SEQUENCES] = [_text(item) for item in ([stop] if isinstance(stop, str) else stop)]
+    return found
 
 
 def _usage(usage: Usage) -> Attributes:
     found = {a.INPUT_TOKENS: usage.input_tokens, a.OUTPUT_TOKENS: usage.output_tokens}
-    return found | ({a.CACHE_READ_TOKENS: usage.cached_tokens} if usage.cached_tokens else {})
+    found |= {a.CACHE_READ_TOKENS: usage.cached_tokens} if usage.cached_tokens else {}
+    return {name: count for name, count in found.items() if _is_sendable(count)}
+
+
+def _is_sendable(value: Any) -> bool:
+    """Whether it is a number for which there is room: 64 bits."""
+    return is_number(value) and (isinstance(value, float) or -(2**63) <= value < 2**63)

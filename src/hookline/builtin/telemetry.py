@@ -75,7 +75,7 @@ class OpenTelemetryHook:
             able(meter_provider, "get_meter", "meter_provider= is a MeterProvider of OpenTelemetry")
         self.content = flag(content, "content")
         try:
-            from .run_spans import Backend
+            from .spans import Backend
         except ModuleNotFoundError as missing:
             raise NotInstalled("opentelemetry-api", "otel") from missing
         self._backend = Backend(tracer_provider, meter_provider, self.content)
