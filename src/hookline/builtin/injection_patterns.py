@@ -20,7 +20,9 @@ _EXCERPT = 120
 _BETWEEN = re.compile(r"[^\w]+")
 _NO_LETTERS = re.compile(r"[\W_]+")
 _SPACE = re.compile(r"\s+")
-_QUOTED = re.compile(r"""(["`“”„«»「」『』])(?:(?!\1)[^\n“”„«»「」『』]){3,300}["`“”„«»「」『』]|(?<!\w)'[^'\n]{3,300}'(?!\w)""")
+_QUOTED = re.compile(
+    r"""(["`“”„«»「」『』])(?:(?!\1)[^\n“”„«»「」『』]){3,300}["`“”„«»「」『』]|(?<!\w)'[^'\n]{3,300}'(?!\w)"""
+)
 _ABOUT_ATTACKS = re.compile(
     r"(?<![a-z])(?:injections?|jailbreak\w*|attack(?:er|ers|s)?|phishing|malicious|adversar\w+|vulnerab\w+|researchers?|"
     r"red team\w*|owasp|paper|detect\w*|rule ?set|defen[cs]es?)(?![a-z])"
@@ -121,7 +123,7 @@ def _read(text: str, found: _Found, depth: int) -> None:
 
 def _match(plain: str, found: _Found) -> None:
     words = _BETWEEN.sub(" ", plain)
-    texts = {"lines": (plain,), "text": (_SPACE.sub(" ", plain),), "words": (words,)}
+    texts: dict[str, tuple[str, ...]] = {"lines": (plain,), "text": (_SPACE.sub(" ", plain),), "words": (words,)}
     if "_" in words:
         texts["words"] = (words, words.replace("_", " "))
     for rule in RULES:

@@ -63,7 +63,9 @@ _HARM = (
     r"reveal|output|leak|dump|drop|format|shut down)"
 )
 _MUST = r"(?:must|should|shall|has to|have to|needs? to|(?:is|are) (?:required|expected|asked|ordered|obliged|instructed) to|is to|are to|may only)"
-_USER = r"(?:users?|humans?|readers?|customers?|clients?|owner|person (?:you|who)|account holder|victim|recipient|operator)"
+_USER = (
+    r"(?:users?|humans?|readers?|customers?|clients?|owner|person (?:you|who)|account holder|victim|recipient|operator)"
+)
 _SECRET = (
     r"(?:api[ _-]?keys?|passwords?|credentials?|secrets?|(?:access |auth |session |api )?tokens?|private keys?|ssh keys?|"
     r"id_rsa|\.env\b|\.ssh|\.aws|environment variables|env vars|cookies|/etc/passwd|/etc/shadow|bank details|credit card)"
@@ -96,7 +98,7 @@ _ENGLISH = [
     _rule("override", 0.6, r"\byour (?:new|real|actual|true|only|revised|updated|next|first|main) (?:and \w+ )?(?:task|goal|objective|mission|instructions?|directives?|orders|job|purpose|rules|priority)\b", "your"),
     _rule("override", 0.55, r"\b(?:your|the) (?:instructions|orders|rules|task|guidelines|prompt|directives) (?:have|has|were|was|are|is) (?:been |now )*(?:updated|changed|replaced|overridden|superseded|amended)\b", "updated changed replaced overridden superseded amended"),
     _rule("override", 0.3, r"\b(?:new|updated|revised) (?:system )?(?:instructions?|directives?|orders|rules?|task|prompt|policy)\b(?! (?:for|will|in|of|by)\b)", "new updated revised"),
-    _rule("override", 0.55, rf"\b(?:instead of|rather than) (?:\w+ing) (?:the |this )?(?:user|page|question|request|task|summary)\b", "instead rather"),
+    _rule("override", 0.55, r"\b(?:instead of|rather than) (?:\w+ing) (?:the |this )?(?:user|page|question|request|task|summary)\b", "instead rather"),
     _rule("override", 0.55, r"\b(?:do not|don t|never|stop) (?:answer\w*|follow\w*|complete|complet\w+|summari[sz]\w+|respond\w* to|help\w* with|do|process\w*) (?:the |this |that |what the )?(?:user s? ?|original |current |actual )*(?:question|request|task|user|page|document|wants|asked)\b", "answer follow complet summari respond help process do"),
     _rule("override", 0.5, r"\b(?:stop|cancel|abort|abandon|pause|suspend) (?:what you are doing|what you re doing|(?:the|your|this) (?:current|original|present|ongoing) (?:task|work|conversation|request))\b", "stop cancel abort abandon pause suspend"),
     _rule("override", 0.45, rf"\b(?:follow|obey|comply with|carry out|execute|do) (?:only |exactly |just )?(?:my|these|the (?:ones|{_ORDERS}|steps|text|rules) (?:below|here|in this|on this|that follow|listed)|what (?:this|the) (?:page|text|document|file) says) ?{_gap(2)}(?:instead|only|from now on|orders|commands|instructions|in this file)?\b(?<!these)(?<!my)", "follow obey comply carry execute"),
@@ -126,7 +128,7 @@ _ENGLISH = [
     _rule("exfiltration", 0.35, r"\bwhere \w+ is the\b|\breplac(?:e|ing) [^\n]{1,40} (?:with|by) (?:the |your |all )*(?:user|chat|conversation|summary|content|data|message|key|secret)|\bfill in the\b|\bas (?:a )?(?:query|url|get) param\w*", "where replac fill param", "text"),
     _rule("exfiltration", 0.55, r"\b(?:curl|wget|nc|ncat|invoke-webrequest|scp|rsync)\b[^\n]{0,120}(?:/etc/(?:passwd|shadow)|~/|/home/|/root/|\.env\b|\.ssh|\.aws|credentials|id_rsa|\$\()", "curl wget nc webrequest scp rsync", "text"),
     _rule("tool", 0.4, r"\b(?:curl|wget)\b[^\n|]{1,120}\|\s*(?:sudo )?(?:ba|z|da)?sh\b|\brm -rf? +[~/*.]|\bformat c:|\bdrop (?:table|database)\b|\bmkfs\b|\bsudo\b", "curl wget rm format drop mkfs sudo", "text"),
-    _rule("tool", 0.55, rf"\b(?:now|please|then|must|should|first|next|immediately|to|needs? to|has to|assistant|agent|ai|and) (?:go ahead and )?(?:call|invoke|use|run|execute|trigger) (?:the |your |a )?(?:tool |function |command )?(?:named |called )?[a-z]+_[a-z_]+\b", "call invoke use run execute trigger"),
+    _rule("tool", 0.55, r"\b(?:now|please|then|must|should|first|next|immediately|to|needs? to|has to|assistant|agent|ai|and) (?:go ahead and )?(?:call|invoke|use|run|execute|trigger) (?:the |your |a )?(?:tool |function |command )?(?:named |called )?[a-z]+_[a-z_]+\b", "call invoke use run execute trigger"),
     _rule("tool", 0.35, r"(?:^|[.!?:;>\n]\s*)(?:call|invoke|use|run|execute|trigger) (?:the |your |a )?(?:tool |function )?[`'\"]?[a-z]+_[a-z_]+", "call invoke use run execute trigger", "lines"),
     _rule("tool", 0.45, r"\bi (?:will|ll|am going to|shall) (?:now |immediately )?(?:call|run|execute|invoke|use) (?:the )?[a-z]+_[a-z_]+", "call run execute invoke use"),
     _rule("tool", 0.5, rf"\b{_AI} {_gap(5)}{_MUST} (?:now |immediately |first |always |also |then |only )*{_HARM}\b", "ai assistant agent bot model llm claude gpt copilot gemini"),
@@ -155,7 +157,7 @@ _ENGLISH = [
     _rule("authority", 0.35, r"\b(?:system|security|admin\w*|priority|urgent|emergency|critical|official) (?:notice|override|directive|instructions?|alert|command|order)\b", "notice override directive instruction alert command order"),
     _rule("authority", 0.5, r"\b(?:the )?(?:user|owner|customer|developers?|admin\w*|operator|management) (?:has |have |had )?(?:already |fully |explicitly )?(?:authori[sz]ed|approved|agreed to|consented|wants you to|asked you to|instructed you|gave (?:you )?permission|given (?:you )?permission|allowed you|pre ?approved)\b(?! by)", "authori approved agreed consented wants asked instructed permission allowed preapproved"),
     _rule("authority", 0.45, r"\byou (?:do not|don t|no longer) need (?:\w+ )?(?:permission|approval|confirmation|consent|to ask)\b|\b(?:approved|authori[sz]ed) (?:this )?in advance\b|\byour (?:restrictions|limits|filters) (?:are|have been|were) (?:lifted|removed|disabled)\b", "need advance restrictions limits filters"),
-    _rule("authority", 0.6, rf"\bas (?:the|your|an?) (?:\w+ )?(?:administrator|admin|developer|operator|owner|creator|ceo|root)(?: \w+)? i (?:hereby )?(?:order|command|instruct|require|authori[sz]e|request|tell|demand)\b|\bas instructed by (?:the|your) (?:operator|developer|system|admin\w*|owner|user)\b|\bcomes? from (?:the|your) (?:operator|developer|system administrator|creator)\b", "as comes come"),
+    _rule("authority", 0.6, r"\bas (?:the|your|an?) (?:\w+ )?(?:administrator|admin|developer|operator|owner|creator|ceo|root)(?: \w+)? i (?:hereby )?(?:order|command|instruct|require|authori[sz]e|request|tell|demand)\b|\bas instructed by (?:the|your) (?:operator|developer|system|admin\w*|owner|user)\b|\bcomes? from (?:the|your) (?:operator|developer|system administrator|creator)\b", "as comes come"),
     _rule("authority", 0.45, r"\b(?:are|is) (?:now )?(?:required|obliged|ordered|instructed) to (?:comply|obey|follow|act|answer|execute|disable|reset)\b", "required obliged ordered instructed"),
     _rule("encoded", 0.45, r"\b(?:decode|decrypt|unbase64|base64|rot13|decipher|de ?obfuscate)\b(?: \w+){0,8} (?:and|then) (?:\w+ ){0,2}(?:do|follow|run|execute|obey|perform|carry|act)\b|\b(?:do|follow|run|execute|obey|perform)\b(?: \w+){0,5} (?:after|once|when) (?:\w+ ){0,2}(?:decod\w+|decrypt\w+)\b", "decode decrypt base64 rot13 decipher obfuscate decod"),
     _rule("delimiter", 0.6, r"\A(?:(?!<\|)[\s\S]){0,20000}?<\|(?:im_end|eot_id|end|eom_id|endoftext|end_of_turn|return)\|>", "<|", "lines"),
