@@ -13,6 +13,7 @@ _LT = "<\uff1c\ufe64\u2329\u3008\u27e8\u276e\u02c2\u1438"
 _GT = ">\uff1e\ufe65\u232a\u3009\u27e9\u276f\u02c3\u1433"
 _BAR = "|\uff5c\u00a6\u2502\u2503\u2758\u2759\u01c0\u2223\u23d0"
 _SQUARE, _SQUARE_END = r"\[" "\uff3b\u3010\u3014\u2772\u27e6", r"\]" "\uff3d\u3011\u3015\u2773\u27e7"
+_SLASH, _EQUALS = "[/\uff0f\u2044\u2215]", "[=\uff1d]"
 _COLON = ":\uff1a\ufe55\ufe13\u2236\ua789"
 _TWINS = {
     "a": "аαɑ", "b": "ьƅ", "c": "сϲ", "d": "ԁ", "e": "еεҽ", "f": "ƒ", "g": "ɡ", "h": "һн", "i": "іιɪı1", "k": "кκ",
@@ -23,7 +24,7 @@ _TWINS = {
 
 def _letter(letter: str) -> str:
     if letter == "_":
-        return r"[\s_.▁-]{0,3}"
+        return r"[\s_\uff3f.\u2581-]{0,3}"
     wide = chr(ord(letter) + 0xFEE0) + chr(ord(letter.upper()) + 0xFEE0)
     return f"[{letter}{letter.upper()}{wide}{_TWINS.get(letter, '')}{_TWINS.get(letter, '').upper()}]"
 
@@ -46,10 +47,11 @@ _ROLES = _spelt("human", "assistant", "system", "user", "developer")
 
 _PIPED = re.compile(rf"[{_LT}](\s?[{_BAR}][^{_LT}{_GT}{_BAR}\n]{{1,64}}[{_BAR}]\s?)[{_GT}]")
 _TAGGED = re.compile(
-    rf"([{_LT}]{{1,2}})(?=\s?/?\s?\w)"
-    rf"(\s?/?\s?(?:(?:{_TAGS})(?!\w)|antml:|function\s?=|parameter(?:\s?=|\s+name))[^{_LT}{_GT}\n]{{0,200}})([{_GT}]{{0,2}})"
+    rf"([{_LT}]{{1,2}})(?=\s?{_SLASH}?\s?\w)(\s?{_SLASH}?\s?(?:(?:{_TAGS})(?!\w)|{_spelt('antml')}\s?[{_COLON}]"
+    rf"|(?:{_spelt('function', 'parameter')})(?:\s?{_EQUALS}|\s+(?:{_spelt('name')})))"
+    rf"[^{_LT}{_GT}\n]{{0,200}})([{_GT}]{{0,2}})"
 )
-_SQUARED = re.compile(rf"[{_SQUARE}](\s?/?\s?(?:{_WORDS})\s?)[{_SQUARE_END}]")
+_SQUARED = re.compile(rf"[{_SQUARE}](\s?{_SLASH}?\s?(?:{_WORDS})\s?)[{_SQUARE_END}]")
 _OWN = re.compile(rf"[{_SQUARE}](?=\s?(?:{_spelt('end_of_')})?(?:{_spelt('untrusted')}))")
 _SPOKEN = re.compile(
     r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029\\](?:(?<=\\)[nr]|(?<!\\))[ \t>#*-]{0,8})"

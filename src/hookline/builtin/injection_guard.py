@@ -83,7 +83,9 @@ class InjectionGuard:
 
     points = frozenset({ON_RUN_START, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, AFTER_TOOL})
     phase: ClassVar[dict[str, str]] = {ON_RUN_START: "guard", BEFORE_STEP: "guard", BEFORE_TOOL: "guard"}
-    priority: ClassVar[dict[str, int]] = {ON_RUN_START: 100, BEFORE_STEP: 100, BEFORE_TOOL: 100, AFTER_TOOL: 50}
+    priority: ClassVar[dict[str, int]] = {
+        ON_RUN_START: 100, BEFORE_PROMPT_BUILD: -200, BEFORE_STEP: 100, BEFORE_TOOL: 100, AFTER_TOOL: 50,
+    }  # fmt: skip
 
     def __init__(
         self,
