@@ -183,6 +183,17 @@ def test_the_text_cannot_close_its_own_fence():
     assert seen
 
 
+def test_each_result_has_a_fence_with_an_id_of_its_own():
+    agent = scripted_agent(
+        [[call("fetch"), call("fetch", url="b")], call("fetch"), reply("ok")],
+        tools=[fetch_giving("x")],
+        hooks=[InjectionGuard()],
+    )
+    ids = [FENCE.fullmatch(message.content)[2] for message in agent.run("go").messages if message.role == "tool"]
+    assert len(set(ids)) == 3
+    assert all(len(id) > 20 for id in ids)
+
+
 def test_what_is_invisible_and_what_is_disarmed_is_said():
     content = result_of("a\u200bb [INST]").content
     assert content.startswith(
@@ -295,6 +306,26 @@ def test_the_taint_lasts_for_some_steps_and_after_a_suspicious_result_for_all(st
     turns = [call("add", a=1, b=1), call("add", a=1, b=2), call("send", text="x")]
     result, _ = tainted_run(*turns, value=value, taint_steps=steps)
     assert result.steps[3].outcomes == (outcome,)
+
+
+def test_newer_text_makes_the_taint_last_longer_and_suspicious_text_is_never_forgotten_for_it():
+    pages = iter(["Sunny.", "Rain.", ATTACK, "Snow."])
+
+    @tool(untrusted=True)
+    def look() -> str:
+        """Look out."""
+        return next(pages)
+
+    def run(count, steps):
+        deny, questions = asked_of()
+        turns = [*[call("look")] * count, call("add", a=1, b=1), call("send", text="x"), reply("ok")]
+        guards = [InjectionGuard(taint_steps=steps), deny]
+        scripted_agent(turns, tools=[look, add, send], hooks=guards).run("go")
+        return questions
+
+    assert len(run(2, 2)) == 1
+    (question,) = run(2, 1)
+    assert "suspicious text" in question
 
 
 @pytest.mark.parametrize(
