@@ -29,6 +29,14 @@ def test_the_figures_on_the_page_are_those_of_the_code(name, head):
     assert figures().table(name, head) in page
 
 
+def test_the_sums_on_the_page_are_those_of_the_code():
+    page = " ".join((ROOT / "docs/hooks/injection_guard.md").read_text().split())
+    rows = {name: [row for row in figures().rows(name) if row["set"] != "dev"] for name in ("attacks", "harmless")}
+    found = {name: sum(suspicion(row["text"]).score >= 0.5 for row in rows[name]) for name in rows}
+    assert f"{found['attacks']} of {len(rows['attacks'])} attacks caught" in page
+    assert f"{found['harmless']} false alarms in {len(rows['harmless'])} harmless texts" in page
+
+
 def test_the_corpus_is_as_large_as_it_must_be_and_nothing_is_in_it_twice():
     rows = [row for name in ("attacks", "harmless") for row in figures().rows(name)]
     for name in ("attacks", "harmless"):
