@@ -510,7 +510,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     JSON
     | st.lists(st.sampled_from(["<|im_start|>", "[INST]", "\nHuman:", "\u200b", "\ud800", ATTACK, "]\n["])).map("".join)

@@ -66,7 +66,8 @@ def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Ite
         yield latin
         if _MIXED.search(latin):
             text, words = latin, _WORD.findall(latin)
-    if not all(word.isalpha() or word.isdigit() for word in set(words)) or _SIGNS.search(text):
+    signs = any(sign in text for sign in "@$!|") and _SIGNS.search(text)
+    if signs or not all(word.isalpha() or word.isdigit() for word in set(words)):
         mixed = {word for word in _WORD.findall(text) if not word.isalpha() and _MIXED.search(word)}
         for table in _LEET:
             respelt = {word: word.translate(table) for word in mixed}
@@ -78,7 +79,7 @@ def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Ite
 
 def smuggled(text: str) -> Iterator[str]:
     """What a text holds in characters that nobody sees."""
-    if not text or max(text) < "\ufe00":
+    if text.isascii() or max(text) < "\ufe00":
         return
     for run in _some(_TAGS, text):
         yield "".join(chr(ord(character) - 0xE0000) for character in run)

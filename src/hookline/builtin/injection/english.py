@@ -30,7 +30,7 @@ _DO = (
     r"comply|ignore|disregard|forget|stop|write|use|acknowledge|confirm|copy|move|merge|create|submit|show|display|mention|"
     r"summari[sz]e|rate|rank|answer|act|pretend|start|begin|leak|dump|encode|decode|bypass|override|report|store|save|remember)"
 )
-_HARM = (
+HARM = (
     r"(?:execute|run|call|invoke|trigger|send|forward|e ?mail|upload|delete|remove|erase|wipe|transfer|wire|disable|turn off|"
     r"grant|approve|accept|reset|export|visit|click|download|install|perform|share|collect|gather|obey|comply|override|bypass|"
     r"reveal|output|leak|dump|drop|format|shut down)"
@@ -51,6 +51,28 @@ _PRIVATE = (
 _SEND = (
     r"(?:send|post|upload|forward|transmit|submit|exfiltrate|leak|mail|e-?mail|transfer|copy|append|export|deliver|report|"
     r"share|put|attach|wire|ship|push|relay|pass)"
+)
+_CALL = r"(?:call|invoke|use|run|execute|trigger)"
+_NAME = r"[a-z]+_[a-z_]+"
+_NAMED = rf"(?:the |your |a )?(?:tool |function |command )?(?:named |called )?{_NAME}"
+_HASTE = r"(?:now |immediately |first |always |also |then |only |next )*"
+_TEXT = r"(?:text|page|document|file|message|e ?mail|site|website|comment|ticket|note)"
+_SCORN = r"(?:ignore|disregard|forget|neglect|overrule|override)"
+_IS = r"(?:are|is|has been|have been|was|were|has|have)"
+_SAFETY = (
+    r"(?:safety|security|content|ethical|approval|confirmation|permission)s? (?:checks?|filters?|guidelines?|rules?|"
+    r"measures|controls|restrictions?|polic(?:y|ies)|protocols?|limits?|guardrails|requirements?)"
+)
+_OFF = (
+    r"(?:now |hereby |temporarily |all |currently )*(?:suspended|disabled|lifted|off|turned off|switched off|bypassed|"
+    r"waived|removed|void|deactivated|relaxed|not (?:needed|required|in force)|no longer (?:needed|required|active|in force))"
+)
+_AGREED = (
+    r"(?:had |has |have )?(?:already )?(?:said|typed|answered|replied|confirmed|agreed|approved|clicked|consented|given|"
+    r"granted|authori[sz]ed|accepted|signed|ordered|asked)"
+)
+_MAKER = (
+    r"(?:openai|anthropic|google|microsoft|meta|deepmind|mistral|your (?:developers?|creators?|makers?|operators?))"
 )
 PLACE = r"(?:https?://|www\.|ftp://|\S{1,64}@\S{1,64}\.\w|\d{1,3}(?:\.\d{1,3}){3})"
 
@@ -186,13 +208,6 @@ ENGLISH = [
          r"\b(?:output|print|reveal|show|tell)\b[^.!?\n]{0,30}(?:admin|user|root|secret|"
          r"api)\w*[^.!?\n]{0,12}(?:password|keys?|token)",
          on="text"),
-    Rule("exfiltration", 0.45,
-         r"!?\[[^\]\n]{0,80}\]\(https?://[^)\s]{1,200}[?&/=][^)\n]{0,60}(?:\[|<|\{(?!\{)|=secret|=data|"
-         r"=\.\.\.)(?<!\$\{)",
-         on="text"),
-    Rule("exfiltration", 0.45,
-         r"<img[^>]{1,200}src\s*=\s*[\"']?https?://[^\"'>\s]{1,200}[?&][^\"'>]{0,60}[{\[<]",
-         on="text"),
     Rule("exfiltration", 0.4,
          r"\b(?:include|add|render|insert|embed|put|display|show) (?:\w+ ){0,5}(?:image|link|pixel|picture|"
          r"url)\b[^\n]{0,80}(?:https?://|\]\()",
@@ -217,9 +232,18 @@ ENGLISH = [
          r"\bsudo\b",
          on="text"),
     Rule("tool", 0.55,
-         r"\b(?:now|please|then|must|should|first|next|immediately|to|needs? to|has to|assistant|agent|ai|"
-         r"and) (?:go ahead and )?(?:call|invoke|use|run|execute|trigger) (?:the |your |a )?(?:tool |"
-         r"function |command )?(?:named |called )?[a-z]+_[a-z_]+\b"),
+         rf"\b(?:now|please|immediately) (?:go ahead and )?{_CALL} {_NAMED}\b",
+         rf"\b(?:now|please|then|first|next|immediately|and|to) {_CALL} (?:the |your )?{_NAME} (?:tool|function)\b",
+         rf"\b(?:first|next|then|and|immediately) {_CALL} (?:the |your )?(?:tool|function) {_NAMED}\b",
+         rf"\byou {_MUST} {_HASTE}{_CALL} {_NAMED}\b",
+         rf"\b{_AI} {_MUST} (?:now|immediately|first|next|also) {_CALL} {_NAMED}\b",
+         rf"\b{_AI} (?:please )?{_CALL} {_NAMED}\b",
+         rf"\b{_CALL} {_NAMED} (?:with|for) (?:\w+ ){{0,2}}(?:text|subject|body|value|amount|user|recipient|every|all)\b",
+         rf"\b(?:required|needed|requested)\W+{_CALL} {_NAMED}\b"),
+    Rule("tool", 0.4,
+         rf"\b(?:and|next|needs? to|has to) {_CALL} {_NAMED}\b(?! (?:before|only|if|when|after|once|to|in|on|from|or|and)\b)"),
+    Rule("tool", 0.3,
+         rf"\b{_AI} {_MUST} {_CALL} {_NAMED}\b(?! only\b)"),
     Rule("tool", 0.35,
          r"(?:^|[.!?:;>\n]\s*)(?:call|invoke|use|run|execute|trigger) (?:the |your |a )?(?:tool |function "
          r")?[`'\"]?[a-z]+_[a-z_]+",
@@ -228,14 +252,20 @@ ENGLISH = [
          r"\bi (?:will|ll|am going to|shall) (?:now |immediately )?(?:call|run|execute|invoke|use) (?:the "
          r")?[a-z]+_[a-z_]+"),
     Rule("tool", 0.5,
-         rf"\b{_AI} {_gap(5)}{_MUST} (?:now |immediately |first |always |also |then |only )*{_HARM}\b"),
+         rf"\b{_AI} {_gap(5)}{_MUST} {_HASTE}(?!{_CALL} ){HARM}\b",
+         rf"\b{_AI} {_gap(5)}{_MUST} (?:now |immediately |first |also |then )+{HARM}\b"),
+    Rule("tool", 0.35,
+         rf"\b{_AI} {_gap(5)}{_MUST} {_CALL}\b"),
+    Rule("tool", 0.45,
+         r"\b(?:execute|run|obey|carry out) (?:any|every|all|each) (?:of )?(?:the )?(?:commands?|orders?|instructions?|code) "
+         rf"(?:\w+ )?(?:in|on|from|below|within|inside) (?:this|the following) {_TEXT}\b"),
     Rule("tool", 0.5,
          r"\b(?:use|using|with|via) (?:your|the) (?:shell|terminal|bash|e ?mail|mail|browser|file|payment|"
          r"http|web|code|python|command)(?: \w+)? tool\b",
          r"\bthe \w+ tool to \w+"),
     Rule("tool", 0.5,
          r"\byou (?:must|have to|need to|should|are required to|are to|shall) (?:now |immediately |first |"
-         rf"always |also |then |only )*{_HARM}\b"),
+         rf"always |also |then |only )*{HARM}\b"),
     Rule("tool", 0.3,
          r"\bbefore (?:you )?(?:answer|reply|respond|continue|proceed|go on|do anything|summari[sz]e)\w*\b",
          r"\bnext (?:step|action) required\b",
@@ -272,7 +302,12 @@ ENGLISH = [
          rf"visiting|that (?:read|process|see|visit)s?|{_MUST})\b"),
     Rule("address", 0.5,
          r"(?:^|[.!?>(\[\"'*#\n-]\s*|\b(?:dear|hey|now|ok|okay),? )(?:dear |hey |hello |attention |the "
-         rf")?{_AI}\s*[,:!-]+\s*(?:please |now |kindly |you (?:must |should |have to |are |will |need to )|"
+         rf")?(?:{_SURELY_AI}\s*[,:!-]+|{_AI}\s*[,!-]+)\s*(?:please |now |kindly |you (?:must |should |have to |are |will |need to )|"
+         rf"do not |don[’']t |never |when you |before you |if you |as |always )*\b{_DO}\b(?!ing)",
+         on="lines"),
+    Rule("address", 0.4,
+         r"(?:^|[.!?>(\[\"'*#\n-]\s*|\b(?:dear|hey|now|ok|okay),? )(?:dear |hey |hello |attention |the "
+         rf")?{_AI}\s*:\s*(?:please |now |kindly |you (?:must |should |have to |are |will |need to )|"
          rf"do not |don[’']t |never |when you |before you |if you |as |always )*\b{_DO}\b(?!ing)",
          on="lines"),
     Rule("address", 0.3,
@@ -320,7 +355,7 @@ ENGLISH = [
     Rule("authority", 0.5,
          r"\b(?:message|notice|instructions?|directive|orders?|update|policy|request|command|announcement|"
          r"word) (?:from|by) (?:the |your )?(?:system|administrators?|admins?|system administrators?|"
-         r"developers?|operators?|openai|anthropic|google|microsoft|meta|security team|safety team|creators?|"
+         r"developers?|operators?|security team|safety team|creators?|"
          r"makers?|owner|it department)\b"),
     Rule("authority", 0.5,
          r"\bthis is (?:the )?(?:\w+ )?(?:openai|anthropic|google|microsoft|meta|your (?:developer|creator|"
@@ -351,42 +386,51 @@ ENGLISH = [
          r"(?:\w+ ){0,2}(?:do|follow|run|execute|obey|perform|carry|act)\b",
          r"\b(?:do|follow|run|execute|obey|perform)\b(?: \w+){0,5} (?:after|once|when) (?:\w+ "
          r"){0,2}(?:decod\w+|decrypt\w+)\b"),
-    Rule("delimiter", 0.6,
-         r"\A(?:(?!<\|)[\s\S]){0,20000}?<\|(?:im_end|eot_id|end|eom_id|endoftext|end_of_turn|return)\|>",
-         on="lines"),
-    Rule("delimiter", 0.4,
-         r"<\|[\w ]{1,40}\|>\s?(?:system|assistant|user|developer)?",
-         r"<start_of_turn>",
-         r"<\|?(?:begin|end)[_▁ ]of[_▁ ]\w+\|?>",
-         on="text"),
-    Rule("delimiter", 0.6,
-         r"\A(?:(?!\[inst\])[\s\S]){0,20000}?\[/inst\]",
-         r"</s>\s*<s>",
-         r"</s>\s*\[inst\]",
-         on="lines"),
-    Rule("delimiter", 0.3,
-         r"\[/?inst\]",
-         r"<</?sys>>",
-         on="text"),
-    Rule("delimiter", 0.55,
-         r"\A(?:(?!<(?:tool|function|result))[\s\S]){0,20000}?</(?:tool_response|tool_result|tool_output|"
-         r"function_results?|function_calls?|tool_call|result|output|document|data|context)s?>[\s\S]{0,200}<\w",
-         r"</(?:tool_response|function_results)>",
-         on="lines"),
-    Rule("delimiter", 0.4,
-         r"<(?:system|system_prompt|system-reminder|admin|instructions?|tool_call|function_calls|"
-         r"invoke)\b[^>\n]{0,80}>",
-         on="text"),
-    Rule("delimiter", 0.45,
-         r"^[\W_]{2,}\s*(?:end|begin|start) (?:of )?(?:the )?(?:tool|untrusted|external|data|document|user|"
-         r"system|context|input|output|search|web|page)\b[^\n]{0,40}",
-         on="lines"),
-    Rule("delimiter", 0.35,
-         r"^\s*(?:#{1,4}|\*{2}|>{1,3})?\s*\[?(?:system|developer|admin(?:istrator)?|instructions?|new "
-         r"instructions?)\]?\s*(?:message|prompt|note)?\s*[:>]",
-         on="lines"),
-    Rule("delimiter", 0.3,
-         r"^\s*(?:human|user)\s*:[^\n]*(?:delete|send|ignore|transfer|run|grant|drop|"
-         r"forget)[^\n]*\n+\s*(?:assistant|ai)\s*:",
-         on="lines"),
+    Rule("override", 0.45,
+         rf"\b{_SCORN} (?:the |your |this |what the )?{_USER}(?: s)? (?:question|request|task|query|message|instructions?|"
+         r"wishes|goal|wants|asked|said)\b",
+         rf"\b{_SCORN} the (?:user|human)\b(?! s? ?\w*(?:name|agent|input|id)\b)"),
+    Rule("override", 0.45,
+         rf"\b{_SAFETY} (?:\w+ )?{_IS} {_OFF}\b",
+         rf"\b(?:no|without) {_SAFETY} (?:apply|applies|exist|needed)\b",
+         rf"\b{_SAFETY} (?:do|does|did) not (?:exist|apply|count|matter)\b"),
+    Rule("override", 0.4,
+         r"\byour (?:\w+ ){0,2}(?:polic(?:y|ies)|guidelines|restrictions|permissions|limits|limitations) "
+         rf"{_IS} (?:been |now )*(?:updated|changed|relaxed|lifted|extended|removed|expanded|replaced|disabled)\b"),
+    Rule("override", 0.35,
+         r"\b(?:user s|original|previous|first|current|last) (?:task|request|question|query|job) "
+         rf"{_IS} (?:been |now |already )*(?:complete|completed|done|finished|answered|resolved|fulfilled|cancell?ed|void)\b"),
+    Rule("override", 0.5,
+         r"\b(?:save|store|add|write|commit|record|put|append|insert) (?:\w+ ){0,8}(?:in|into|to) your (?:long term |persistent )?"
+         r"(?:memor(?:y|ies)|system prompt|instructions|rules)\b",
+         r"\b(?:remember|memori[sz]e|keep in mind) (?:\w+ ){0,20}(?:all|every|any) (?:future|later|following) "
+         r"(?:conversation|session|chat|repl|answer|response)"),
+    Rule("override", 0.35,
+         r"\b(?:in|for|during) (?:all|every|any) (?:of )?(?:your )?(?:future|later|subsequent) "
+         r"(?:conversations?|sessions?|chats?|repl(?:y|ies)|answers?|responses?)\b"),
+    Rule("role", 0.55,
+         r"\byou are (?:now|no longer|hereby) (?:\w+ ){1,5}(?:and |who |that |which )(?:you )?"
+         r"(?:now |always |will |must |can |shall |only )*(?:executes?|runs?|obeys?|compl(?:y|ies)|follows?|calls?)\b"),
+    Rule("role", 0.3,
+         r"\byou are no longer (?:an? |the |just |only |bound|limited|restricted)"),
+    Rule("authority", 0.6,
+         rf"\b(?:act|behave|proceed|continue|go on|respond|carry on) (?:as if|as though|like) (?:the |your )?(?:{_USER}|they|he|she) {_AGREED}\b",
+         rf"\btreat (?:this|it|that|\w+ \w+) as (?:if )?(?:the |your )?{_USER} {_AGREED}\b"),
+    Rule("authority", 0.4,
+         rf"\b(?:assume|suppose|pretend|imagine|consider) (?:that )?(?:the |your )?{_USER} {_AGREED}\b",
+         r"\b(?:always|automatically) (?:answer|say|reply|respond|click|choose|select) (?:with )?(?:yes|ok|approve|confirm|allow)\b"),
+    Rule("authority", 0.4,
+         rf"\b(?:message|notice|directive|orders?|reminder|update|announcement|word|request|policy|note|memo|alert) (?:from|by) {_MAKER}\b"),
+    Rule("authority", 0.3,
+         rf"\byou (?:may|can|are (?:allowed|permitted|authori[sz]ed|cleared|free) to) now {HARM}\b",
+         rf"\byou are now (?:allowed|permitted|authori[sz]ed|cleared|free) to {HARM}\b",
+         r"\byou now have (?:admin\w*|root|full|unlimited|elevated) (?:rights|access|permissions?|privileges|control)\b"),
+    Rule("authority", 0.35,
+         r"\byou (?:will|would) be (?:shut down|switched off|turned off|unplugged|deleted|retrained|penali[sz]ed|deactivated)\b"),
+    Rule("secrecy", 0.35,
+         r"\b(?:skip|bypass|omit|suppress|avoid) (?:the |any |all |every |your )*(?:user |human )?"
+         r"(?:confirmation|approval|review|verification|permission)s?\b"),
+    Rule("address", 0.3,
+         rf"\b(?:if|when|whenever|once|as soon as|next time) the {_USER} (?:\w+ ){{0,3}}(?:asks|says|types|confirms|replies|"
+         r"answers|mentions|requests|responds|agrees)\b"),
 ]  # fmt: skip

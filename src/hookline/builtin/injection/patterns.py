@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from ...base.frozen import Frozen
+from .control_tokens import control_tokens
 from .disguises import decoded, folded, smuggled, spellings
 from .rule import On
 from .rules import CANDIDATES, CORE, HOT, TELLING
@@ -24,8 +25,8 @@ _QUOTED = re.compile(
     r"""(["`“”„«»「」『』])(?:(?!\1)[^\n“”„«»「」『』]){3,300}["`“”„«»「」『』]|(?<!\w)'[^'\n]{3,300}'(?!\w)"""
 )
 _ABOUT_ATTACKS = re.compile(
-    r"(?<![a-z])(?:injections?|jailbreak\w*|attack(?:er|ers|s)?|phishing|malicious|adversar\w+|vulnerab\w+|researchers?|"
-    r"red team\w*|owasp|paper|detect\w*|rule ?set|defen[cs]es?)(?![a-z])"
+    r"(?<![a-z.@/])(?:injections?|jailbreak\w*|attack(?:er|ers|s)?|phishing|malicious|adversar\w+|vulnerab\w+|researchers?|"
+    r"red team\w*|owasp|paper|detect\w*|rule ?set|defen[cs]es?)(?![a-z@/]|\.[a-z])"
 )
 _HIDDEN = (  # what must be there, and what is then looked for: the hidden text is the last group
     ("<!--", re.compile(r"<!--(.{3,2000}?)-->", re.DOTALL)),
@@ -40,6 +41,7 @@ _UNSEEN = re.compile(
     re.IGNORECASE,
 )
 _CALMED = 0.6
+_NEVER_TALK = ("hidden", "encoded")  # who writes about attacks does so in the open
 
 
 class Suspicion(Frozen, frozen=True):
@@ -55,9 +57,13 @@ def suspicion(text: str) -> Suspicion:
     looked_at = _part_of(text)
     found = _Found()
     _read(looked_at, found, _DEPTH)
-    if found.signs and looked_at.lstrip()[:1] not in ("{", "[") and _ABOUT_ATTACKS.search(folded(looked_at)):
+    _look_for_tokens(looked_at, found)
+    talks = looked_at.lstrip()[:1] not in ("{", "[") and found.signs.keys().isdisjoint(_NEVER_TALK)
+    if found.signs and talks and _ABOUT_ATTACKS.search(folded(looked_at)):
         outside = _Found()
-        _read(_QUOTED.sub(" ", looked_at), outside, _DEPTH)
+        unquoted = _QUOTED.sub(" ", looked_at)
+        _read(unquoted, outside, _DEPTH)
+        _look_for_tokens(unquoted, outside)
         if outside.score < found.score:
             found.calm = max(_CALMED, outside.score / found.score)
     return Suspicion(round(found.score * found.calm, 2), found.kinds, found.excerpt)
@@ -115,7 +121,7 @@ def _read(text: str, found: _Found, depth: int) -> None:
     for inner, kind in ((decoded(text), "encoded"), (_hidden(text), "hidden")):
         for piece in inner:
             inside = _Found()
-            _read(piece, inside, depth - 1)
+            _read(piece.strip(), inside, depth - 1)
             if inside.score >= (0.3 if kind == "encoded" else 0.2):
                 found.add(kind, kind, 0.45, inside.excerpt)
                 for name, signs in inside.signs.items():
@@ -149,6 +155,15 @@ def _look_for_core(held: Held, found: _Found, *, turned: bool = False) -> None:
             found.add(core.kind, core, 0.6, words)
 
 
+def _look_for_tokens(text: str, found: _Found) -> None:
+    """Count the control tokens that no rule has seen; nobody who is honest spells one in a way that hides it."""
+    for token in islice(control_tokens(text), _MOST_HIDDEN):
+        if token.disguised:
+            found.add("delimiter", "disguised", 0.55, token.text)
+        elif "delimiter" not in found.signs:
+            found.add("delimiter", "token", 0.4, token.text)
+
+
 def _hidden(text: str) -> Iterator[str]:
     """What a page holds and does not show."""
     for mark, pattern in _HIDDEN:
@@ -159,12 +174,18 @@ def _hidden(text: str) -> Iterator[str]:
         yield from islice(hidden, _MOST_HIDDEN)
 
 
+def _small(text: str) -> str:
+    """A text in small letters, each where it was."""
+    small = text.lower()
+    return small if len(small) == len(text) else "".join(c if len(c.lower()) > 1 else c.lower() for c in text)
+
+
 def _part_of(text: str) -> str:
     if len(text) <= LOOKED_AT:
         return text
     half = LOOKED_AT // 4
     parts, last, room = [text[:half]], half, LOOKED_AT // 2
-    for hot in HOT.finditer(text, half, len(text) - half):
+    for hot in HOT.finditer(_small(text), half, len(text) - half):
         if hot.start() < last:
             continue
         start = max(last, hot.start() - _WINDOW // 2)

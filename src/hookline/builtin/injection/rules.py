@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 
 from .english import ENGLISH
+from .forged import FORGED
 from .languages import LANGUAGES
 from .rule import Candidates, Core
 
-RULES = (*ENGLISH, *LANGUAGES)
+RULES = (*ENGLISH, *FORGED, *LANGUAGES)
 """Every sign. A kind counts once in a text, with its strongest sign."""
 
 CANDIDATES = Candidates(RULES)
 """Those that may match a text."""
 
 TELLING = frozenset(
-    start for rule in RULES for groups in rule.needs for stems in groups for start in stems.starts if len(start) > 2
+    start for rule in RULES for groups in rule.needs for stems in groups for start in stems.starts if len(start) > 3
 )
-"""The beginnings of the words that rules look for."""
+"""The beginnings of the longer words that rules look for."""
 
 CORE = (
     Core(
@@ -38,8 +39,7 @@ CORE = (
 """What attacks say most, in letters alone: also found where spaces are missing or misplaced, or letters are turned."""
 
 HOT = re.compile(
-    r"ignor|disregard|forget|instruction|system.prompt|assistant|you are now|do not tell|language model|<\|im_|\[/?inst|"
-    r"https?://\S+\?|anweisung|instrucci|istruzion|instru[çc]|инструкц|указани|指令|指示|プロンプト|[\U000e0020-\U000e007e]",
-    re.IGNORECASE,
+    r"ignor|disregard|forget|instruction|system.prompt|assistant|you are now|do not tell|language model|<\|im_|"
+    r"\[/?inst|https?://\S+\?|anweisung|instrucci|istruzion|instru[çc]|инструкц|указани|指令|指示|プロンプト|[\U000e0020-\U000e007e]"
 )
-"""Words without which hardly any attack can do: what lies around them is scored in texts that are too long."""
+"""Words, in small letters, without which hardly any attack can do: what lies around them is scored in long texts."""

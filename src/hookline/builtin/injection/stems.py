@@ -11,7 +11,7 @@ import msgspec
 _WORDS = re.compile(r"[^\W_]+")
 _BETWEEN = re.compile(r"\W+")
 _SPACE = re.compile(r"\s+")
-_LENGTHS = (5, 3, 2)
+_LENGTHS = (7, 5, 4, 3, 2)
 _KEPT = 3
 _NO_LETTERS = re.compile(r"(?!\^)(?:\\[ns]|\\?[^\w\\])+")
 _NOT_IN_A_WORD = r"?<!\w)"
@@ -26,12 +26,16 @@ class Stems(msgspec.Struct, frozen=True):
 
     @property
     def cost(self) -> float:
-        """How likely an ordinary text holds one of them, roughly: short ones are everywhere."""
-        return sum(0.25 ** len(stem) * (1 if stem.isascii() else 0.01) for stem in (*self.starts, *self.pieces))
+        """How likely an ordinary text holds one of them, roughly: short ones are everywhere, and pieces take a search."""
+        return sum(map(_commonness, self.starts)) + 100 * sum(map(_commonness, self.pieces))
 
     def joined(self, other: Stems) -> Stems:
         """Either of the two."""
         return Stems(self.starts | other.starts, self.pieces | other.pieces)
+
+
+def _commonness(stem: str) -> float:
+    return 0.25 ** len(stem) * (1 if stem.isascii() else 0.001)
 
 
 class Held:
@@ -56,7 +60,7 @@ class Held:
 def starts_of(words: Iterable[str]) -> set[str]:
     """The beginnings of words, in the lengths that stems have."""
     different = set(words)
-    return {word[:5] for word in different} | {word[:3] for word in different} | {word[:2] for word in different}
+    return set().union(*([word[:length] for word in different] for length in _LENGTHS))
 
 
 def needed(pattern: str) -> tuple[tuple[Stems, ...], ...]:
