@@ -135,6 +135,7 @@ CASES = [
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("EgressGuard", lambda: h.EgressGuard(["example.com"]), BEFORE_TOOL, CALL),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
     Case(
         "FallbackModelHook, without the other model's own call",

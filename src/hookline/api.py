@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from .builtin.context_config import ApplyContextConfigHook
     from .builtin.echoed_payload import EchoedPayloadHook
     from .builtin.echoing import EchoingHook
+    from .builtin.egress_guard import EgressGuard
     from .builtin.episodes import EpisodeLoggerHook
     from .builtin.fallback import FallbackModelHook
     from .builtin.finish_reason import FinishReasonHook
@@ -189,9 +190,12 @@ if TYPE_CHECKING:
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
+    from .tools.egress import Egress, EgressError, Page
     from .tools.files import file_tools
+    from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.web import fetch_tool
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -201,13 +205,17 @@ _LATER = {
     "ArtifactStore": ".stores.artifacts",
     "Blackboard": ".stores.blackboard",
     "Compactor": ".builtin.compaction",
+    "Egress": ".tools.egress",
+    "EgressError": ".tools.egress",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
+    "FetchError": ".tools.http_client",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
+    "Page": ".tools.egress",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
@@ -215,6 +223,7 @@ _LATER = {
     "StoreError": ".stores.errors",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
+    "fetch_tool": ".tools.web",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
@@ -290,6 +299,9 @@ __all__ = [
     "Discarded",
     "EchoedPayloadHook",
     "EchoingHook",
+    "Egress",
+    "EgressError",
+    "EgressGuard",
     "Episode",
     "EpisodeLoggerHook",
     "ErrorInfo",
@@ -300,6 +312,7 @@ __all__ = [
     "Failed",
     "Failure",
     "FallbackModelHook",
+    "FetchError",
     "FinishReasonHook",
     "Frozen",
     "FrozenDict",
@@ -349,6 +362,7 @@ __all__ = [
     "Outbound",
     "OutboundMessage",
     "Overloaded",
+    "Page",
     "PassThrough",
     "PathGuard",
     "PersistSessionHook",
@@ -426,6 +440,7 @@ __all__ = [
     "call",
     "clock",
     "default_slm_hooks",
+    "fetch_tool",
     "file_tools",
     "freeze",
     "get_model",

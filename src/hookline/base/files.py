@@ -6,8 +6,9 @@ import os
 import string
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -37,6 +38,74 @@ def below(folder: Path, path: str | Path) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
         return None
     return found if found.is_relative_to(folder) else None
+
+
+def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
+    """Whether a path, or a folder that it lies in, is one of those that globs name, whatever the case of its letters.
+
+    Args:
+        path: a full path.
+        globs: of names (``.env``, ``*.pem``) or of the last parts of paths (``.git/config``); one that begins with ``!``
+            names exceptions.
+        within: a folder that the path lies in and that was chosen: its own name does not count.
+    """
+    parts, chosen = _parts(path), len(_parts(within))
+    wanted, spared = [], []
+    for glob in globs:
+        (spared if glob.startswith("!") else wanted).append(_parts(glob.removeprefix("!")))
+    return any(
+        not _found(spared, parts[:end]) for end in range(chosen + 1, len(parts) + 1) if _found(wanted, parts[:end])
+    )
+
+
+def _found(globs: list[list[str]], parts: list[str]) -> bool:
+    """Whether a path ends in what one of the globs names."""
+    return any(
+        len(glob) <= len(parts) and all(map(fnmatchcase, parts[len(parts) - len(glob) :], glob)) for glob in globs
+    )
+
+
+def _parts(path: str) -> list[str]:
+    """The names in a path, as those file systems see them that do not tell some names apart."""
+    from unicodedata import normalize
+
+    plain = path if path.isascii() else normalize("NFC", path)
+    names = (name.partition(":")[0].rstrip(" .") or name for name in plain.casefold().replace("\\", "/").split("/"))
+    return [name for name in names if name]
+
+
+@contextmanager
+def folder_below(root: Path, folder: Path, make: bool = False) -> Iterator[int | None]:
+    """A folder below a resolved ``root``, opened step by step from there, so that no link can come in between.
+
+    What is opened with this as ``dir_fd`` is in that very folder. Where systems cannot do that, it is ``None``.
+
+    Args:
+        root: where it starts.
+        folder: a resolved path below it.
+        make: whether to make the folders that are missing.
+
+    Raises:
+        OSError: it is not there, or a link has taken the place of a folder.
+    """
+    if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        yield None
+        return
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    held = os.open(root, flags)
+    try:
+        for name in folder.relative_to(root).parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=held)
+            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=held)
+            os.close(held)
+            held = inner
+        yield held
+    finally:
+        os.close(held)
 
 
 def name_in_file(text: str) -> str:
@@ -103,20 +172,27 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None = None) -> None:
     """Put a whole new file in the place of ``path``; a link there is replaced, not followed.
+
+    Args:
+        path: the file.
+        data: all that it is to hold.
+        mode: who may do what with it.
+        folder: the folder of ``path``, if it is open (:func:`folder_below`): then only the name of ``path`` counts.
 
     Raises:
         OSError: it cannot be written; what was there is still there.
     """
     fresh = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    old, new = (path, fresh) if folder is None else (path.name, fresh.name)
     try:
-        with open(fresh, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode, dir_fd=folder)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(fresh, path)
+        os.replace(new, old, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            fresh.unlink()
+            os.unlink(new, dir_fd=folder)
         raise

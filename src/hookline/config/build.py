@@ -76,7 +76,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those that these settings name, and MCP servers."""
+    """The default tools, those that these settings name, ``fetch`` if there are hosts for it, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..tools.basic import calculator, clock
@@ -84,6 +84,10 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
     tools += load_tools(settings.tools, home)
+    if settings.hosts:
+        from ..tools.web import fetch_tool
+
+        tools.append(fetch_tool(settings.hosts))
     if settings.mcp:
         from ..tools.mcp import mcp
 
