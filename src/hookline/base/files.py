@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -45,17 +46,22 @@ def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
 
     Args:
         path: a full path.
-        globs: of names (``.env``, ``*.pem``) or of the last parts of paths (``.git/config``); one that begins with ``!``
-            names exceptions.
+        globs: of names (``.env``, ``*.pem``) or of the last parts of paths (``.git/config``); one that begins with
+            ``!`` names exceptions.
         within: a folder that the path lies in and that was chosen: its own name does not count.
     """
     parts, chosen = _parts(path), len(_parts(within))
-    wanted, spared = [], []
-    for glob in globs:
-        (spared if glob.startswith("!") else wanted).append(_parts(glob.removeprefix("!")))
+    wanted, spared = _split(tuple(globs))
     return any(
         not _found(spared, parts[:end]) for end in range(chosen + 1, len(parts) + 1) if _found(wanted, parts[:end])
     )
+
+
+@lru_cache(64)
+def _split(globs: tuple[str, ...]) -> tuple[list[list[str]], list[list[str]]]:
+    """What globs name, and their exceptions."""
+    wanted = [_parts(glob) for glob in globs if not glob.startswith("!")]
+    return wanted, [_parts(glob[1:]) for glob in globs if glob.startswith("!")]
 
 
 def _found(globs: list[list[str]], parts: list[str]) -> bool:

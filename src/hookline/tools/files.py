@@ -47,7 +47,8 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
     """
     from pathlib import Path
 
-    if isinstance(hide, str) or not all(isinstance(glob, str) for glob in (hidden := tuple(hide))):
+    hidden = () if isinstance(hide, str) else tuple(hide)
+    if isinstance(hide, str) or not all(isinstance(glob, str) for glob in hidden):
         raise RegistrationError(f"hide is a list of globs such as ['.env'], not {hide!r:.80}")
 
     root = Path(folder).resolve()
