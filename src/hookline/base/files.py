@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
@@ -50,25 +50,42 @@ def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
             ``!`` names exceptions.
         within: a folder that the path lies in and that was chosen: its own name does not count.
     """
+    wanted, spared = _compiled(tuple(globs))
     parts, chosen = _parts(path), len(_parts(within))
-    wanted, spared = _split(tuple(globs))
-    return any(
-        not _found(spared, parts[:end]) for end in range(chosen + 1, len(parts) + 1) if _found(wanted, parts[:end])
-    )
+    for end in range(chosen + 1, len(parts) + 1):
+        upper = "/".join(parts[:end])
+        if wanted.search(upper) and not spared.search(upper):
+            return True
+    return False
 
 
 @lru_cache(64)
-def _split(globs: tuple[str, ...]) -> tuple[list[list[str]], list[list[str]]]:
+def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """What globs name, and their exceptions."""
-    wanted = [_parts(glob) for glob in globs if not glob.startswith("!")]
-    return wanted, [_parts(glob[1:]) for glob in globs if glob.startswith("!")]
+    wanted = [_pattern(glob) for glob in globs if not glob.startswith("!")]
+    spared = [_pattern(glob[1:]) for glob in globs if glob.startswith("!")]
+    return _last_of(wanted), _last_of(spared)
 
 
-def _found(globs: list[list[str]], parts: list[str]) -> bool:
-    """Whether a path ends in what one of the globs names."""
-    return any(
-        len(glob) <= len(parts) and all(map(fnmatchcase, parts[len(parts) - len(glob) :], glob)) for glob in globs
-    )
+def _last_of(patterns: list[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|/)(?:{'|'.join(patterns)})\Z" if patterns else r"(?!)", re.DOTALL)
+
+
+def _pattern(glob: str) -> str:
+    """A glob as an expression in which no wildcard reaches over a slash."""
+    known = {"*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*|\?|\[[^\]/]+\])", "/".join(_parts(glob)))
+    return "".join(_set(piece) if piece[:1] == "[" else known.get(piece, re.escape(piece)) for piece in pieces)
+
+
+def _set(piece: str) -> str:
+    """``[ab]`` or ``[!ab]`` as a part of an expression."""
+    if len(piece) < 3 or piece == "[!]":
+        return re.escape(piece)
+    inner = piece[1:-1]
+    without = "^/" if inner.startswith("!") else ""
+    members = re.sub(r"([\\^\[&~|])", r"\\\1", inner.removeprefix("!"))
+    return f"[{without}{members}]"
 
 
 def _parts(path: str) -> list[str]:

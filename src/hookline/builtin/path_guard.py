@@ -16,7 +16,7 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
 from ..kernel.points import BEFORE_TOOL
 from ..kernel.results import HookResult
-from .checks import flag, names_of, path_of
+from .checks import names_of, path_of
 from .secret_files import SECRET_FILES
 
 Folder = str | os.PathLike[str]
@@ -28,8 +28,9 @@ WRITE_TOOLS = (
 """The names that tools which write usually have."""
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
+_WILD = re.compile(r"[*?\[]")
 _STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
-_MAX_MATCHES = 500
+_MAX_MATCHES, _MAX_WILD = 1000, 3
 
 
 class PathGuard:
@@ -45,8 +46,8 @@ class PathGuard:
         write_tools: globs of the names of tools that write; ``writeFile`` counts as ``write_file``.
         keep: globs of files and folders, or paths, that no tool that writes may touch.
         read: further folders that may be read.
-        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that no tool may touch; one that begins
-            with ``!`` names exceptions. An empty list allows them all.
+        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that no tool may touch; one that
+            begins with ``!`` names exceptions. An empty list allows them all.
 
     Raises:
         RegistrationError: there is no such folder, or a value that makes no sense.
@@ -115,9 +116,12 @@ def _places(path: str, folder: str) -> Iterator[str | None]:
     for form in _forms(path):
         place = os.path.join(folder, form)
         yield place
-        if re.search(r"[*?\[]", form) and "\0" not in form:
+        if _WILD.search(form) and "\0" not in form:
             from glob import iglob
 
+            if sum(map(bool, map(_WILD.search, form.split("/")))) > _MAX_WILD:  # to look for all would take too long
+                yield None
+                return
             matches = list(islice(iglob(place, include_hidden=True), _MAX_MATCHES + 1))
             yield from matches
             if len(matches) > _MAX_MATCHES:
@@ -132,10 +136,7 @@ def _forms(path: str) -> set[str]:
     for form in tuple(forms):
         forms.add(os.path.expandvars(os.path.expanduser(form)))
         if form.strip().lower().startswith("file:"):
-            forms |= {
-                unquote(form.strip()[5:]),
-                re.sub(r"^//localhost(?=/)", "", unquote(form.strip()[5:]), flags=re.I),
-            }
+            forms.add(unquote(form.strip()[5:]))
         elif "%" in form:
             forms.add(unquote(form))
     return forms
@@ -150,7 +151,8 @@ def _folder(folder: Any, name: str) -> Path:
 
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:
     if isinstance(folders, (str, os.PathLike)) or not isinstance(folders, Iterable):
-        raise RegistrationError(f"{name} is a list of folders: [{folders!r:.80}]")
+        either = "True, False or " if name == "write" else ""
+        raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
     return tuple(_folder(folder, name) for folder in folders)
 
 

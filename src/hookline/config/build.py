@@ -68,7 +68,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
+    keep = (FILE, SHARED_FILE, ".git", *files)  # what controls the agent, or runs code, is not the agent's to change
     registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
     for hook in loaded:
         hook.register(registry)
@@ -79,10 +79,12 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     """The default tools, those that these settings name, ``fetch`` if there are hosts for it, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
+        from ..builtin.secret_files import SECRET_FILES
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 
-        tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+        files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
+        tools += [*files, calculator, clock]
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from ..tools.web import fetch_tool
