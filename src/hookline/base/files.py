@@ -50,21 +50,21 @@ def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
             ``!`` names exceptions.
         within: a folder that the path lies in and that was chosen: its own name does not count.
     """
-    wanted, spared = _compiled(tuple(globs))
+    wanted, spared, depth = _compiled(tuple(globs))
     parts, chosen = _parts(path), len(_parts(within))
     for end in range(chosen + 1, len(parts) + 1):
-        upper = "/".join(parts[:end])
-        if wanted.search(upper) and not spared.search(upper):
+        last = "/".join(parts[max(end - depth, 0) : end])
+        if wanted.search(last) and not spared.search(last):
             return True
     return False
 
 
 @lru_cache(64)
-def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What globs name, and their exceptions."""
+def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
+    """What globs name, their exceptions, and how many parts of a path the longest one looks at."""
     wanted = [_pattern(glob) for glob in globs if not glob.startswith("!")]
     spared = [_pattern(glob[1:]) for glob in globs if glob.startswith("!")]
-    return _last_of(wanted), _last_of(spared)
+    return _last_of(wanted), _last_of(spared), max((len(_parts(glob)) for glob in globs), default=0)
 
 
 def _last_of(patterns: list[str]) -> re.Pattern[str]:

@@ -30,7 +30,7 @@ WRITE_TOOLS = (
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
 _STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
-_MAX_MATCHES, _MAX_WILD = 1000, 3
+_MAX_PATH, _MAX_MATCHES, _MAX_WILD = 4096, 1000, 3
 
 
 class PathGuard:
@@ -110,7 +110,11 @@ class PathGuard:
 
 def _places(path: str, folder: str) -> Iterator[str | None]:
     """Where a path may lead, in every way that a tool might read it; ``None`` if that cannot be told."""
-    if (os.name != "nt" and _DRIVE.match(path.strip())) or (os.name == "nt" and _STREAM.match(path)):
+    if (
+        len(path) > _MAX_PATH
+        or (os.name != "nt" and _DRIVE.match(path.strip()))
+        or (os.name == "nt" and _STREAM.match(path))
+    ):
         yield None
         return
     for form in _forms(path):

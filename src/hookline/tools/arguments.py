@@ -166,7 +166,8 @@ def _whole(text: str) -> Iterator[str]:
 def _closed(word: str) -> str:
     """A URL within other text, up to its host: without the marks that close it."""
     link = _LINK.fullmatch(word)
-    assert link is not None  # it begins with a scheme
+    if link is None:
+        return word
     scheme, slashes, authority, mark, rest = link.groups()
     closed = _CLOSED.match(authority)
     assert closed is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from html import unescape
 
-_UNREAD = ("script", "style", "noscript", "template", "svg", "head")
 _OPENED = re.compile(r"<(!--|(?:script|style|noscript|template|svg|head)(?=[\s>/]))", re.IGNORECASE)
 _BREAK = re.compile(
     r"</?(?:p|div|br|hr|li|ul|ol|dl|dt|dd|h[1-6]|tr|table|section|article|header|footer|main|nav|aside|pre|blockquote"
@@ -28,18 +27,18 @@ def html_text(page: str) -> str:
 
 def _seen(page: str) -> str:
     """The page without comments, scripts and the like."""
-    kept, at, lower = [], 0, page.lower() if page.isascii() else _ascii_lower(page)
+    kept, at, start, lower = [], 0, 0, _ascii_lower(page)
     absent: set[str] = set()
-    while (opened := _OPENED.search(page, at)) is not None:
-        kept.append(page[at : opened.start()])
+    while (opened := _OPENED.search(page, start)) is not None:
         name = opened[1].lower()
         end = "-->" if name == "!--" else f"</{name}"
         found = -1 if end in absent else lower.find(end, opened.end())
-        if found < 0:  # it is not closed: what follows is read, as it is not looked for again
+        start = opened.end()
+        if found < 0:  # it is not closed: what follows is read
             absent.add(end)
-            at = opened.end()
-        else:
-            at = found + len(end)
+            continue
+        kept.append(page[at : opened.start()])
+        start = at = page.find(">", found) + 1 or len(page)
     return "".join([*kept, page[at:]])
 
 

@@ -132,9 +132,11 @@ class _Response(HTTPResponse):
     def begin(self) -> None:
         if self.headers is None:
             file: Any = self.fp
-            self.fp = _Head(file)
-            super().begin()
-            self.fp = file
+            self.fp = head = _Head(file)
+            try:
+                super().begin()
+            finally:
+                self.fp = file if self.fp is head else None
 
     def _read_next_chunk_size(self) -> int:
         size: int = super()._read_next_chunk_size()  # type: ignore[misc]
@@ -214,11 +216,13 @@ def get(
     Raises:
         FetchError: that did not work.
     """
-    connection = PinnedConnection(url, addresses, tls, cutoff.left, cutoff.watch)
+    connection = PinnedConnection(url, addresses, tls, cutoff.left + 1, cutoff.watch)
     try:
         connection.request("GET", url.target, headers=dict(headers))
         response = connection.getresponse()
         body, cut = _body(response, max_bytes) if wanted(response) else (b"", False)
+        if cutoff.why is not None:  # a connection that was cut looks like one that has ended
+            raise FetchError(cutoff.why)
         named = {name.lower(): value for name, value in reversed(response.headers.items())}
         return Reply(response.status, response.reason, named, body, cut)
     except ssl.SSLCertVerificationError as error:
