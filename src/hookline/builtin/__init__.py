@@ -44,6 +44,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
     "Saving and trying out": {
