@@ -521,7 +521,8 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
 
 NEEDED: dict[str, Any] = {
     "compactor": 100, "confirm": ["x"], "folder": ".", "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
-    "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3, "max_tokens": 100, "max_tool_calls": 1,
+    "hosts": ["good.com"], "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3,
+    "max_tokens": 100, "max_tool_calls": 1,
     "max_total_tokens": 3, "model": ScriptedModel(), "notes": "n.md", "path": "a.jsonl", "rules": ["x"],
     "stop_reasons": ["stop"], "store": "sessions",
 }  # fmt: skip
@@ -541,7 +542,7 @@ NONSENSE: dict[str, Any] = {
 }  # fmt: skip
 
 TEXTS = {
-    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
+    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
     "SafetyGuardrailHook.reply", "ToolRetryHook.tools",
@@ -551,7 +552,8 @@ PATHS = {
     "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "OpenTelemetryHook.content", "PathGuard.write",
+    "AuditLogHook.content", "EgressGuard.resolve", "LoopDetectorHook.answer", "OpenTelemetryHook.content",
+    "PathGuard.write",
     "SchemaRetryHook.any_error",
     "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
@@ -582,7 +584,10 @@ SENSIBLE: dict[str, set[str]] = {
         "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
         "guards.max_tokens",
     },
-    "[]": {"PathGuard.keep", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "guards.finish_reasons"},
+    "[]": {
+        "EgressGuard.hosts", "EgressGuard.local", "PathGuard.keep", "PathGuard.read", "PathGuard.secrets",
+        "PathGuard.write", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "guards.finish_reasons",
+    },
     "{}": {"ApplyContextConfigHook.response_format", "RateLimitHook.per_tool"},
     "a class": FUNCTIONS,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -154,7 +154,7 @@ def _folder(folder: Any, name: str) -> Path:
 
 
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:
-    if isinstance(folders, (str, os.PathLike)) or not isinstance(folders, Iterable):
+    if isinstance(folders, (str, os.PathLike, Mapping)) or not isinstance(folders, Iterable):
         either = "True, False or " if name == "write" else ""
         raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
     return tuple(_folder(folder, name) for folder in folders)
