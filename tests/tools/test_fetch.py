@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from contextlib import contextmanager
 
 import pytest
@@ -242,6 +243,33 @@ def test_much_is_cut_and_a_bomb_is_never_unpacked():
         "/long": (1000, True), "/bomb": (1000, True), "/zip": (2, False), "/endless": (1000, True),
         "/exact": (1000, False),
     }  # fmt: skip
+
+
+def test_a_bomb_never_takes_the_memory_it_would_unpack_to():
+    bomb = gzip.compress(b"0" * 50_000_000)
+    with serving(lambda path: said(bomb, Content_Encoding="gzip")) as server:
+        egress = Egress([server.url])
+        tracemalloc.start()
+        try:
+            egress.fetch(server.url, max_bytes=100_000)
+            assert tracemalloc.get_traced_memory()[1] < 10_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_part_of_negative_size_is_not_read_to_its_end():
+    taken = []
+
+    def answer(path):
+        yield b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"
+        for _ in range(1000):
+            taken.append(1)
+            yield b"x" * 65536
+
+    with serving(answer) as server, pytest.raises(FetchError, match="negative"):
+        Egress([server.url]).fetch(server.url)
+    assert server.gone.wait(5)
+    assert len(taken) < 900
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,17 @@ _HOST_LIKE = re.compile(
 )
 _RELATIVE = re.compile(r"/(?![/\\\t\r\n])|[?#]")
 
-_MARK = re.compile(r"[A-Za-z0-9+.\-]:[\\/]{2}|(?:https?|wss?|ftps?):(?=[\\/\w])", re.IGNORECASE)
+_KNOWN = "|".join(rf"(?<=\b{scheme}:)" for scheme in ("https", "http", "wss", "ws", "ftps", "ftp"))
+_UNSEEN = r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
+_MARK = re.compile(rf":(?:(?<=[a-z0-9+.\-]:)[\\/]{{2}}|(?:{_KNOWN})(?=[\\/\w]))", re.IGNORECASE)
+_SPLIT_MARK = re.compile(
+    rf":(?:{_UNSEEN}+[\\/]{_UNSEEN}*[\\/]|[\\/]{_UNSEEN}+[\\/]|(?<={_UNSEEN}:)[\\/]{{2}}|(?:{_KNOWN}){_UNSEEN}+\w)",
+    re.IGNORECASE,
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:)([\\/]*)([^/?#\\]*)(.?)(.*)", re.DOTALL)
 _LOCAL_LINK = re.compile(r"(?!https?:|wss?:|ftps?:)[A-Za-z][A-Za-z0-9+.\-]*:///(?![/\\])", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\r\n\v\f]+")
-_HIDDEN = re.compile(r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]")
 _CLOSED = re.compile(r"""([^"'`<>)\]}|,;&*]*)(["'`]*)(.?)""", re.DOTALL)
 _MAX_SCHEME = 40
 _MAX_LINKS = 10_000
@@ -71,9 +76,9 @@ def links_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = 
 def links_of(text: str) -> Iterator[str]:
     """The URLs in a text, up to their hosts; what might be read in two ways as it is, so that it is refused."""
     text = text.strip()
-    seen = _HIDDEN.sub("", text)
-    if len(seen) != len(text) and sum(1 for _ in _MARK.finditer(seen)) > sum(1 for _ in _MARK.finditer(text)):
-        yield text
+    split = _SPLIT_MARK.search(text)
+    if split is not None:
+        yield text[max(split.start() - _MAX_SCHEME, 0) : split.end() + _MAX_SCHEME]
         return
     starts = list(_starts(text))
     if starts and starts[0] == 0 and " " not in text:  # perhaps it is used as one URL
@@ -144,7 +149,7 @@ def _starts(text: str) -> Iterator[int]:
     """Where the links in a text begin."""
     last = 0
     for count, mark in enumerate(_MARK.finditer(text)):
-        colon = text.index(":", mark.start())
+        colon = mark.start()
         scheme = _SCHEME.search(text, max(last, colon - _MAX_SCHEME), colon)
         if count > _MAX_LINKS:
             yield colon  # which is no URL: nobody writes so many
