@@ -157,6 +157,7 @@ if TYPE_CHECKING:
     from .builtin.finish_reason import FinishReasonHook
     from .builtin.grounded_reply import GroundedReplyHook
     from .builtin.guards import guards
+    from .builtin.injection_guard import InjectionGuard
     from .builtin.limits import (
         CostLimitHook,
         ExecutionTimeLimitHook,
@@ -334,6 +335,7 @@ __all__ = [
     "Ids",
     "Inbound",
     "InboundMessage",
+    "InjectionGuard",
     "Interceptor",
     "Interrupt",
     "InvalidResult",

@@ -17,6 +17,7 @@ CONCERNS = {
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
         "EgressGuard": "egress_guard",
+        "InjectionGuard": "injection_guard",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",
