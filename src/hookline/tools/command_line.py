@@ -94,9 +94,18 @@ def parse_command(text: str) -> CommandLine:
     """
     if len(text) > MAX_LENGTH:
         raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
+    check_characters(text)
+    return _Reader(text).line()
+
+
+def check_characters(text: str) -> None:
+    """That nothing is in a text which could not be run, or would be shown as something else.
+
+    Raises:
+        CommandError: there is.
+    """
     if found := _NEVER.search(text):
         raise _error(f"the character U+{ord(found[0]):04X}", found.start(), "leave it out")
-    return _Reader(text).line()
 
 
 def _error(what: str, at: int, instead: str = "") -> CommandError:

@@ -43,8 +43,8 @@ def shell_tool(
 ) -> Tool:
     """A tool ``shell`` that runs a command line in a folder. Put a :class:`TerminalGuard` before it.
 
-    Programs are started by the tool itself: it knows pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and redirects to
-    files. For anything else, such as variables and loops, the model is told what to write instead. Programs get a
+    Programs are started by the tool itself: it knows pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and
+    redirects to files. For anything else, such as variables and loops, the model is told what to write instead. Programs get a
     small environment without your keys, and nothing to read. When the time is up, when the run is cancelled and when
     the command has ended, all that it started is killed.
 
@@ -178,7 +178,7 @@ class _Turn:
         return 0
 
     def _cd(self, to: list[str]) -> int:
-        if len(to) > 1 or to == ["-"] or to == [""]:
+        if len(to) > 1 or to in (["-"], [""]):
             raise _Failed("cd: give one folder", 2)
         place = os.path.realpath(os.path.join(self._folder, to[0] if to else self._env.get("HOME", "/")))
         if not os.path.isdir(place) or not os.access(place, os.X_OK):
