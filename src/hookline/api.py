@@ -177,6 +177,7 @@ if TYPE_CHECKING:
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
+    from .builtin.terminal_guard import TerminalGuard
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -189,9 +190,11 @@ if TYPE_CHECKING:
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
+    from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.files import file_tools
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.shell import shell_tool
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -200,6 +203,8 @@ _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
     "Blackboard": ".stores.blackboard",
+    "CommandError": ".tools.command_line",
+    "CommandLine": ".tools.command_line",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
@@ -217,6 +222,8 @@ _LATER = {
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "parse_command": ".tools.command_line",
+    "shell_tool": ".tools.shell",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -282,6 +289,8 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CommandError",
+    "CommandLine",
     "Compaction",
     "Compactor",
     "ContextCompactionHook",
@@ -397,6 +406,7 @@ __all__ = [
     "Subagent",
     "SubagentChange",
     "TaskTaken",
+    "TerminalGuard",
     "TextDelta",
     "Ticket",
     "TimingHook",
@@ -436,10 +446,12 @@ __all__ = [
     "load_plugin",
     "mcp",
     "observer",
+    "parse_command",
     "points_table",
     "reply",
     "resolve_point",
     "shadow",
+    "shell_tool",
     "thaw",
     "tool",
 ]

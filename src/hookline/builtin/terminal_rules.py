@@ -182,46 +182,15 @@ FIND_TESTS = words_of(
 FIND_WORDS = words_of(
     """
     -a -and -d -daystart -depth -empty -executable -false -ignore_readdir_race -ls -mount -nogroup -noleaf -not -nouser
-    -nowarn -o -or -P -print -print0 -prune -quit -readable -true -warn -writable -xdev ! ( ) , --help --version -version
+    -nowarn -o -or -P -print -print0 -prune -quit -readable -true -warn -writable -xdev ! ( ) ,
+    --help --version -version
     """
 )
 
 TEST_WORDS = words_of(
-    [
-        "-a",
-        "-b",
-        "-c",
-        "-d",
-        "-e",
-        "-eq",
-        "-f",
-        "-g",
-        "-G",
-        "-ge",
-        "-gt",
-        "-h",
-        "-k",
-        "-L",
-        "-le",
-        "-lt",
-        "-n",
-        "-N",
-        "-ne",
-        "-nt",
-        "-o",
-        "-O",
-        "-ot",
-        "-ef",
-        "-p",
-        "-r",
-        "-s",
-        "-S",
-        "-t",
-        "-u",
-        "-w",
-        "-x",
-        "-z",
-    ]
+    """
+    -a -b -c -d -e -ef -eq -f -g -G -ge -gt -h -k -L -le -lt -n -N -ne -nt -o -O -ot -p -r -s -S -t -u -w -x -z
+    """
 )
 
 _DIFF = (
@@ -306,11 +275,11 @@ GIT_RUNS = (
 )
 """Settings by which a repository has git run a program, fetch, or look elsewhere."""
 
-OPAQUE = frozenset(
+OPAQUE = words_of(
     """
     . ash bash builtin busybox chroot command csh dash doas eval exec expect fish flock ksh mksh nohup nsenter parallel
-    pkexec pwsh run0 runuser screen script setpriv setsid sg sh source ssh stdbuf su sudo systemd-run tcsh tmux toybox trap
-    unshare watch zsh
+    pkexec pwsh run0 runuser screen script setpriv setsid sg sh source ssh stdbuf su sudo systemd-run tcsh tmux toybox
+    trap unshare watch zsh
     """
 )
 """Programs whose arguments are commands, in a form nobody can judge. They are never put to a person."""

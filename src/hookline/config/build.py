@@ -69,20 +69,29 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
     keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
+    folder, write = folder_of(settings), settings.write
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep)])
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those that these settings name, and MCP servers."""
+    """The default tools, the shell if it is wanted, the tools that these settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 
         tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+    if settings.shell:
+        from ..tools.shell import shell_tool
+
+        tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
     if settings.mcp:
         from ..tools.mcp import mcp

@@ -44,9 +44,9 @@ def shell_tool(
     """A tool ``shell`` that runs a command line in a folder. Put a :class:`TerminalGuard` before it.
 
     Programs are started by the tool itself: it knows pipes, ``&&``, ``||``, ``;``, globs, ``~``, ``cd`` and
-    redirects to files. For anything else, such as variables and loops, the model is told what to write instead. Programs get a
-    small environment without your keys, and nothing to read. When the time is up, when the run is cancelled and when
-    the command has ended, all that it started is killed.
+    redirects to files. For anything else, such as variables and loops, the model is told what to write instead.
+    Programs get a small environment without your keys, and nothing to read. When the time is up, when the run is
+    cancelled and when the command has ended, all that it started is killed.
 
     Args:
         folder: where commands run; it must exist. It keeps nobody in: that is what guards are for.
