@@ -13,7 +13,7 @@ from .terminal_options import Given, Refused, read_options
 from .terminal_paths import Place
 from .terminal_rules import GIT, GIT_RUNS
 
-_RUNS = re.compile(rf"(?:^|[\]\n\r])\s*({'|'.join(GIT_RUNS.split())})\s*(?:=|$|[\n\r#;])", re.IGNORECASE)
+_RUNS = re.compile(rf"(?:^|[\]\n\r])[ \t\v\f]*({'|'.join(GIT_RUNS.split())})[ \t\v\f]*(?:=|$|[\n\r#;])", re.IGNORECASE)
 _MAX_CONFIG = 1_000_000
 _SAFE_GLOBAL = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--version")
 _NOT_READING = {"reflog": ("show",), "stash": ("list", "show"), "worktree": ("list",), "remote": ("get-url",)}
@@ -90,16 +90,14 @@ def _judge_repository(start: str) -> None:
         except FileNotFoundError:
             continue
         except OSError:
-            text = "[x]\nprogram\n"
+            raise Refused("git settings", "This repository's git settings cannot be read. Go on without git.") from None
         runs = _RUNS.search(text)
         if runs or len(text) > _MAX_CONFIG:
-            setting = runs[1] if runs else "its size"
-            message = (
-                f"This repository's git settings ({setting}) may run programs. Git is not used here without approval."
-            )
+            setting = runs[1] if runs else "their size"
+            message = f"This repository's git settings ({setting}) may run programs. Go on without git."
             raise Refused("git settings", message)
     if os.path.lexists(os.path.join(found, "hooks", "post-index-change")):
-        raise Refused("git settings", "This repository has a git hook that reading would run. Ask the user.")
+        raise Refused("git settings", "This repository has a git hook that reading would run. Go on without git.")
 
 
 def _repository(start: str) -> str | None:
@@ -116,7 +114,7 @@ def _repository(start: str) -> str | None:
             except OSError:
                 line = ""
             if not line.startswith("gitdir:"):
-                raise Refused("git settings", "The .git file here is not understood. Ask the user.")
+                raise Refused("git settings", "The .git file here is not understood. Go on without git.")
             return _common(os.path.join(here, line[7:].strip()))
         if all(os.path.exists(os.path.join(here, name)) for name in ("HEAD", "objects", "refs")):
             return here

@@ -31,7 +31,7 @@ from .terminal_programs import judge_program, knows
 from .terminal_rules import HINTS, NICE, OPAQUE, SECRETS, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
-_VALUE = re.compile(r"[A-Za-z0-9_.@+-]*(?:/[A-Za-z0-9_+-]+)?")
+_VALUE = re.compile(r"[A-Za-z0-9_@+-]*(?:\.[A-Za-z0-9-]+)?|[A-Za-z]+/[A-Za-z0-9_/+-]+")
 
 
 class TerminalGuard:
@@ -188,9 +188,8 @@ class TerminalGuard:
         named = [name or written[0], *written[1:]]
         for pattern in self._deny:
             if any(_found(pattern, form) for form in (written, named)):
-                raise Refused(
-                    f"denied: {' '.join(pattern)}", f"{named[0]:.60} is not allowed here. Go on without it.", final=True
-                )
+                message = f"{named[0]:.60} is not allowed here. Go on without it."
+                raise Refused(f"denied: {' '.join(pattern)}", message, final=True)
         asked = next((p for p in self._ask if any(_found(p, form) for form in (written, named))), None)
         if asked is None and any(_matches(p, form) for p in self._allow for form in (written, named)):
             for text in written[1:]:
@@ -232,8 +231,8 @@ class TerminalGuard:
         folder, name = os.path.split(text)
         found = shutil.which(name, path=search_path())
         if "/" in text:
-            same = found is not None and os.path.exists(text) and os.path.samefile(text, found)
-            return name if folder in SYSTEM_FOLDERS and same else None
+            known = folder in SYSTEM_FOLDERS and found is not None and os.path.exists(text)
+            return name if known and os.path.samefile(text, str(found)) else None
         if found is not None and self.folder is not None and is_below(os.path.abspath(found), self.folder):
             message = f"{text} is a file of the folder, not a program of the system. It may not run."
             raise Refused("program in the folder", message, final=True)
@@ -270,9 +269,8 @@ def _line(command: Any, argument: str) -> CommandLine:
 def _judge_expansions(word: Word) -> None:
     shown = f"{word.raw!r:.100}"
     if "variable" in word.expansions:
-        raise Refused(
-            "expansion", f"{shown} holds a variable. Write the value itself, or $ in single quotes.", final=True
-        )
+        message = f"{shown} holds a variable. Write the value itself, or $ in single quotes."
+        raise Refused("expansion", message, final=True)
     if word.expansions & {"brace", "history"}:
         raise Refused("expansion", f"{shown} is not clear. Write it out, or put it in single quotes.", final=True)
 

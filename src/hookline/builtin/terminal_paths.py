@@ -85,16 +85,13 @@ class Place:
         if text in _STREAMS:
             return
         if not self.writes:
-            message = (
-                f"Writing to {text!r:.100} is not allowed: files may only be read. Leave out the > and read the output."
-            )
+            message = f"Writing to {text!r:.100} is not allowed: files may only be read. Leave out the >."
             raise Refused("redirect", message, final=True)
         if word.expansions - {"tilde"} or not text:
             raise Refused("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
         for path in self._judge(text):
-            kept = any(
-                path == os.path.realpath(kept) or fnmatchcase(os.path.basename(path), kept) for kept in self._keep
-            )
+            name = os.path.basename(path).lower()
+            kept = any(path == os.path.realpath(kept) or fnmatchcase(name, kept.lower()) for kept in self._keep)
             if kept or ".git" in _parts(path):
                 raise Refused("redirect", f"{text!r:.100} may not be changed.", final=True)
 

@@ -11,20 +11,19 @@ from .terminal_options import Given, Refused, read_options
 from .terminal_paths import Place
 from .terminal_rules import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
 
-_SED_PART = r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?[^\]{0}\\\n]*\])*"
+_SED_PART = r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^\]\[{0}\\\n]|\[:[a-z]+:\])*\])*"  # no delimiter in brackets
 _SED_ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_SED_PART.format('/')}/I?)"
 _SED_REPLACE = "|".join(
     f"{sign}{_SED_PART.format(sign)}{sign}(?:[^{sign}\\\\\\n]|\\\\[^\\n])*{sign}" for sign in ("/", r"\|", "#", ",")
 )
 _SED_COMMAND = re.compile(
     rf"(?:{_SED_ADDRESS}(?: ?, ?(?:\+[0-9]+|{_SED_ADDRESS}))?)? ?!? ?(?:[pdqQ=hHgGxnND]|s(?:{_SED_REPLACE})[gpiI0-9]*)"
-    r"(?=[\s;]|\Z)"
+    r"(?=[\s;]|\Z)[ \t\n;]*"
 )
-_SED_BETWEEN = re.compile(r"[\s;]*")
 _AWK_RUNS = re.compile(
     r"\b(?:system|getline|ENVIRON|ARGV|ARGC|SYMTAB|FUNCTAB|PROCINFO|include|load|namespace|extension)\b|@|\\\n"
 )
-_JQ_READS = re.compile(r"\b(?:import|include|modulemeta|env|ENV|get_search_list)\b")
+_JQ_READS = re.compile(r"(?<!\.)\b(?:import|include|modulemeta|env|ENV|get_search_list)\b")
 _NUMBER = re.compile(r"[-+]*(?:0x)?[0-9A-Fa-f]+")
 _NEWER = re.compile(r"-(?:newer[aBcm]t)")
 _NEWER_THAN = re.compile(r"-(?:newer|anewer|cnewer|samefile|newer[aBcm][aBcm])")
@@ -62,9 +61,8 @@ def _judge_operands(name: str, program: Program, given: Given, place: Place) -> 
     if program.operands not in ("paths", "text", "pattern") or program.at_most is not None:
         _no_globs(operands)
     if program.at_most is not None and len(operands) > program.at_most:
-        raise Refused(
-            f"operands: {name}", f"{name} takes at most {program.at_most} arguments here. Leave out the others."
-        )
+        message = f"{name} takes at most {program.at_most} arguments here. Leave out the others."
+        raise Refused(f"operands: {name}", message)
     if program.operands == "none" and operands:
         raise Refused(f"operands: {name}", f"{name} takes no arguments here. Leave them out.")
     if program.operands == "plus" and not all(operand.text.startswith("+") for operand in operands):
@@ -79,10 +77,9 @@ def _judge_operands(name: str, program: Program, given: Given, place: Place) -> 
 
 def _no_globs(words: Sequence[Word]) -> None:
     for word in words:
-        if word.expansions:
-            raise Refused(
-                "expansion", f"{word.raw!r:.100} is not clear here. Write it out, or put it in quotes.", final=True
-            )
+        if "glob" in word.expansions:
+            message = f"{word.raw!r:.100} is not clear here. Write it out, or put it in quotes."
+            raise Refused("expansion", message, final=True)
 
 
 def _code(name: str, program: Program, args: Sequence[Word], place: Place, *options: str) -> tuple[list[Word], Given]:
@@ -100,13 +97,12 @@ def _code(name: str, program: Program, args: Sequence[Word], place: Place, *opti
 
 def _sed(name: str, args: Sequence[Word], place: Place) -> None:
     for code in _code(name, SED, args, place, "e", "expression")[0]:
+        text = code.text.lstrip(" \t\n;")
         at = 0
-        while at < len(code.text):
-            found = _SED_COMMAND.match(code.text, at)
-            if found is None or found.end() == at:
-                message = (
-                    f"The sed script {code.text!r:.100} is not allowed. Print or replace only: sed -n '1,20p', s/a/b/g."
-                )
+        while at < len(text):
+            found = _SED_COMMAND.match(text, at)
+            if found is None:
+                message = f"The sed script {text!r:.80} is not allowed. Only print and replace, as 1,20p or s/a/b/g."
                 raise Refused("script: sed", message)
             at = found.end()
 
@@ -116,9 +112,7 @@ def _awk(name: str, args: Sequence[Word], place: Place) -> None:
         text = code.text.replace("||", "").replace(">=", "")
         written = text[text.index("print") :] if "print" in text else ""  # before it, > only compares
         if _AWK_RUNS.search(text) or "|" in text or ">" in written:
-            message = (
-                f"This {name} program is not allowed: no > after print, and no |, @, system or getline. Print only."
-            )
+            message = f"This {name} program is not allowed: no > after print, no |, @, system or getline. Only print."
             raise Refused(f"script: {name}", message)
 
 
@@ -189,7 +183,7 @@ def _tar(name: str, args: Sequence[Word], place: Place) -> None:
 
 def _unzip(name: str, args: Sequence[Word], place: Place) -> None:
     given = read_options(name, UNZIP, args, place.folder is not None)
-    if not given.options & {"l", "v", "t"}:
+    if not given.options & {"l", "v", "t"} or any(word.text.startswith("-") for word in given.operands):
         raise Refused("option: unzip", "unzip may only list: unzip -l FILE.")
     _no_globs(given.operands)
     for path in given.operands[:1]:

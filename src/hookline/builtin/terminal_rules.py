@@ -270,8 +270,7 @@ GIT: dict[str, Program] = {
 
 GIT_RUNS = (
     "fsmonitor external command textconv clean smudge process hookspath program showsignature alternaterefscommand "
-    "sshcommand gitproxy pager editor askpass helper uploadpack vcs promisor partialclone partialclonefilter insteadof "
-    "worktree worktreeconfig path allow"
+    "pager vcs promisor partialclone partialclonefilter uploadpack worktree worktreeconfig path"
 )
 """Settings by which a repository has git run a program, fetch, or look elsewhere."""
 
