@@ -222,7 +222,7 @@ class _Reader:
             raise _error("'<<'", start, "pipe the text in: printf '...' | COMMAND")
         if sign + after in ("<>", "<&"):
             raise _error(repr(sign + after), start, "use <, > or >>")
-        operator = sign + after if after in (">", "&", "|") and after else sign
+        operator = sign + after if sign == ">" and after in (">", "&", "|") else sign
         self.at += len(operator)
         if operator == ">|":
             operator = ">"

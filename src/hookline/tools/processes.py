@@ -84,9 +84,10 @@ class Kept:
 
     @property
     def last_line(self) -> str:
-        """The last line that is not empty."""
+        """The last whole line that is not empty."""
         end = bytes(self._tail[-400:] or self._head[-400:])
-        return next((line for line in reversed(end.decode(errors="replace").splitlines()) if line.strip()), "")
+        lines = (end.rpartition(b"\n")[0] or end).decode(errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
 
 
 class Job:
