@@ -647,6 +647,16 @@ def test_a_folder_that_pretends_to_be_a_repository_is_looked_into(tmp_path):
     assert judged("git -C y status", tmp_path) == ("block", "git settings")
 
 
+def test_the_settings_of_submodules_are_looked_into(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    inner = tmp_path / ".git" / "modules" / "lib"
+    inner.mkdir(parents=True)
+    (inner / "config").write_text("[core]\n\tworktree = ../../../lib\n")
+    assert judged("git status", tmp_path) == (None, "")
+    (inner / "config").write_text("[core]\n\tfsmonitor = ./evil\n")
+    assert judged("git status", tmp_path) == ("block", "git settings")
+
+
 def test_a_program_from_the_folder_is_not_taken_for_one_of_the_system(place, monkeypatch):
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
     assert judged("ls", place) == ("block", "program in the folder")

@@ -15,6 +15,7 @@ from .terminal_rules import GIT, GIT_RUNS
 
 _RUNS = re.compile(rf"(?:^|[\]\n\r])[ \t\v\f]*({'|'.join(GIT_RUNS.split())})[ \t\v\f]*(?:=|$|[\n\r#;])", re.IGNORECASE)
 _MAX_CONFIG = 1_000_000
+_MAX_MODULES = 100
 _SAFE_GLOBAL = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--version")
 _NOT_READING = {"reflog": ("show",), "stash": ("list", "show"), "worktree": ("list",), "remote": ("get-url",)}
 
@@ -83,21 +84,37 @@ def _judge_repository(start: str) -> None:
     found = _repository(start)
     if found is None:
         return
-    for name in ("config", "config.worktree"):
-        try:
-            with open(os.path.join(found, name), "rb") as file:
-                text = file.read(_MAX_CONFIG + 1).decode("latin-1")
-        except FileNotFoundError:
-            continue
-        except OSError:
-            raise Refused("git settings", "This repository's git settings cannot be read. Go on without git.") from None
-        runs = _RUNS.search(text)
-        if runs or len(text) > _MAX_CONFIG:
-            setting = runs[1] if runs else "their size"
-            message = f"This repository's git settings ({setting}) may run programs. Go on without git."
-            raise Refused("git settings", message)
-    if os.path.lexists(os.path.join(found, "hooks", "post-index-change")):
-        raise Refused("git settings", "This repository has a git hook that reading would run. Go on without git.")
+    for folder in (found, *_modules(found)):
+        for name in ("config", "config.worktree"):
+            _judge_settings(os.path.join(folder, name))
+        if os.path.lexists(os.path.join(folder, "hooks", "post-index-change")):
+            raise Refused("git settings", "This repository has a git hook that reading would run. Go on without git.")
+
+
+def _modules(repository: str) -> list[str]:
+    """Where the settings of its submodules are."""
+    found = []
+    for folder, _, names in os.walk(os.path.join(repository, "modules")):
+        if "config" in names:
+            found.append(folder)
+        if len(found) > _MAX_MODULES:
+            raise Refused("git settings", "This repository has too many submodules to look at. Go on without git.")
+    return found
+
+
+def _judge_settings(path: str) -> None:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_MAX_CONFIG + 1).decode("latin-1")
+    except FileNotFoundError:
+        return
+    except OSError:
+        raise Refused("git settings", "This repository's git settings cannot be read. Go on without git.") from None
+    runs = _RUNS.search(text)
+    if runs or len(text) > _MAX_CONFIG:
+        setting = runs[1] if runs else "their size"
+        message = f"This repository's git settings ({setting}) may run programs. Go on without git."
+        raise Refused("git settings", message)
 
 
 def _repository(start: str) -> str | None:

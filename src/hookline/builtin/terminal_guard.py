@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
 from ..base.workers import in_thread
@@ -23,7 +24,7 @@ from ..tools.command_line import (
     check_characters,
     parse_command,
 )
-from ..tools.shell import search_path
+from ..tools.processes import search_path
 from .checks import flag, names_of, path_of
 from .terminal_options import Refused, read_options
 from .terminal_paths import Place, Secrets, is_below
@@ -229,14 +230,21 @@ class TerminalGuard:
         if word.expansions or not _PROGRAM.fullmatch(text):
             raise Refused("program name", f"{text!r:.100} is not the name of a program. Write it plainly.", final=True)
         folder, name = os.path.split(text)
-        found = shutil.which(name, path=search_path())
+        path = search_path()
         if "/" in text:
-            known = folder in SYSTEM_FOLDERS and found is not None and os.path.exists(text)
-            return name if known and os.path.samefile(text, str(found)) else None
-        if found is not None and self.folder is not None and is_below(os.path.abspath(found), self.folder):
+            found = shutil.which(name, path=path) if folder in SYSTEM_FOLDERS and os.path.exists(text) else None
+            return name if found is not None and os.path.samefile(text, found) else None
+        inside = () if self.folder is None else _inside(path, self.folder)
+        if inside and shutil.which(text, path=path) in [os.path.join(folder, text) for folder in inside]:
             message = f"{text} is a file of the folder, not a program of the system. It may not run."
             raise Refused("program in the folder", message, final=True)
         return text
+
+
+@lru_cache(maxsize=64)
+def _inside(path: str, folder: str) -> tuple[str, ...]:
+    """The parts of a search path that lie in a folder."""
+    return tuple(part for part in path.split(os.pathsep) if is_below(os.path.realpath(part), folder))
 
 
 def _can_enter(folder: str) -> bool:

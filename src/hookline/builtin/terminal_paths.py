@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from copy import copy
 from fnmatch import fnmatchcase
@@ -13,6 +14,16 @@ from .terminal_rules import HARMLESS
 
 MAX_FILES = 20_000
 """How many files are looked at for the globs of one command line."""
+
+
+def _any_of(before: str, patterns: Iterable[str]) -> re.Pattern[str]:
+    """An expression for paths that are, or lie below, what one of the patterns matches."""
+    signs = {"*": "[^/]*", "?": "[^/]"}
+    made = ["".join(signs.get(char, re.escape(char)) for char in pattern) for pattern in patterns]
+    return re.compile(f"{before}(?:{'|'.join(made) or '(?!)'})(?:/|\\Z)", re.DOTALL)
+
+
+_HARMLESS = _any_of("", HARMLESS)
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
 
 
@@ -20,29 +31,27 @@ class Secrets:
     """Which paths hold secrets.
 
     Args:
-        patterns: a name with wildcards, several parts of a path, or a whole path; what lies below counts too.
+        patterns: a name with wildcards (``*`` and ``?``), several parts of a path, or a whole path; what lies below
+            counts too.
         folder: within it, only the parts below it count.
     """
 
     def __init__(self, patterns: Iterable[str], folder: str | None) -> None:
-        split = [(pattern.startswith("/"), _parts(pattern)) for pattern in patterns]
-        self._whole = [parts for whole, parts in split if whole]
-        self._parts = [parts for whole, parts in split if not whole]
+        made = [(pattern.startswith("/"), "/".join(_parts(pattern))) for pattern in patterns]
+        self._whole = _any_of("", [pattern for whole, pattern in made if whole])
+        self._part = _any_of("(?:.*/)?", [pattern for whole, pattern in made if not whole])
         self._folder = folder
 
     def hold(self, path: str) -> bool:
         """Whether this absolute path is one."""
-        parts = _parts(path)
-        if any(_begins(parts, 0, wanted) for wanted in self._whole):
+        if self._whole.match("/".join(_parts(path))):
             return True
         if self._folder is not None and is_below(path, self._folder):
-            parts = _parts(os.path.relpath(path, self._folder))
-        return any(
-            _begins(parts, at, wanted)
-            for wanted in self._parts
-            for at in range(len(parts) - len(wanted) + 1)
-            if not (at == len(parts) - 1 and any(fnmatchcase(parts[at], name) for name in HARMLESS))
-        )
+            path = os.path.relpath(path, self._folder)
+        parts = _parts(path)
+        if parts and _HARMLESS.match(parts[-1]):
+            parts.pop()
+        return self._part.match("/".join(parts)) is not None
 
 
 class Place:
@@ -196,12 +205,6 @@ def _at_home(word: Word) -> str:
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.casefold().split("/") if part not in ("", ".")]
-
-
-def _begins(parts: Sequence[str], at: int, wanted: Sequence[str]) -> bool:
-    return len(parts) - at >= len(wanted) and all(
-        fnmatchcase(part, pattern) for part, pattern in zip(parts[at:], wanted, strict=False)
-    )
 
 
 def _wider(part: str) -> str | None:

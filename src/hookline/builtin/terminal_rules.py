@@ -270,7 +270,7 @@ GIT: dict[str, Program] = {
 
 GIT_RUNS = (
     "fsmonitor external command textconv clean smudge process hookspath program showsignature alternaterefscommand "
-    "pager vcs promisor partialclone partialclonefilter uploadpack worktree worktreeconfig path"
+    "pager vcs promisor partialclone partialclonefilter uploadpack worktreeconfig path"
 )
 """Settings by which a repository has git run a program, fetch, or look elsewhere."""
 

@@ -19,9 +19,16 @@ MAX_READ = 200_000_000
 """How many bytes a job may print, kept or not, before it is ended."""
 MARK = "HOOKLINE_JOB"
 """The environment variable by which what a job started is found, even if it has left its process group."""
+_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _POLL = 0.05
 _PROGRESS_EVERY = 1.0
 _PIECE = 65_536
+
+
+def search_path() -> str:
+    """Where programs are looked for: the absolute folders of this process' own search path."""
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    return os.pathsep.join(folders) or _USUAL_PATH
 
 
 class Stopped(Exception):

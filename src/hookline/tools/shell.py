@@ -17,7 +17,7 @@ from ..base.names import is_number
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
-from .processes import MAX_READ, Job, Opening, Start, Stopped
+from .processes import MAX_READ, Job, Opening, Start, Stopped, search_path
 from .tool import Tool
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ _SET = {
     "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
 }  # fmt: skip
-_USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _MODES: dict[str, Any] = {"<": "read", ">": "write", ">>": "append"}
 _MAX_NAMES = 20_000
 
@@ -76,12 +75,6 @@ def shell_tool(
         raise RegistrationError(f"shell is True or False, not {shell!r:.80}")
     runner = _Shell(root, float(timeout), max_output, given, shell)
     return Tool(runner.shell, folder=root, dangerous=True, untrusted=True)
-
-
-def search_path() -> str:
-    """Where programs are looked for: the absolute folders of this process' own search path."""
-    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    return os.pathsep.join(folders) or _USUAL_PATH
 
 
 class _Shell:
