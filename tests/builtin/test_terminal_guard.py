@@ -620,7 +620,7 @@ def test_files_are_written_only_in_the_folder_and_only_if_that_is_allowed(place,
 CONFIGS = [
     "[core]\n\tfsmonitor = ./evil\n", "[core] fsmonitor=./evil", "[CORE]\nFSMonitor=x", '[diff "x"]\n textconv = x',
     '[filter "x"]\r\nclean = x', "[include]\npath = ../x", "[diff]\nexternal=x\n", "[a]x=1\n[core]hooksPath = .",
-    "[core]\nfsmonitor", "[core]\n  fsmonitor # x", "x" * 1_100_000,
+    "[core]\nworktree = /", "[core]\nfsmonitor", "[core]\n  fsmonitor # x", "x" * 1_100_000,
     "\n" * 300_000 + "[core] " + " " * 90_000 + "fsmonitor=x",
 ]  # fmt: skip
 

@@ -26,20 +26,21 @@ def test_what_does_more_is_put_to_the_person(hookline, script, folder, flags, ma
 
 
 @pytest.mark.parametrize(
-    ("command", "flags"),
+    ("commands", "flags"),
     [
-        ("cat ../home/x", []), ("echo x > made", []), ("bash -c 'mkdir made'", []), ("mkdir $(echo made)", []),
-        ("echo x > hookline.toml", ["--write"]), ("echo x > ../made", ["--write"]), ("cat .env", ["--write"]),
+        (["cat ../home/x", "echo x > made", "bash -c 'mkdir made'", "mkdir $(echo made)"], []),
+        (["echo x > hookline.toml", "echo x > ../made", "cat .env"], ["--write"]),
     ],
-)  # fmt: skip
-def test_what_nobody_may_do_is_blocked_even_with_yes(hookline, script, folder, command, flags):
-    (folder / "hookline.toml").write_text("max_steps = 5\n")
+    ids=["reading", "writing"],
+)
+def test_what_nobody_may_do_is_blocked_even_with_yes(hookline, script, folder, commands, flags):
+    (folder / "hookline.toml").write_text("max_steps = 9\n")
     (folder / ".env").write_text("KEY=hush\n")
-    done = hookline("run", "do", "--shell", "--yes", *flags, "-m", script(use(command), "Done."))
-    assert "tool shell blocked" in done.stderr
+    done = hookline("run", "do", "--shell", "--yes", *flags, "-m", script(*map(use, commands), "Done."))
+    assert done.stderr.count("tool shell blocked") == len(commands)
     assert not (folder / "made").exists()
     assert not (folder.parent / "made").exists()
-    assert (folder / "hookline.toml").read_text() == "max_steps = 5\n"
+    assert (folder / "hookline.toml").read_text() == "max_steps = 9\n"
 
 
 def test_with_write_the_shell_may_write_in_the_folder(hookline, script, folder):

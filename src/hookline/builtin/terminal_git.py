@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -13,7 +13,14 @@ from .terminal_options import Given, Refused, read_options
 from .terminal_paths import Place
 from .terminal_rules import GIT, GIT_RUNS
 
-_RUNS = re.compile(rf"(?:^|[\]\n\r])[ \t\v\f]*({'|'.join(GIT_RUNS.split())})[ \t\v\f]*(?:=|$|[\n\r#;])", re.IGNORECASE)
+
+def _settings(names: Iterable[str]) -> re.Pattern[str]:
+    """An expression for settings of these names, wherever git would see one."""
+    return re.compile(rf"(?:^|[\]\n\r])[ \t\v\f]*({'|'.join(names)})[ \t\v\f]*(?:=|$|[\n\r#;])", re.IGNORECASE)
+
+
+_RUNS = _settings(GIT_RUNS.split())
+_ELSEWHERE = _settings(["worktree"])
 _MAX_CONFIG = 1_000_000
 _MAX_MODULES = 100
 _SAFE_GLOBAL = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--version")
@@ -110,7 +117,7 @@ def _judge_settings(path: str) -> None:
         return
     except OSError:
         raise Refused("git settings", "This repository's git settings cannot be read. Go on without git.") from None
-    runs = _RUNS.search(text)
+    runs = _RUNS.search(text) or (None if "/modules/" in path else _ELSEWHERE.search(text))
     if runs or len(text) > _MAX_CONFIG:
         setting = runs[1] if runs else "their size"
         message = f"This repository's git settings ({setting}) may run programs. Go on without git."
