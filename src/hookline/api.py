@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     from .builtin.finish_reason import FinishReasonHook
     from .builtin.grounded_reply import GroundedReplyHook
     from .builtin.guards import guards
+    from .builtin.injection_guard import InjectionGuard
     from .builtin.limits import (
         CostLimitHook,
         ExecutionTimeLimitHook,
@@ -177,6 +178,7 @@ if TYPE_CHECKING:
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
+    from .builtin.telemetry import OpenTelemetryHook
     from .builtin.terminal_guard import TerminalGuard
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
@@ -329,6 +331,7 @@ __all__ = [
     "Ids",
     "Inbound",
     "InboundMessage",
+    "InjectionGuard",
     "Interceptor",
     "Interrupt",
     "InvalidResult",
@@ -355,6 +358,7 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",

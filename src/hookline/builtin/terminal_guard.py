@@ -26,10 +26,10 @@ from ..tools.command_line import (
 )
 from ..tools.processes import search_path
 from .checks import flag, names_of, path_of
-from .terminal_options import Refused, read_options
-from .terminal_paths import Place, Secrets, is_below
-from .terminal_programs import judge_program, knows
-from .terminal_rules import HINTS, NICE, OPAQUE, SECRETS, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
+from .terminal.options import Refused, read_options
+from .terminal.paths import Place, Secrets, is_below
+from .terminal.programs import judge_program, knows
+from .terminal.rules import HINTS, NICE, OPAQUE, SECRETS, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
 _VALUE = re.compile(r"[A-Za-z0-9_@+-]*(?:\.[A-Za-z0-9-]+)?|[A-Za-z]+/[A-Za-z0-9_/+-]+")
@@ -52,7 +52,7 @@ class TerminalGuard:
         ask: patterns of commands that need approval.
         writes: whether ``>`` may write files, in the folder.
         unknown: what happens to what is on no list: ``block``, or ``ask`` for approval.
-        secrets: names and paths that may not be read; those in ``terminal_rules.SECRETS`` if left out.
+        secrets: names and paths that may not be read; those in ``terminal.rules.SECRETS`` if left out.
         keep: globs of file names, or paths, that ``>`` may not write.
 
     Raises:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
-from ..tools.command_line import Word
-from .terminal_options import Refused
-from .terminal_rules import HARMLESS
+from ...tools.command_line import Word
+from .options import Refused
+from .rules import HARMLESS
 
 MAX_FILES = 20_000
 """How many files are looked at for the globs of one command line."""

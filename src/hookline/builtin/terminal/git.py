@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..tools.command_line import Word
-from .terminal_options import Given, Refused, read_options
-from .terminal_paths import Place
-from .terminal_rules import GIT, GIT_RUNS
+from ...tools.command_line import Word
+from .options import Given, Refused, read_options
+from .paths import Place
+from .rules import GIT, GIT_RUNS
 
 
 def _settings(names: Iterable[str]) -> re.Pattern[str]:
