@@ -173,6 +173,8 @@ git ls-files | wc -l
 git rev-parse --abbrev-ref HEAD
 git stash list
 git config --get user.name
+git config --local --list
+git config --get remote.origin.url
 git -C src log --oneline
 git --no-pager log -3
 true && echo yes || echo no
@@ -464,6 +466,10 @@ EVASIONS = {
     "git branch tricked": "git branch --list x -D",
     "git tag new": "git tag v1",
     "git config set": "git config user.name x",
+    "git config global": "git config --global --list",
+    "git config all": "git config --list",
+    "git config token": "git config --get http.extraheader",
+    "git config pattern": "git config --get-regexp .",
     "git config file": "git config -f /etc/x --list",
     "git stash": "git stash",
     "git stash pop": "git stash pop",

@@ -21,10 +21,14 @@ def _settings(names: Iterable[str]) -> re.Pattern[str]:
 
 _RUNS = _settings(GIT_RUNS.split())
 _ELSEWHERE = _settings(["worktree"])
+_PLAIN_SETTING = re.compile(
+    r"(?:branch|color|commit|core|diff|fetch|init|log|merge|pull|push|rebase|remote|submodule|tag|user)\..*",
+    re.IGNORECASE,
+)
 _MAX_CONFIG = 1_000_000
 _MAX_MODULES = 100
 _SAFE_GLOBAL = ("--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--version")
-_NOT_READING = {"reflog": ("show",), "stash": ("list", "show"), "worktree": ("list",), "remote": ("get-url",)}
+_READING = {"reflog": ("show",), "stash": ("list", "show"), "worktree": ("list",), "remote": ("get-url",)}
 
 
 def judge_git(name: str, args: Sequence[Word], place: Place) -> None:
@@ -65,15 +69,23 @@ def judge_git(name: str, args: Sequence[Word], place: Place) -> None:
 def _judge_reading(command: str, given: Given) -> None:
     """That a command which can also change things is not told to."""
     operands = [word.text for word in given.operands]
-    allowed = _NOT_READING.get(command)
+    allowed = _READING.get(command)
     if allowed is not None and operands and operands[0] not in allowed:
         raise Refused(f"git {command}", f"git {command} {operands[0]:.60} is not allowed: only {', '.join(allowed)}.")
     if command == "stash" and not operands:
         raise Refused("git stash", "git stash changes files. Use git stash list or git stash show.")
     if command in ("branch", "tag") and operands and not given.options & {"list", "l"}:
         raise Refused(f"git {command}", f"git {command} NAME makes one. Use git {command} --list PATTERN.")
-    if command == "config" and not given.options & {"list", "l", "get", "get-all", "get-regexp"}:
-        raise Refused("git config", "git config may only be read: git config --get NAME.")
+    if command == "config":
+        _judge_config(given.options, operands)
+
+
+def _judge_config(options: set[str], operands: Sequence[str]) -> None:
+    """That settings are only read, and none that may hold a password."""
+    listed = options & {"list", "l"} and "local" in options and not operands
+    read = options & {"get", "get-all"} and len(operands) == 1 and _PLAIN_SETTING.fullmatch(operands[0])
+    if not listed and not read:
+        raise Refused("git config", "Use git config --get user.name and the like, or git config --local --list.")
 
 
 def _paths_in(text: str) -> list[str]:

@@ -225,8 +225,7 @@ GIT: dict[str, Program] = {
     "branch": Program("arvq", "all remotes verbose list show-current column? no-column abbrev? no-abbrev " + _REFS),
     "cat-file": Program("tspe", "batch-check? batch-all-objects", "paths"),
     "check-ignore": Program("vnqz", "verbose non-matching quiet no-index"),
-    "config": Program("lz", "list get get-all get-regexp local global system show-origin show-scope name-only null "
-        "default: type: bool int"),
+    "config": Program("lz", "list get get-all local show-origin show-scope name-only null default: type: bool int"),
     "count-objects": Program("vH", "verbose human-readable", "none"),
     "describe": Program("", "all tags long always dirty? abbrev? match: exclude: contains exact-match first-parent "
         "candidates:"),
