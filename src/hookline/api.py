@@ -167,6 +167,7 @@ if TYPE_CHECKING:
     from .builtin.memory import MemoryInjectionHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
+    from .builtin.observability import ObservabilityHook
     from .builtin.path_guard import PathGuard
     from .builtin.plan_mode import PlanModeHook
     from .builtin.rate_limit import RateLimitHook
@@ -186,6 +187,8 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
+    from .stores.run_stats import RunStats, run_stats
+    from .stores.runs import CallRow, RunRow, RunStore
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
@@ -200,6 +203,7 @@ _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
     "Blackboard": ".stores.blackboard",
+    "CallRow": ".stores.runs",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
@@ -208,6 +212,9 @@ _LATER = {
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
+    "RunRow": ".stores.runs",
+    "RunStats": ".stores.run_stats",
+    "RunStore": ".stores.runs",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
@@ -217,6 +224,7 @@ _LATER = {
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "run_stats": ".stores.run_stats",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -282,6 +290,7 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CallRow",
     "Compaction",
     "Compactor",
     "ContextCompactionHook",
@@ -346,6 +355,7 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "ObservabilityHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",
@@ -372,8 +382,11 @@ __all__ = [
     "Run",
     "RunFailed",
     "RunFinished",
+    "RunRow",
     "RunStart",
     "RunStarted",
+    "RunStats",
+    "RunStore",
     "SafetyGuardrailHook",
     "SchemaRetryHook",
     "ScriptedLLM",

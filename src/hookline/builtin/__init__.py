@@ -43,6 +43,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "ObservabilityHook": "observability",
         "EchoingHook": "echoing",
     },
     "Saving and trying out": {
