@@ -188,7 +188,7 @@ if TYPE_CHECKING:
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
-    from .stores.runs import CallRow, RunRow, RunStore
+    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
@@ -220,6 +220,7 @@ _LATER = {
     "ShadowDecided": ".builtin.shadow",
     "SqliteSessionStore": ".stores.sqlite_sessions",
     "StoreError": ".stores.errors",
+    "VerdictRow": ".stores.runs",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
@@ -435,6 +436,7 @@ __all__ = [
     "Unreachable",
     "Usage",
     "Verdict",
+    "VerdictRow",
     "calculator",
     "call",
     "clock",
@@ -452,6 +454,7 @@ __all__ = [
     "points_table",
     "reply",
     "resolve_point",
+    "run_stats",
     "shadow",
     "thaw",
     "tool",

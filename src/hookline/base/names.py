@@ -56,7 +56,9 @@ def is_number(value: object) -> bool:
 
 def span(seconds: float) -> str:
     """How long something took, to read: ``12 ms``, ``3.4 s``, ``2 min 5 s``, ``1 h 2 min``."""
-    if seconds < 0.1:
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.0995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"

@@ -28,7 +28,7 @@ log = logging.getLogger("hookline")
 
 LIMIT = 50_000
 """How many records may wait to be written; further ones are lost, and that is reported."""
-LINGER = 0.05
+LINGER = 0.1
 """Seconds in which records gather: a transaction costs as much as many rows."""
 
 _NAME, _REASON = 200, 200
@@ -39,11 +39,11 @@ _all: weakref.WeakSet[ObservabilityHook] = weakref.WeakSet()
 
 
 class ObservabilityHook:
-    """Records each run, model call, tool call, verdict, approval and error in a SQLite file; ``hookline stats`` shows it.
+    """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
 
-    Names, numbers and times only: no texts, arguments or results; of what hooks say, the beginning of the
-    ``reason``. A thread writes, so that a run never waits for the file. What could not be written is lost;
-    that is logged, and is in the ``errors`` of the result of the next run that ends.
+    ``hookline stats`` shows them. Names, numbers and times only: no texts, arguments or results; of what hooks say,
+    the beginning of the ``reason``. A thread writes, so that a run never waits for the file. What could not be written
+    is lost; that is logged, and is in the ``errors`` of the result of the next run that ends.
 
     Args:
         path: the file, or a :class:`RunStore`.
@@ -89,13 +89,12 @@ class ObservabilityHook:
         """Record a model call; at the end of a run, report what could not be recorded since the last one."""
         if point == AFTER_LLM:
             self._reply(payload, ctx.clock.time(), verdict)
-        elif self._problem:
-            problem, self._problem = self._problem, ""
-            lost, self._lost = self._lost, 0
-            raise StoreError(f"{lost} records of runs are lost: {problem}")
+        elif (problem := self.problem()) is not None:
+            raise StoreError(problem)
 
     def on_event(self, event: Event) -> None:
         """Record one event."""
+        values: Row
         run_id, at = event.run_id, event.at
         if isinstance(event, ToolEnded):
             values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
@@ -122,6 +121,14 @@ class ObservabilityHook:
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was seen is in the file, or lost; false if time ran out."""
         return self._writer.flush(timeout)
+
+    def problem(self) -> str | None:
+        """What could not be recorded since this was last asked, and why; ``None`` if nothing was lost."""
+        if not self._problem:
+            return None
+        lost, problem = self._lost, self._problem
+        self._lost, self._problem = 0, ""
+        return f"{lost:,} records of runs are lost: {problem}"
 
     def _reply(self, reply: ModelReply, at: float, verdict: Verdict) -> None:
         usage = reply.usage

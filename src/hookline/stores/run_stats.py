@@ -16,6 +16,7 @@ _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE started >= :since AND (:ag
 _ASKED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
 _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(cost), 0.0), coalesce(sum(cost IS NULL), 0)"""
+_USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
 _OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
 _DECISIONS = ("approved", "denied", "edited", "cancelled")
 _REFUSING = ("block", "end", "stop", "retry", "failed")
@@ -161,13 +162,19 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
         statuses[status] = count
     for row in db.execute(f"SELECT host, pid, started FROM runs WHERE {_CHOSEN} AND status IS NULL", chosen):
         statuses["running" if is_running(*row) else "interrupted"] += 1
-    calls, *used = db.execute(f"SELECT count(*), {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
+    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
+    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_ASKED}", chosen).fetchone()
     (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
     first, last = db.execute(
         f"SELECT min(started), max(coalesce(ended, started)) FROM runs WHERE {_CHOSEN}", chosen
     ).fetchone()
     took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
-    return Totals(statuses.total(), dict(statuses), calls, tools, *used, *took.get("", (None, None)), first, last)
+    p50, p95 = took.get("", (None, None))
+    known = dict(zip(_USED, used, strict=True))
+    return Totals(
+        runs=statuses.total(), statuses=dict(statuses), model_calls=calls, tool_calls=tools, p50=p50, p95=p95,
+        first=first, last=last, **known,
+    )  # fmt: skip
 
 
 def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
@@ -180,7 +187,14 @@ def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats,
         ).fetchall()
     )
     found = [
-        ModelStats(model, calls, failed.pop(model, 0), *used, *took[model])
+        ModelStats(
+            model=model,
+            calls=calls,
+            errors=failed.pop(model, 0),
+            p50=took[model][0],
+            p95=took[model][1],
+            **dict(zip(_USED, used, strict=True)),
+        )
         for model, calls, *used in db.execute(
             f"SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {_ASKED} GROUP BY model ORDER BY 2 DESC, 1",
             chosen,

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
@@ -46,7 +46,12 @@ _SCHEMA = (
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
 """The tables with what belongs to a run."""
 
-_CHUNKS = (128, 16, 1)  # rows in one statement: SQLite lets other threads in between two, and they may take their time
+_CHUNKS = (
+    256,
+    32,
+    4,
+    1,
+)  # rows in one statement: SQLite lets other threads in between two, and they may take their time
 _WAIT = 24 * 3600.0  # how long a run on another machine is taken to be still running
 _LARGEST = 2**63 - 1
 
@@ -87,6 +92,18 @@ class CallRow(msgspec.Struct, frozen=True):
     attempt: int
     purpose: str = ""
     tokens: int = 0
+
+
+class VerdictRow(msgspec.Struct, frozen=True):
+    """What a hook said in a run."""
+
+    at: float
+    point: str
+    hook: str
+    phase: str
+    verb: str
+    reason: str
+    duration: float | None
 
 
 class RunStore:
@@ -183,6 +200,18 @@ class RunStore:
         with self.db.transaction() as db:
             rows = [*db.execute(models, (run_id,)), *db.execute(tools, (run_id,))]
         return sorted((CallRow(*row) for row in rows), key=lambda call: call.began)
+
+    def verdicts(self, run_id: str) -> list[VerdictRow]:
+        """What hooks said in a run, in that order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = (
+            "SELECT at, point, hook, phase, verb, reason, duration FROM verdicts WHERE run_id = ? ORDER BY at, rowid"
+        )
+        with self.db.transaction() as db:
+            return [VerdictRow(*row) for row in db.execute(query, (run_id,))]
 
     def prune(self, days: float) -> int:
         """Delete the runs that ended more than so many days ago; how many there were.
