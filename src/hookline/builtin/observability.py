@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import weakref
 from collections import deque
 from socket import gethostname
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 from ..base.background import Background
 from ..base.event import Event
 from ..base.names import words
-from ..base.workers import in_forked_child
 from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ModelReply
 from ..kernel.points import AFTER_LLM, ON_RUN_END
@@ -34,8 +32,6 @@ LINGER = 0.1
 _NAME, _REASON = 200, 200
 
 Row = tuple[Any, ...]
-
-_all: weakref.WeakSet[ObservabilityHook] = weakref.WeakSet()
 
 
 class ObservabilityHook:
@@ -73,11 +69,11 @@ class ObservabilityHook:
         self.store = path
         self._host = gethostname()
         self._writer: Background[None] = Background(self._write, self._failed, linger=LINGER)
-        self._forget()
-        _all.add(self)
+        self._begin()
 
-    def _forget(self) -> None:
-        """Start anew: what was seen before a fork is the parent's to write."""
+    def _begin(self) -> None:
+        """Start anew, also after a fork: what was seen before is the parent's to write."""
+        self._pid = os.getpid()
         self._waiting: dict[str, deque[Row]] = {table: deque() for table in ("runs", *PARTS)}
         self._started: dict[str, float] = {}
         self._asked: dict[tuple[str, str], tuple[float, str]] = {}
@@ -103,6 +99,8 @@ class ObservabilityHook:
             values = (run_id, at, str(event.point), event.hook, event.phase, str(event.verb), event.reason[:_REASON])
             self._put("verdicts", (*values, event.duration))
         elif isinstance(event, RunStarted):
+            if self._pid != os.getpid():
+                self._begin()
             self._started[run_id] = at
             self._put("runs", (*self._who(event.ids), at, *(None,) * 11))
         elif isinstance(event, RunFinished):
@@ -150,7 +148,7 @@ class ObservabilityHook:
 
     def _who(self, ids: Ids) -> Row:
         named = (ids.run_id, ids.task_id, ids.correlation_id, ids.session_id, ids.agent, ids.parent_run_id)
-        return (*named, self._host, os.getpid())
+        return (*named, self._host, self._pid)
 
     def _put(self, table: str, row: Row) -> None:
         waiting = self._waiting[table]
@@ -179,11 +177,3 @@ class ObservabilityHook:
         if problem != self._logged:
             self._logged = problem
             log.error("records of runs are lost: %s", problem)
-
-
-def _forget_all() -> None:
-    for each in list(_all):
-        each._forget()
-
-
-in_forked_child(_forget_all)
