@@ -178,6 +178,7 @@ if TYPE_CHECKING:
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
+    from .builtin.telemetry import OpenTelemetryHook
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -357,6 +358,7 @@ __all__ = [
     "NotesFile",
     "NotesInjectorHook",
     "ObservabilityHook",
+    "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",

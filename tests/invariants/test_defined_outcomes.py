@@ -551,8 +551,8 @@ PATHS = {
     "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "PathGuard.write",
-    "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
+    "PathGuard.write", "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",

@@ -44,6 +44,7 @@ CONCERNS = {
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
         "ObservabilityHook": "observability",
+        "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
     "Saving and trying out": {
