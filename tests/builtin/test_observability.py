@@ -107,8 +107,8 @@ def test_a_reply_that_a_hook_rejects_is_recorded_too(seen):
 
     result = scripted_agent(["maybe", "yes"], hooks=[seen, no_maybe]).run("x")
     assert rows(seen, "model_calls", "attempt", "verdict") == [(1, "retry"), (2, "cont")]
-    assert rows(seen, "verdicts", "hook", "point", "phase", "verb", "reason") == [
-        ("no_maybe", "after_llm", "rewrite", "retry", "unsure")
+    assert rows(seen, "verdicts", "hook", "point", "phase", "verb", "reason", "call_id") == [
+        ("no_maybe", "after_llm", "rewrite", "retry", "unsure", "")
     ]
     assert run_stats(seen.store).totals.input_tokens == result.usage.input_tokens
 
@@ -132,6 +132,7 @@ def test_every_outcome_of_a_call_is_recorded(seen):
         ("add", "answered", 1), ("add", "blocked", 1), ("add", "ok", 1),
         ("broken", "error", 1), ("nowhere", "error", 1),
     ]  # fmt: skip
+    assert [(refusal.hook, refusal.tool) for refusal in run_stats(seen.store).refusals] == [("judge", "add")]
     assert sorted(rows(seen, "errors", "place", "type", "source", "fatal")) == [
         ("tool", "Blocked", "judge", 0), ("tool", "InvalidCall", "nowhere", 0), ("tool", "ValueError", "broken", 0),
     ]  # fmt: skip
@@ -330,9 +331,9 @@ def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplo
     assert "the disk is full: make room" in caplog.text
     assert agent.run("x").errors
     recorder.flush(20)
-    recorder.store.db.close()
+    recorder.store.close()
     again = ObservabilityHook(tmp_path / "runs.db")
-    agent.run("x", hooks=[again])
+    scripted_agent(["x"], hooks=[again]).run("x")
     assert again.flush(20)
     assert again.problem() is None
     again.store.close()

@@ -102,7 +102,7 @@ def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
         parts = {
             "model_calls": [model_row(run_id)],
             "tool_calls": [tool_row(run_id)],
-            "verdicts": [(run_id, at, "before_tool", "h", "guard", "block", "", None)],
+            "verdicts": [(run_id, at, "before_tool", "c", "h", "guard", "block", "", None)],
             "approvals": [(run_id, at, "c", "t", "denied", "h", 1.0)],
             "errors": [(run_id, at, "tool", "Blocked", "h", "c", 0)],
         }
@@ -271,7 +271,7 @@ def test_errors_and_refusals_are_counted_with_their_last_time(store):
     add(
         store, run_row("r"),
         errors=[("r", float(at), "model", "RateLimited", "m", "", 0) for at in range(3)],
-        verdicts=[("r", float(at), "before_tool", "guard", "guard", "block", "no rm", None) for at in range(2)],
+        verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
     )  # fmt: skip
     told = run_stats(store)
     assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimited", 3, 2.0)]

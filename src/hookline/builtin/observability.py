@@ -96,8 +96,8 @@ class ObservabilityHook:
             values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
             self._put("tool_calls", (*values, event.duration))
         elif isinstance(event, HookExecuted):
-            values = (run_id, at, str(event.point), event.hook, event.phase, str(event.verb), event.reason[:_REASON])
-            self._put("verdicts", (*values, event.duration))
+            values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
+            self._put("verdicts", (*values, event.reason[:_REASON], event.duration))
         elif isinstance(event, RunStarted):
             if self._pid != os.getpid():
                 self._begin()

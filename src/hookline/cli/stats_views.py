@@ -78,9 +78,10 @@ def show_stats(told: RunStats, path: str, *, chosen: bool) -> None:
     else:
         _table("Hooks", ("hook", "said"), [row[:2] for row in said])
     why = [
-        (_number(r.count), r.hook, _styled(r.verb), r.point, short(r.reason, 60), _when(r.last)) for r in told.refusals
+        (_number(r.count), r.hook, _styled(r.verb), short(r.tool or r.point, 24), short(r.reason, 60), _when(r.last))
+        for r in told.refusals
     ]
-    _table("What hooks did not let happen", ("times", "hook", "verb", "at", "reason", "last"), why, most=_TOP)
+    _table("What hooks did not let happen", ("times", "hook", "verb", "what", "reason", "last"), why, most=_TOP)
     asked = [(a.tool, _counts(a.decisions), _span(a.p50), _span(a.p95)) for a in told.approvals]
     _table("Approvals", ("tool", "decided", "p50", "p95"), asked)
     errors = [(_number(e.count), e.type, e.place, e.source, _when(e.last)) for e in told.errors if e.type != "Blocked"]

@@ -78,11 +78,12 @@ class HookStats(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What a hook did not let happen, where and why; ``last`` is Unix time."""
+    """What a hook did not let happen, where and why; ``tool`` is there if it is about a call; ``last`` is Unix time."""
 
     hook: str
     point: str
     verb: str
+    tool: str
     reason: str
     count: int
     last: float
@@ -220,8 +221,10 @@ def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, .
 
 def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, ...]:
     verbs = ", ".join(f"'{verb}'" for verb in _REFUSING)
-    query = f"""SELECT hook, point, verb, reason, count(*), max(at) FROM verdicts WHERE {_CHOSEN} AND verb IN ({verbs})
-        GROUP BY 1, 2, 3, 4 ORDER BY 5 DESC, 6 DESC"""
+    query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at)
+        FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb IN ({verbs}))
+        LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2)
+        USING (run_id, call_id) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
     return tuple(Refusal(*row) for row in db.execute(query, chosen))
 
 

@@ -34,7 +34,7 @@ _SCHEMA = (
         run_id TEXT, at REAL, call_id TEXT, attempt INTEGER, tool TEXT, outcome TEXT, duration REAL
     )""",
     """CREATE TABLE verdicts (
-        run_id TEXT, at REAL, point TEXT, hook TEXT, phase TEXT, verb TEXT, reason TEXT, duration REAL
+        run_id TEXT, at REAL, point TEXT, call_id TEXT, hook TEXT, phase TEXT, verb TEXT, reason TEXT, duration REAL
     )""",
     """CREATE TABLE approvals (
         run_id TEXT, at REAL, call_id TEXT, tool TEXT, decision TEXT, decided_by TEXT, waited REAL
@@ -99,6 +99,7 @@ class VerdictRow(msgspec.Struct, frozen=True):
 
     at: float
     point: str
+    call_id: str
     hook: str
     phase: str
     verb: str
@@ -207,11 +208,9 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        query = (
-            "SELECT at, point, hook, phase, verb, reason, duration FROM verdicts WHERE run_id = ? ORDER BY at, rowid"
-        )
         with self.db.transaction() as db:
-            return [VerdictRow(*row) for row in db.execute(query, (run_id,))]
+            found = db.execute("SELECT * FROM verdicts WHERE run_id = ? ORDER BY at, rowid", (run_id,))
+            return [VerdictRow(*row[1:]) for row in found]
 
     def prune(self, days: float) -> int:
         """Delete the runs that ended more than so many days ago; how many there were.
