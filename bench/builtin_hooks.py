@@ -136,6 +136,9 @@ CASES = [
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("InjectionGuard, a trusted result", lambda: h.InjectionGuard(), AFTER_TOOL, RESULT),
+    Case("InjectionGuard, an untrusted result", lambda: h.InjectionGuard(["read_*"]), AFTER_TOOL, RESULT),
+    Case("InjectionGuard, a call", lambda: h.InjectionGuard(), BEFORE_TOOL, CALL),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
     Case(
         "FallbackModelHook, without the other model's own call",

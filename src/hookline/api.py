@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     from .builtin.finish_reason import FinishReasonHook
     from .builtin.grounded_reply import GroundedReplyHook
     from .builtin.guards import guards
+    from .builtin.injection_guard import InjectionGuard
     from .builtin.limits import (
         CostLimitHook,
         ExecutionTimeLimitHook,
@@ -331,6 +332,7 @@ __all__ = [
     "Ids",
     "Inbound",
     "InboundMessage",
+    "InjectionGuard",
     "Interceptor",
     "Interrupt",
     "InvalidResult",

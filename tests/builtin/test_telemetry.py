@@ -51,7 +51,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.builtin.genai_attributes import provider_name
+from hookline.builtin.otel.attributes import provider_name
 from hookline.testing import EventLog, scripted_agent
 
 RUN, CHAT = "invoke_agent test", "chat scripted"
@@ -1082,7 +1082,7 @@ def test_what_is_no_provider_is_refused(arguments, options, words):
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "hookline.builtin.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "hookline.builtin.otel.spans", raising=False)
     with pytest.raises(NotInstalled, match=r"pip install 'hookline\[otel\]'"):
         hookline.OpenTelemetryHook()
 

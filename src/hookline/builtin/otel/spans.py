@@ -11,8 +11,8 @@ from opentelemetry import context as current
 from opentelemetry import metrics, trace
 from opentelemetry.trace import Span
 
-from ..kernel.payloads import ModelRequest
-from . import genai_attributes as a
+from ...kernel.payloads import ModelRequest
+from . import attributes as a
 
 Attributes = dict[str, Any]
 

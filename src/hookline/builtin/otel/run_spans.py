@@ -15,17 +15,17 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ..base.event import Event
-from ..base.frozen import scrub
-from ..base.names import is_number
-from ..base.tasks import running_loop
-from ..kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
-from ..kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_TOKEN
-from ..kernel.records import HookExecuted
-from ..kernel.results import HookAction
-from ..kernel.state import AgentResult
-from ..kernel.values import Message, Usage
-from ..run.events import (
+from ...base.event import Event
+from ...base.frozen import scrub
+from ...base.names import is_number
+from ...base.tasks import running_loop
+from ...kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
+from ...kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_TOKEN
+from ...kernel.records import HookExecuted
+from ...kernel.results import HookAction
+from ...kernel.state import AgentResult
+from ...kernel.values import Message, Usage
+from ...run.events import (
     ApprovalAsked,
     ApprovalDecided,
     Failed,
@@ -36,8 +36,8 @@ from ..run.events import (
     ToolSettled,
     ToolStarted,
 )
-from . import genai_attributes as a
-from .genai_messages import arguments_text, input_messages, output_messages, result_text
+from . import attributes as a
+from .messages import arguments_text, input_messages, output_messages, result_text
 from .spans import Attributes, Backend, Piece, Within
 
 log = logging.getLogger("hookline")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.frozen import json_text
-from ..kernel.values import Message, ToolCall
-from .excerpt import excerpt
+from ...base.frozen import json_text
+from ...kernel.values import Message, ToolCall
+from ..excerpt import excerpt
 
 LONGEST = 8_000
 """Characters of one text: of longer ones, the beginning and the end are kept."""
