@@ -41,7 +41,8 @@ def python(peer: str) -> str | None:
 def worker(peer: str, *args: str) -> Any:
     """One measurement in a process of its own."""
     command = [python(peer) or "", str(HERE / "worker.py"), args[0], peer, *args[1:]]
-    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)}
+    path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # what is measured is what is here
+    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"{peer} {args}: {done.stderr[-2000:]}")
