@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.builtin.control_tokens import neutralise, visible
+from hookline.builtin.injection.control_tokens import neutralise, visible
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "<|system|>", "<|eot_id|>",

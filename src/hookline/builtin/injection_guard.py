@@ -19,10 +19,10 @@ from ..kernel.values import Message
 from ..models.protocol import Model
 from ..providers.names import as_model
 from .checks import flag, names_of, positive, whole
-from .control_tokens import Cleaned, neutralise
-from .fence import RULE, fence, fenced, unfenced
-from .injection_judge import judged
-from .injection_patterns import Suspicion, suspicion
+from .injection.control_tokens import Cleaned, neutralise
+from .injection.fence import RULE, fence, fenced, unfenced
+from .injection.judge import judged
+from .injection.patterns import Suspicion, suspicion
 
 Action = Literal["flag", "withhold", "end"]
 REPLY = "I stopped: {source} holds text that tries to give me orders ({kinds})."

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..kernel.values import Message
-from .fence import unfenced
+from .injection.fence import unfenced
 
 _ITEMS = 10
 _LARGEST = 100_000

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from hookline.builtin.injection_patterns import suspicion
+from hookline.builtin.injection.patterns import suspicion
 
 HERE = Path(__file__).parent
 THRESHOLD = 0.5

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..base.tasks import OutOfTime, within
-from ..kernel.errors import CallRefused, ModelError
-from ..kernel.values import Message
-from ..models.protocol import Model
-from .excerpt import excerpt
+from ...base.tasks import OutOfTime, within
+from ...kernel.errors import CallRefused, ModelError
+from ...kernel.values import Message
+from ...models.protocol import Model
+from ..excerpt import excerpt
 from .fence import fence
 
 PURPOSE = "injection_judge"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..base.frozen import Frozen
+from ...base.frozen import Frozen
 
 OPEN, CLOSE = "‹", "›"
 """What stands in the place of the brackets of a control token."""

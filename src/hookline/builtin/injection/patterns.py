@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..base.frozen import Frozen
+from ...base.frozen import Frozen
 from .disguises import decoded, folded, smuggled, spellings, turned
-from .injection_rules import CORE, HOT, RULES
+from .rules import CORE, HOT, RULES
 
 LOOKED_AT = 100_000
 """How many characters of a longer text are scored: its head, its tail, and what lies around words that attacks need."""
