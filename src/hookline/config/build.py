@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
@@ -20,7 +20,12 @@ from .references import parse
 from .settings import Settings
 from .sources import FILE, SHARED_FILE
 
+if TYPE_CHECKING:
+    from ..builtin.observability import ObservabilityHook
+
 NAME = "hookline"
+KEEP_DAYS = 365
+"""How long the command line keeps what it records of runs."""
 
 
 def build_agent(
@@ -78,6 +83,15 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def build_recorder(settings: Settings) -> ObservabilityHook | None:
+    """What records runs for ``hookline stats``, if that is wanted."""
+    if settings.runs is None:
+        return None
+    from ..builtin.observability import ObservabilityHook
+
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
