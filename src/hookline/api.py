@@ -169,6 +169,7 @@ if TYPE_CHECKING:
     from .builtin.memory import MemoryInjectionHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
+    from .builtin.observability import ObservabilityHook
     from .builtin.path_guard import PathGuard
     from .builtin.plan_mode import PlanModeHook
     from .builtin.rate_limit import RateLimitHook
@@ -180,6 +181,7 @@ if TYPE_CHECKING:
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
     from .builtin.telemetry import OpenTelemetryHook
+    from .builtin.terminal_guard import TerminalGuard
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -189,14 +191,18 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
+    from .stores.run_stats import RunStats, run_stats
+    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
+    from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError, Page
     from .tools.files import file_tools
     from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.shell import shell_tool
     from .tools.web import fetch_tool
 
 LLMAgent = Agent
@@ -206,6 +212,9 @@ _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
     "Blackboard": ".stores.blackboard",
+    "CommandError": ".tools.command_line",
+    "CommandLine": ".tools.command_line",
+    "CallRow": ".stores.runs",
     "Compactor": ".builtin.compaction",
     "Egress": ".tools.egress",
     "EgressError": ".tools.egress",
@@ -218,16 +227,23 @@ _LATER = {
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
     "Page": ".tools.egress",
+    "RunRow": ".stores.runs",
+    "RunStats": ".stores.run_stats",
+    "RunStore": ".stores.runs",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
     "SqliteSessionStore": ".stores.sqlite_sessions",
     "StoreError": ".stores.errors",
+    "VerdictRow": ".stores.runs",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
     "fetch_tool": ".tools.web",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "parse_command": ".tools.command_line",
+    "shell_tool": ".tools.shell",
+    "run_stats": ".stores.run_stats",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -293,6 +309,9 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CallRow",
+    "CommandError",
+    "CommandLine",
     "Compaction",
     "Compactor",
     "ContextCompactionHook",
@@ -362,6 +381,7 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "ObservabilityHook",
     "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
@@ -390,8 +410,11 @@ __all__ = [
     "Run",
     "RunFailed",
     "RunFinished",
+    "RunRow",
     "RunStart",
     "RunStarted",
+    "RunStats",
+    "RunStore",
     "SafetyGuardrailHook",
     "SchemaRetryHook",
     "ScriptedLLM",
@@ -415,6 +438,7 @@ __all__ = [
     "Subagent",
     "SubagentChange",
     "TaskTaken",
+    "TerminalGuard",
     "TextDelta",
     "Ticket",
     "TimingHook",
@@ -440,6 +464,7 @@ __all__ = [
     "Unreachable",
     "Usage",
     "Verdict",
+    "VerdictRow",
     "calculator",
     "call",
     "clock",
@@ -455,10 +480,13 @@ __all__ = [
     "load_plugin",
     "mcp",
     "observer",
+    "parse_command",
     "points_table",
     "reply",
     "resolve_point",
+    "run_stats",
     "shadow",
+    "shell_tool",
     "thaw",
     "tool",
 ]

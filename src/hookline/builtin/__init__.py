@@ -18,6 +18,7 @@ CONCERNS = {
         "PathGuard": "path_guard",
         "EgressGuard": "egress_guard",
         "InjectionGuard": "injection_guard",
+        "TerminalGuard": "terminal_guard",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",
@@ -45,6 +46,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "ObservabilityHook": "observability",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
@@ -20,7 +20,12 @@ from .references import parse
 from .settings import Settings
 from .sources import FILE, SHARED_FILE
 
+if TYPE_CHECKING:
+    from ..builtin.observability import ObservabilityHook
+
 NAME = "hookline"
+KEEP_DAYS = 365
+"""How long the command line keeps what it records of runs."""
 
 
 def build_agent(
@@ -69,14 +74,28 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
     keep = (FILE, SHARED_FILE, ".git", *files)  # what controls the agent, or runs code, is not the agent's to change
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
+    folder, write = folder_of(settings), settings.write
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep)])
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
 
 
+def build_recorder(settings: Settings) -> ObservabilityHook | None:
+    """What records runs for ``hookline stats``, if that is wanted."""
+    if settings.runs is None:
+        return None
+    from ..builtin.observability import ObservabilityHook
+
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
+
+
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those that these settings name, ``fetch`` if there are hosts for it, and MCP servers."""
+    """The default tools, the shell and ``fetch`` if they are wanted, the tools that these settings name, MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES
@@ -85,6 +104,10 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
+    if settings.shell:
+        from ..tools.shell import shell_tool
+
+        tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
         from ..tools.web import fetch_tool
