@@ -95,7 +95,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, the shell and ``fetch`` if they are wanted, the tools that these settings name, MCP servers."""
+    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES
