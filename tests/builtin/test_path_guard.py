@@ -75,7 +75,8 @@ def test_a_path_in_the_folder_passes(place, path):
     "path",
     [
         "..", "../secret", "sub/../../secret", "out", "out/secret", "out/inside/a.txt/../../../secret", "/etc/passwd",
-        "/", "a\0b", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}", "file:///etc/passwd", "FILE:/etc/passwd",
+        "/", "a\0b", "~\0", "~\ud800/x", "~%00/../..", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}",
+        "file:///etc/passwd", "FILE:/etc/passwd",
         "file:///etc%2fpasswd", "../inside-not", " ../secret", "'/etc/passwd'", "..\\secret", "%2e%2e/secret",
         "C:\\x", "c:/x",
         "\\\\server\\share", "//./x", "ou?/secret", "o*", "*/secret", "[o]ut", "*/*/*/*", "file://localhost/etc/passwd",

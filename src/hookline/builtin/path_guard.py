@@ -117,7 +117,12 @@ def _places(path: str, folder: str) -> Iterator[str | None]:
     ):
         yield None
         return
-    for form in _forms(path):
+    try:
+        forms = _forms(path)
+    except ValueError:  # a NUL, or what is no text, after a ~
+        yield None
+        return
+    for form in forms:
         place = os.path.join(folder, form)
         yield place
         if _WILD.search(form) and "\0" not in form:
