@@ -545,21 +545,23 @@ TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
-    "SafetyGuardrailHook.reply", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
     "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "EgressGuard.resolve", "LoopDetectorHook.answer", "ObservabilityHook.every_call",
-    "OpenTelemetryHook.content", "PathGuard.write", "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
+    "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
+    "SchemaRetryHook.any_error", "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
     "PlanModeHook.approver", "StepsLimitHook.step_counter",
 }  # fmt: skip
 AMOUNTS = {
+    "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
     "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
     "ToolRetryHook.max_delay",
@@ -576,16 +578,20 @@ SENSIBLE: dict[str, set[str]] = {
     "True": FLAGS,
     "1.5": AMOUNTS,
     "0": {
+        "InjectionGuard.taint_steps",
         "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
         "ModelRetryHook.base_delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
     },
     "None": {
+        "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
         "guards.max_tokens",
     },
     "[]": {
-        "EgressGuard.hosts", "EgressGuard.local", "PathGuard.keep", "PathGuard.read", "PathGuard.secrets",
-        "PathGuard.write", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "guards.finish_reasons",
+        "EgressGuard.hosts", "EgressGuard.local", "InjectionGuard.dangerous", "InjectionGuard.untrusted",
+        "PathGuard.keep", "PathGuard.read", "PathGuard.secrets", "PathGuard.write", "PathGuard.write_tools",
+        "SafetyGuardrailHook.allowlist", "TerminalGuard.allow", "TerminalGuard.ask", "TerminalGuard.deny",
+        "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
     },
     "{}": {"ApplyContextConfigHook.response_format", "RateLimitHook.per_tool"},
     "a class": FUNCTIONS,
