@@ -103,8 +103,10 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, data: bytes, mode: int = 0o666, *, sync: bool = True) -> None:
     """Put a whole new file in the place of ``path``; a link there is replaced, not followed.
+
+    Unless ``sync`` is false, it is on the disk before it takes that place.
 
     Raises:
         OSError: it cannot be written; what was there is still there.
@@ -114,7 +116,8 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
         with open(fresh, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(fresh, path)
     except BaseException:
         with suppress(OSError):

@@ -163,7 +163,11 @@ def digest(value: Any) -> str:
     """A SHA-256 over a JSON value, whatever the order of its keys."""
     from hashlib import sha256
 
-    return sha256(msgspec.json.encode(scrub(value), order="sorted")).hexdigest()
+    try:
+        data = msgspec.json.encode(value, order="sorted")
+    except (UnicodeEncodeError, TypeError):  # text that is not valid, or a mapping of another kind
+        data = msgspec.json.encode(scrub(value), order="sorted")
+    return sha256(data).hexdigest()
 
 
 class History(Sequence[T], Generic[T]):

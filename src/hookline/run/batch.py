@@ -382,6 +382,8 @@ class Batch:
                 return
 
     async def _progress(self, slot: Slot, phase: Any, message: str, **fields: Any) -> None:
+        if ON_PROGRESS not in self.loop.hooked:
+            return
         request = slot.request
         await self.loop.fire(
             ON_PROGRESS,
