@@ -182,6 +182,9 @@ if TYPE_CHECKING:
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
     from .stores.artifacts import Artifact, ArtifactStore
+    from .stores.audit import AuditError, AuditLog
+    from .stores.audit_lines import Head
+    from .stores.audit_verify import AuditReport, Finding, verify_audit
     from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
@@ -199,10 +202,15 @@ AgentEvent = Event
 _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
+    "AuditError": ".stores.audit",
+    "AuditLog": ".stores.audit",
+    "AuditReport": ".stores.audit_verify",
     "Blackboard": ".stores.blackboard",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
+    "Finding": ".stores.audit_verify",
+    "Head": ".stores.audit_lines",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
@@ -217,6 +225,7 @@ _LATER = {
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "verify_audit": ".stores.audit_verify",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -275,7 +284,10 @@ __all__ = [
     "ApprovalRequest",
     "Artifact",
     "ArtifactStore",
+    "AuditError",
+    "AuditLog",
     "AuditLogHook",
+    "AuditReport",
     "AuditTrailHook",
     "AuthError",
     "BadRequest",
@@ -300,6 +312,7 @@ __all__ = [
     "Failed",
     "Failure",
     "FallbackModelHook",
+    "Finding",
     "FinishReasonHook",
     "Frozen",
     "FrozenDict",
@@ -307,6 +320,7 @@ __all__ = [
     "FunctionHook",
     "GatedModel",
     "GroundedReplyHook",
+    "Head",
     "History",
     "Hook",
     "HookAction",
@@ -442,4 +456,5 @@ __all__ = [
     "shadow",
     "thaw",
     "tool",
+    "verify_audit",
 ]

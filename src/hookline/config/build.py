@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -68,8 +69,19 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
+    keep = [FILE, SHARED_FILE, *files]  # what controls the agent, or tells of it, is not the agent's to change
+    guards: list[Any] = []
+    if settings.audit:
+        from ..builtin.audit_log import AuditLogHook
+
+        path = Path(settings.audit)
+        keep += [
+            settings.audit,
+            glob.escape(f"{path.name}.head"),
+            f"{glob.escape(path.stem)}-*{glob.escape(path.suffix)}",
+        ]
+        guards.append(AuditLogHook(settings.audit))
+    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep), *guards])
     for hook in loaded:
         hook.register(registry)
     return registry, plugins

@@ -102,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Annotated[
         str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
+    audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:

@@ -539,7 +539,7 @@ class AuditLog:
 
     def _rest(self) -> None:
         """Nothing to write: the checkpoint is brought up to date, the file let go."""
-        if self.path is None or self._known[0] in (0, self._head):
+        if self.path is None or self._known[0] in (0, self._head) or not self.path.is_file():
             return
         with self._writing:
             try:

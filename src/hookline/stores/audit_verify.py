@@ -244,7 +244,7 @@ class _Walk:
     def _take(self, name: str, number: int, line: bytes, seal: Seal) -> None:
         opening = opening_of(line) if seal.type == "open" else None
         if self.bad:
-            if opening is not None and opening.torn == sum(size + 1 for _, _, size in self.bad) - 1:
+            if opening is not None and opening.torn and opening.torn == sum(size + 1 for _, _, size in self.bad) - 1:
                 first = self.bad[0][1]
                 torn = self._forgive()
                 text = f"half a line of {torn:,} bytes: a program was cut short there, and the log went on"
