@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import AuditError, AuditLog, StoreError, verify_audit
-from hookline.stores import audit
+from hookline.stores import audit, audit_file, audit_format
 from hookline.stores.audit_keys import make_keys
 from hookline.stores.audit_lines import START, end_of, head_of, line_hash
 
@@ -100,7 +100,7 @@ TEXTS = st.text(st.characters(codec=None, max_codepoint=0x2100) | st.characters(
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=2) | st.none(), max_size=3))
 @settings(max_examples=60, deadline=None)
 def test_any_json_becomes_one_line_of_json(fields):
-    body = audit.record_of(1.5, audit.kind_of("test"), fields)
+    body = audit_format.record_of(1.5, audit_format.kind_of("test"), fields)
     line = b'{"v":1,%b}' % body
     assert b"\n" not in line
     assert len(line.decode().splitlines()) == 1
@@ -109,13 +109,13 @@ def test_any_json_becomes_one_line_of_json(fields):
 
 @pytest.mark.parametrize("at", [1e18, -1e18, float("nan"), float("inf"), -1.5, 0.0, 253402300800.0])
 def test_a_time_that_no_calendar_knows_loses_no_record(at):
-    assert len(audit.stamp(at)) == len("2026-11-15T10:00:00.123Z")
+    assert len(audit_format.stamp(at)) == len("2026-11-15T10:00:00.123Z")
 
 
 def test_names_of_megabytes_are_cut_and_a_record_that_is_too_long_says_so(path, monkeypatch):
     log = AuditLog(path)
     log.record("test", name="x" * 1_000_000, many=["y" * 1000] * 5000)
-    monkeypatch.setattr(audit, "_LONGEST", 100)
+    monkeypatch.setattr(audit_format, "_LONGEST", 100)
     log.record("test", name="x" * 1_000_000)
     log.close()
     assert len(records(path)[1]["name"]) < 300
@@ -283,7 +283,8 @@ def test_the_last_record_is_found_from_behind_however_small_the_steps(tmp_path_f
     data = b"\n".join(made) + (b"\n" if made and ended else b"")
     path = tmp_path_factory.mktemp("end") / "file"
     path.write_bytes(data)
-    was, audit_lines = audit.end_of.__globals__["_TAIL"], audit.end_of.__globals__
+    audit_lines = end_of.__globals__
+    was = audit_lines["_TAIL"]
     audit_lines["_TAIL"] = step
     try:
         with open(path, "rb") as file:
@@ -501,7 +502,7 @@ def test_a_file_in_the_way_is_told_and_writing_begins_when_it_is_gone(tmp_path, 
 
 @posix
 def test_a_pipe_gets_the_records_and_one_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(audit_file, "STALL_SECONDS", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     log = AuditLog(pipe)
@@ -568,7 +569,7 @@ def test_a_loop_that_is_gone_does_not_disturb_the_writer(path):
 @pytest.mark.parametrize("fsync", ["never", "batch", "always"])
 def test_records_are_forced_to_the_disk_as_often_as_was_said(path, monkeypatch, fsync):
     synced = []
-    monkeypatch.setattr(audit, "_sync", synced.append)
+    monkeypatch.setattr(audit_file, "_sync", synced.append)
     log = AuditLog(path, fsync=fsync)
     gate = threading.Event()
     write_all = log._background._write
@@ -584,7 +585,7 @@ def test_a_disk_that_cannot_be_forced_is_told(path, monkeypatch):
     def broken(fd):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(audit, "_sync", broken)
+    monkeypatch.setattr(audit_file, "_sync", broken)
     log = write(path)
     assert log.working is False
     assert "Input/output" in log.problem

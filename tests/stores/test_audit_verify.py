@@ -276,7 +276,7 @@ def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
 
 def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):
     times = iter([2e9, 2e9, 1e9, 2e9])
-    monkeypatch.setattr("hookline.stores.audit.time.time", lambda: next(times, 2e9))
+    monkeypatch.setattr("hookline.stores.audit_file.time.time", lambda: next(times, 2e9))
     write(tmp_path / "audit.jsonl", 3)
     report = verify_audit(tmp_path / "audit.jsonl")
     assert report.ok

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from ..base.errors import HooklineError
 from ..base.event import Event
-from ..base.frozen import digest, json_text
-from ..base.names import snake
+from ..base.frozen import digest
 from ..kernel.errors import RegistrationError
-from ..kernel.payloads import ModelReply, ToolCallResult
 from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
-from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from ..kernel.results import Verdict
 from ..kernel.values import Ids
-from ..run import events as e
-from ..stores import audit_records as r
-from ..stores.audit import LEAST_BYTES, MOST, AuditError, AuditLog, Fsync, kind_of, record_of
+from ..run.events import RunFinished, RunStarted, ToolStarted
+from ..stores.audit import LEAST_BYTES, AuditError, AuditLog
+from ..stores.audit_file import Fsync
+from ..stores.audit_format import kind_of, record_of
+from ..stores.audit_records import Fields
+from .audit_scribe import Redact, Scribe
 from .checks import flag, path_of, whole
-from .shadow import ShadowDecided
-
-log = logging.getLogger("hookline")
-
-Redact = Callable[[str], str]
 
 CLOSED_SECONDS = 10.0
 """How long a run that must not go on unrecorded waits for its records."""
 OPEN_SECONDS = 0.25
 """How long the end of a run waits to learn whether the log can be written at all."""
-WINDOW = 1_000_000
-"""Characters beyond ``max_text`` that are redacted before a text is cut."""
 
+_EVENTS = Scribe(False, None, 1).events
 _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 
@@ -85,10 +76,7 @@ class AuditLogHook:
     points = _ALWAYS
     phase = "observe"
     priority = 0
-    events = frozenset({
-        e.RunStarted, e.TaskTaken, e.ApprovalAsked, e.ApprovalDecided, e.Signalled, e.Failed, e.Steered,
-        e.RunFinished, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored, ShadowDecided,
-    })  # fmt: skip
+    events = _EVENTS
 
     def __init__(
         self,
@@ -104,13 +92,12 @@ class AuditLogHook:
         sign: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.content, self.max_text = flag(content, "content"), whole(max_text, "max_text")
+        self._scribe = Scribe(flag(content, "content"), _redactor(redact), whole(max_text, "max_text"))
         if on_failure not in ("open", "closed"):
             raise RegistrationError(f"on_failure is 'open' or 'closed', not {on_failure!r:.80}")
         self.on_failure = on_failure
         if on_failure == "closed":
-            self.points, self.events = _ALWAYS | _CLOSED, self.events | {e.ToolStarted}
-        self._redact = _redactor(redact)
+            self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
         given = {
             "logger": _logger(logger),
             "max_bytes": None if max_bytes is None else whole(max_bytes, "max_bytes", LEAST_BYTES),
@@ -138,24 +125,25 @@ class AuditLogHook:
         """Wait until what happened so far is written; false if time ran out."""
         return self.log.flush(timeout)
 
-    # What is recorded.
-
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
-        if type(event) is e.RunStarted:
+        if type(event) is RunStarted:
             self._runs[event.run_id] = _Run(event.ids, self.log.lost)
-        make = _MAKERS.get(type(event))
-        if make is not None:
-            self._put(event.at, event.run_id, make(self, event))
-        if type(event) is e.RunFinished:
+        fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
+        if fields is not None:
+            self._put(event.at, event.run_id, fields)
+        if type(event) is RunFinished:
             self._runs.pop(event.run_id, None)
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
         """Record replies and results, and wait for the disk where that is wanted."""
         if point == AFTER_LLM:
-            self._put(ctx.clock.time(), payload.ids.run_id, self._model(payload, verdict))
+            self._put(ctx.clock.time(), payload.ids.run_id, self._scribe.model(payload, verdict))
         elif point == AFTER_TOOL:
-            self._put(ctx.clock.time(), payload.ids.run_id, self._tool(payload))
+            run = self._runs.get(payload.ids.run_id)
+            known = run.digests.pop((payload.id, payload.attempt), None) if run else None
+            made = self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
+            self._put(ctx.clock.time(), payload.ids.run_id, made)
         if self.on_failure == "closed":
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
@@ -164,6 +152,16 @@ class AuditLogHook:
                 return self._wait(ctx, OPEN_SECONDS)
             self._complain(ctx)
         return None
+
+    def _start(self, event: ToolStarted) -> Fields:
+        made = digest([event.tool, event.arguments])
+        if run := self._runs.get(event.run_id):
+            run.digests[event.call_id, event.attempt] = made
+        return self._scribe.tool_start(event, made)
+
+    def _put(self, at: float, run_id: str, fields: Fields) -> None:
+        run = self._runs.get(run_id)
+        self.log.put(record_of(at, run.kind(fields.type) if run else kind_of(fields.type, Ids(run_id)), fields))
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
         if not await self.log.settled(seconds):
@@ -175,111 +173,6 @@ class AuditLogHook:
         lost = self.log.lost - (run.lost if run else 0)
         if lost or self.log.working is False:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
-
-    def _put(self, at: float, run_id: str, fields: r.Fields) -> None:
-        run = self._runs.get(run_id)
-        self.log.put(record_of(at, run.kind(fields.type) if run else kind_of(fields.type, Ids(run_id)), fields))
-
-    def _model(self, reply: ModelReply, verdict: Verdict) -> r.Model:
-        usage, calls, arguments = reply.usage, reply.tool_calls[:MOST], None
-        if self.content:
-            arguments = [self._json(call.arguments if call.raw is None else call.raw) for call in calls]
-        return r.Model(
-            reply.provider, reply.model, reply.organization_id, usage.input_tokens, usage.output_tokens,
-            usage.cached_tokens, reply.cost, reply.finish_reason, reply.purpose, reply.hop, reply.attempt,
-            _ms(reply.duration), reply.source, verdict.action, [call.name for call in calls],
-            [call.id for call in calls], self._text(reply.content), UNSET if arguments is None else arguments,
-        )  # fmt: skip
-
-    def _tool(self, result: ToolCallResult) -> r.ToolEnd:
-        run = self._runs.get(result.ids.run_id)
-        known = run.digests.pop((result.id, result.attempt), None) if run else None
-        return r.ToolEnd(
-            result.id, result.name, known or digest([result.name, result.arguments]), result.attempt,
-            result.outcome, _ms(result.duration), UNSET if result.error is not None else self._json(result.result),
-            UNSET if result.error is None else self._text(result.error),
-        )  # fmt: skip
-
-    def _tool_start(self, event: e.ToolStarted) -> r.ToolStart:
-        made = digest([event.tool, event.arguments])
-        if run := self._runs.get(event.run_id):
-            run.digests[event.call_id, event.attempt] = made
-        return r.ToolStart(
-            event.call_id, event.tool, made, event.attempt, self._json(event.arguments)
-        )  # fmt: skip
-
-    def _verdict(self, event: HookExecuted) -> r.Verdict:
-        return r.Verdict(
-            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason),
-            UNSET if event.error is None else self._text(event.error),
-        )  # fmt: skip
-
-    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAsked:
-        questions = [self._safe(text) for text in event.questions[:MOST]] if self.content else UNSET
-        return r.ApprovalAsked(
-            event.call_id, event.tool, event.digest, self._json(event.arguments), questions
-        )  # fmt: skip
-
-    def _error(self, event: e.Failed) -> r.Error:
-        error = event.error
-        return r.Error(
-            error.where, error.type, error.source, error.call_id, error.fatal,
-            self._text(error.message),
-        )  # fmt: skip
-
-    def _run_end(self, event: e.RunFinished) -> r.RunEnd:
-        result = event.result
-        usage, stop = result.usage, result.stop
-        return r.RunEnd(
-            result.status, stop.kind if stop else "", self._safe(result.hook_ended or ""), len(result.steps),
-            result.tool_calls, usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost,
-            _ms(result.elapsed), len(result.errors), self._text(result.task), self._text(result.reply),
-        )  # fmt: skip
-
-    # Texts.
-
-    def _text(self, text: str) -> str | UnsetType:
-        return self._safe(text) if self.content else UNSET
-
-    def _json(self, value: Any) -> str | UnsetType:
-        if not self.content:
-            return UNSET
-        if isinstance(value, str):
-            return self._safe(value)
-        left = [self.max_text + WINDOW]
-        text = json_text(self._leaves(value, left))  # a secret may span what JSON writes as several characters
-        return self._safe(f"{text}…") if left[0] <= 0 else self._safe(text)
-
-    def _leaves(self, value: Any, left: list[int]) -> Any:
-        """A JSON value with its texts redacted, as far as it will be read."""
-        if left[0] <= 0:
-            return None
-        if isinstance(value, str):
-            left[0] -= len(value)
-            return self._redacted(value[: self.max_text + WINDOW])
-        left[0] -= 8
-        if isinstance(value, Mapping):
-            return {key: self._leaves(item, left) for key, item in value.items() if left[0] > 0}
-        if isinstance(value, list):
-            return [self._leaves(item, left) for item in value if left[0] > 0]
-        return value
-
-    def _safe(self, text: str) -> str:
-        """A text, redacted and then cut."""
-        if not text:
-            return text
-        shown, size = self._redacted(text[: self.max_text + WINDOW]), self.max_text
-        over = len(shown) - size + max(0, len(text) - size - WINDOW)
-        return shown if over <= 0 else f"{shown[:size]}…(+{over})"
-
-    def _redacted(self, text: str) -> str:
-        if self._redact is None:
-            return text
-        try:
-            return str(self._redact(text))
-        except Exception as error:
-            log.exception("the redactor of the audit log failed")
-            return f"[withheld: the redactor failed with {type(error).__name__}]"
 
 
 def _redactor(redact: Any) -> Redact | None:
@@ -295,29 +188,3 @@ def _logger(name: Any) -> str | None:
     if name is not None and (not isinstance(name, str) or not name.strip() or "\0" in name):
         raise RegistrationError(f"logger is the name of a logger, such as 'hookline.audit', not {name!r:.80}")
     return name
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 3)
-
-
-def _notice(kind: type[Event], point: str, hook: str, about: str) -> r.Notice:
-    return r.Notice(snake(kind.__name__), str(point), hook, about)
-
-
-_MAKERS: dict[type[Event], Callable[[AuditLogHook, Any], r.Fields]] = {
-    e.RunStarted: lambda hook, event: r.RunStart(),
-    e.TaskTaken: lambda hook, event: r.Task(len(event.task), hook._text(event.task)),
-    e.ToolStarted: AuditLogHook._tool_start,
-    e.ApprovalAsked: AuditLogHook._asked,
-    e.ApprovalDecided: lambda hook, event: r.Approval(event.call_id, event.decision, event.by, event.digest),
-    e.Signalled: lambda hook, event: r.Stop(event.signal.kind, event.signal.hook, hook._text(event.signal.message)),
-    e.Failed: AuditLogHook._error,
-    e.Steered: lambda hook, event: r.Steered(len(event.text), hook._text(event.text)),
-    e.RunFinished: AuditLogHook._run_end,
-    HookExecuted: AuditLogHook._verdict,
-    ShadowDecided: lambda hook, event: r.Shadow(event.hook, str(event.point), event.verb, hook._safe(event.reason)),
-    JudgedBeforeRewrite: lambda hook, event: _notice(type(event), event.point, event.by, ", ".join(event.hooks)),
-    MergeLost: lambda hook, event: _notice(type(event), event.point, event.hook, f"{event.field}: {event.kept}"),
-    RetryIgnored: lambda hook, event: _notice(type(event), event.point, event.hook, event.why),
-}

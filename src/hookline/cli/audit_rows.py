@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ..config.errors import ConfigError
-from ..stores.audit import stamp
+from ..stores.audit_format import stamp
 from ..stores.audit_lines import MAX_LINE
 from .text import cost_text, counted, short
 
