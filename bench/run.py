@@ -88,6 +88,22 @@ def builtin_section(quick: bool) -> str:
     return "## One fire of each built-in hook, CPU\n\n" + note + table(["", "per fire"], rows)
 
 
+def audit_section(quick: bool) -> str:
+    """The audit log: how fast it is written, and what it adds to a run."""
+    out = alone("audit.py", "--reps", "3" if quick else "20")
+    names = {"never": "records a second to a file, `fsync` never", "batch": "the same, `fsync` batch"}
+    names["signed"] = "the same, every line signed"
+    rows = [
+        [label, f"{out[kind][0]:,.0f} ({out[kind][1]:.1f} µs in the run's thread)"] for kind, label in names.items()
+    ]
+    rows.append(["records a second verified", f"{out['verify']:,.0f}"])
+    bare, logged = out["steps"]["none"], out["steps"]["log"]
+    rows.append(
+        ["a step of the standard run with a log, CPU of all threads", f"{logged:.1f} µs (+{logged - bare:.1f} µs)"]
+    )
+    return "## Audit\n\n" + table(["", ""], rows)
+
+
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
     took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
@@ -167,6 +183,7 @@ def measure(quick: bool) -> str:
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
 
     page.append(builtin_section(quick))
+    page.append(audit_section(quick))
     if find_spec("xllamacpp") is not None:
         page.append(local_section(quick))
 

@@ -16,8 +16,8 @@ from typing import Literal
 
 import msgspec
 
-from .. import __version__
 from ..base.files import locked, replace_file
+from ..base.version import __version__
 from .audit_format import kind_of, record_of, stamp
 from .audit_keys import Signer
 from .audit_lines import (
