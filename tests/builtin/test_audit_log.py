@@ -465,6 +465,14 @@ def test_two_hooks_and_a_server_may_share_one_log(path):
     assert verify_audit(path).ok
 
 
+def test_a_hook_registered_twice_records_everything_once(path):
+    audit = AuditLogHook(path)
+    agent = scripted_agent([call("add", a=1, b=2), reply("x")], tools=[add], hooks=[audit])
+    agent.run("x", ctx=AgentContext(hooks=[audit]))
+    audit.flush()
+    assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
+
+
 def test_it_decides_nothing(path):
     seen = []
 

@@ -252,3 +252,10 @@ def test_the_agent_may_not_write_its_own_log(hookline, script, folder):
     assert not (folder / "audit-000001.jsonl").exists()
     kinds = [json.loads(line).get("outcome") for line in (folder / "audit.jsonl").read_bytes().splitlines()]
     assert kinds.count("blocked") == 3
+
+
+def test_nor_one_that_is_among_the_hooks(hookline, script, folder):
+    (folder / "hookline.toml").write_text('hooks = [{ use = "AuditLogHook", args = { path = "a.jsonl" } }]')
+    turns = script({"tool": "write_file", "arguments": {"path": "a.jsonl", "content": "mine"}}, "done")
+    hookline("run", "hi", "--write", "--model", turns)
+    assert verify(folder / "a.jsonl").findings == ()

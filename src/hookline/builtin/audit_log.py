@@ -33,10 +33,13 @@ _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_EN
 
 
 class _Run(msgspec.Struct):
-    """What is known of a run that goes on: its ids, how much was lost before it, digests of calls that run."""
+    """What is known of a run that goes on: its ids, how much was lost before it, the payload it recorded last,
+    digests of calls that run.
+    """
 
     ids: Ids
     lost: int
+    last: Any = None
     digests: dict[tuple[str, int], str] = {}
     kinds: dict[str, bytes] = {}
 
@@ -137,13 +140,14 @@ class AuditLogHook:
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
         """Record replies and results, and wait for the disk where that is wanted."""
-        if point == AFTER_LLM:
-            self._put(ctx.clock.time(), payload.ids.run_id, self._scribe.model(payload, verdict))
-        elif point == AFTER_TOOL:
+        if point in (AFTER_LLM, AFTER_TOOL):
             run = self._runs.get(payload.ids.run_id)
-            known = run.digests.pop((payload.id, payload.attempt), None) if run else None
-            made = self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
-            self._put(ctx.clock.time(), payload.ids.run_id, made)
+            if (
+                run is None or run.last is not payload
+            ):  # registered twice, say
+                self._put(ctx.clock.time(), payload.ids.run_id, self._over(point, run, payload, verdict))
+                if run is not None:
+                    run.last = payload
         if self.on_failure == "closed":
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
@@ -152,6 +156,12 @@ class AuditLogHook:
                 return self._wait(ctx, OPEN_SECONDS)
             self._complain(ctx)
         return None
+
+    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> Fields:
+        if point == AFTER_LLM:
+            return self._scribe.model(payload, verdict)
+        known = run.digests.pop((payload.id, payload.attempt), None) if run else None
+        return self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
 
     def _start(self, event: ToolStarted) -> Fields:
         made = digest([event.tool, event.arguments])

@@ -69,22 +69,24 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = [FILE, SHARED_FILE, *files]  # what controls the agent, or tells of it, is not the agent's to change
-    guards: list[Any] = []
+    audits: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook
 
-        path = Path(settings.audit)
-        keep += [
-            settings.audit,
-            glob.escape(f"{path.name}.head"),
-            f"{glob.escape(path.stem)}-*{glob.escape(path.suffix)}",
-        ]
-        guards.append(AuditLogHook(settings.audit))
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep), *guards])
+        audits.append(AuditLogHook(settings.audit))
+    logs = [hook.log.path for hook in (*audits, *(each.hook for each in loaded)) if hasattr(hook, "log")]
+    keep = [FILE, SHARED_FILE, *files]  # what controls the agent, or tells of it, is not the agent's to change
+    keep += [pattern for path in logs if isinstance(path, Path) for pattern in _log_files(path)]
+    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep), *audits])
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _log_files(path: Path) -> tuple[str, ...]:
+    """The files of an audit log: itself, its checkpoint, and those that are full."""
+    stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
+    return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
