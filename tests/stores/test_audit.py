@@ -475,6 +475,40 @@ def test_after_a_disk_was_full_the_log_goes_on_and_says_how_much_is_missing(path
     assert "can be written again" in done.stderr
 
 
+@given(
+    cuts=st.lists(st.none() | st.integers(0, 900), min_size=1, max_size=8),
+    size=st.integers(1, 4),
+    max_bytes=st.sampled_from([None, 4096]),
+)
+@settings(max_examples=50, deadline=None)
+def test_wherever_writing_breaks_off_every_record_is_there_or_counted_and_the_log_verifies(
+    tmp_path_factory, cuts, size, max_bytes
+):
+    path, real, faults = tmp_path_factory.mktemp("faults") / "audit.jsonl", audit_file._write_all, list(cuts)
+
+    def write_some(fd, data):
+        cut = faults.pop(0) if faults else None
+        if cut is None or cut >= len(data):
+            return real(fd, data)
+        return real(fd, data[:cut])[0], OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_file, "_write_all", write_some)
+        log = AuditLog(path, fsync="never", max_bytes=max_bytes)
+        for round in range(len(cuts) + 2):
+            for n in range(size):
+                log.record("test", n=round * size + n, pad="x" * 150)
+            log.flush()
+        log.close()
+    report = verify_audit(path)
+    assert report.findings == ()
+    files = [Path(file) for file in report.files]
+    there = [r["n"] for file in files for r in records_of_type(file, "test")]
+    told = sum(r["count"] for file in files for r in records_of_type(file, "lost"))
+    assert there == sorted(set(there))
+    assert (len(there) + log.lost, told) == ((len(cuts) + 2) * size, log.lost)
+
+
 def test_a_folder_that_goes_away_is_made_again(path):
     log = AuditLog(path)
     log.record("test")

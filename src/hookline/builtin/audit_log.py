@@ -142,9 +142,7 @@ class AuditLogHook:
         """Record replies and results, and wait for the disk where that is wanted."""
         if point in (AFTER_LLM, AFTER_TOOL):
             run = self._runs.get(payload.ids.run_id)
-            if (
-                run is None or run.last is not payload
-            ):  # registered twice, say
+            if run is None or run.last is not payload:  # registered twice, say
                 self._put(ctx.clock.time(), payload.ids.run_id, self._over(point, run, payload, verdict))
                 if run is not None:
                     run.last = payload

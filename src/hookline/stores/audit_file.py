@@ -217,8 +217,7 @@ class AuditFile:
         """Write as many of these as the file takes; how many."""
         first: list[bytes] = []
         if not file.begun or file.torn:
-            key = self._signer.key if self._signer else ""
-            first.append(_own(Open(os.getpid(), __version__, file.number, key, file.torn)))
+            first.append(self._opening(file))
         if lost is not None:
             first.append(_own(lost))
         lines = self._chained(file, [*first, *(records[:1] if self.fsync == "always" else records)])
@@ -237,6 +236,10 @@ class AuditFile:
         if file.regular and (file.seq - self._head >= self._every or time.monotonic() - self._headed >= EVERY_SECONDS):
             self._write_head(file)
         return len(lines) - len(first)
+
+    def _opening(self, file: _Handle) -> bytes:
+        key = self._signer.key if self._signer else ""
+        return _own(Open(os.getpid(), __version__, file.number, key, file.torn))
 
     def _fitting(self, file: _Handle, lines: list[tuple[bytes, str]], own: int) -> int:
         """How many lines fit; into a new file, at least one record does."""
@@ -273,7 +276,7 @@ class AuditFile:
         whole, at = 0, len(lead)
         for line, _ in lines:
             at += len(line) + 1
-            whole += at <= done
+            whole += at - 1 <= done  # one that lacks only its end is whole
         if whole:
             file.seq, file.hash = self._known = file.seq + whole, lines[whole - 1][1]
         if failure is not None:
@@ -285,9 +288,10 @@ class AuditFile:
         number = file.number
         while (target := archive(self.path, number)).exists():
             number += 1
-        names = Rotate(target.name, archive(self.path, number + 1).name)
+        last = [self._opening(file)] if file.torn else []
+        last.append(_own(Rotate(target.name, archive(self.path, number + 1).name)))
         try:
-            self._put_down(file, self._chained(file, [_own(names)]))
+            self._put_down(file, self._chained(file, last))
         except Unwritten as broken:
             raise Unwritten(0, broken.why) from None
         try:
