@@ -104,6 +104,15 @@ def audit_section(quick: bool) -> str:
     return "## Audit\n\n" + table(["", ""], rows)
 
 
+def telemetry_section(quick: bool) -> str:
+    """OpenTelemetry: what it adds to a step."""
+    taken = alone("telemetry.py", "--reps", "3" if quick else "25")
+    floor = taken["without it"]
+    rows = [[name, f"{micros:.1f} µs ({micros / floor:.1f}x)"] for name, micros in taken.items()]
+    note = "The standard run, 10 steps and 9 tool calls: 20 spans and 40 measurements in all.\n\n"
+    return "## OpenTelemetryHook, CPU per step\n\n" + note + table(["", "per step"], rows)
+
+
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
     took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
@@ -184,6 +193,8 @@ def measure(quick: bool) -> str:
 
     page.append(builtin_section(quick))
     page.append(audit_section(quick))
+    if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
+        page.append(telemetry_section(quick))
     if find_spec("xllamacpp") is not None:
         page.append(local_section(quick))
 

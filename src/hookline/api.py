@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     from .builtin.finish_reason import FinishReasonHook
     from .builtin.grounded_reply import GroundedReplyHook
     from .builtin.guards import guards
+    from .builtin.injection_guard import InjectionGuard
     from .builtin.limits import (
         CostLimitHook,
         ExecutionTimeLimitHook,
@@ -177,6 +178,8 @@ if TYPE_CHECKING:
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
+    from .builtin.telemetry import OpenTelemetryHook
+    from .builtin.terminal_guard import TerminalGuard
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -192,9 +195,11 @@ if TYPE_CHECKING:
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
+    from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.files import file_tools
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.shell import shell_tool
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -206,6 +211,8 @@ _LATER = {
     "AuditLog": ".stores.audit",
     "AuditReport": ".stores.audit_verify",
     "Blackboard": ".stores.blackboard",
+    "CommandError": ".tools.command_line",
+    "CommandLine": ".tools.command_line",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
@@ -225,6 +232,8 @@ _LATER = {
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "parse_command": ".tools.command_line",
+    "shell_tool": ".tools.shell",
     "verify_audit": ".stores.audit_verify",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
@@ -294,6 +303,8 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CommandError",
+    "CommandLine",
     "Compaction",
     "Compactor",
     "ContextCompactionHook",
@@ -334,6 +345,7 @@ __all__ = [
     "Ids",
     "Inbound",
     "InboundMessage",
+    "InjectionGuard",
     "Interceptor",
     "Interrupt",
     "InvalidResult",
@@ -360,6 +372,7 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",
@@ -411,6 +424,7 @@ __all__ = [
     "Subagent",
     "SubagentChange",
     "TaskTaken",
+    "TerminalGuard",
     "TextDelta",
     "Ticket",
     "TimingHook",
@@ -450,10 +464,12 @@ __all__ = [
     "load_plugin",
     "mcp",
     "observer",
+    "parse_command",
     "points_table",
     "reply",
     "resolve_point",
     "shadow",
+    "shell_tool",
     "thaw",
     "tool",
     "verify_audit",

@@ -555,7 +555,8 @@ PATHS = {
     "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "PathGuard.write", "SchemaRetryHook.any_error",
+    "AuditLogHook.content", "LoopDetectorHook.answer", "OpenTelemetryHook.content", "PathGuard.write",
+    "SchemaRetryHook.any_error",
     "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {

@@ -16,6 +16,8 @@ CONCERNS = {
         "PlanModeHook": "plan_mode",
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
+        "InjectionGuard": "injection_guard",
+        "TerminalGuard": "terminal_guard",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",
@@ -43,6 +45,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
     "Saving and trying out": {

@@ -74,29 +74,40 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         from ..builtin.audit_log import AuditLogHook
 
         audits.append(AuditLogHook(settings.audit))
-    logs = [hook.log.path for hook in (*audits, *(each.hook for each in loaded)) if hasattr(hook, "log")]
+    hooks = (*audits, *(each.hook for each in loaded))
     keep = [FILE, SHARED_FILE, *files]  # what controls the agent, or tells of it, is not the agent's to change
-    keep += [pattern for path in logs if isinstance(path, Path) for pattern in _log_files(path)]
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep), *audits])
+    keep += [kept for hook in hooks for kept in _log_files(getattr(getattr(hook, "log", None), "path", None))]
+    folder, write = folder_of(settings), settings.write
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
 
 
-def _log_files(path: Path) -> tuple[str, ...]:
+def _log_files(path: object) -> tuple[str, ...]:
     """The files of an audit log: itself, its checkpoint, and those that are full."""
+    if not isinstance(path, Path):
+        return ()
     stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
     return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those that these settings name, and MCP servers."""
+    """The default tools, the shell if it is wanted, the tools that these settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 
         tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+    if settings.shell:
+        from ..tools.shell import shell_tool
+
+        tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
     if settings.mcp:
         from ..tools.mcp import mcp

@@ -83,6 +83,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
+    shell: Annotated[
+        bool,
+        About("offer a shell in that folder; what does more than read needs approval", WORK, "--shell/--no-shell"),
+    ] = False
     max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = (
         DEFAULT_STEPS
     )

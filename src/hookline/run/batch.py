@@ -288,6 +288,8 @@ class Batch:
         failure: BaseException | None = None
         try:
             work = tool.call(slot.values, ctx)
+            if loop.wrappers:
+                work = loop.around(slot.request, work)
             value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
             if loop.alert and loop.ctx.is_cancelled():
                 raise asyncio.CancelledError  # it went on all the same: too late

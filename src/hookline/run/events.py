@@ -51,6 +51,7 @@ class ModelCalled(Event, frozen=True):
     purpose: str = "step"
     messages: int = 0
     tools: tuple[str, ...] = ()
+    provider: str = ""
 
 
 class TextDelta(Event, frozen=True):

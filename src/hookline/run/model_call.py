@@ -63,7 +63,9 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             if loop.ctx.listening:
                 generation.announce()
             try:
-                if ON_TOKEN in loop.heard:
+                if loop.wrappers:
+                    await loop.around(asked, generation.ask())
+                elif ON_TOKEN in loop.heard:
                     await generation.stream()
                 else:
                     generation.take(await model.complete(asked))
@@ -116,7 +118,15 @@ class Generation(msgspec.Struct):
         self.loop.ctx.emit(
             ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
             messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
+            provider=self.model.provider,
         )  # fmt: skip
+
+    async def ask(self) -> None:
+        """Get the reply from the model, the way that somebody wants it."""
+        if ON_TOKEN in self.loop.heard:
+            await self.stream()
+        else:
+            self.take(await self.model.complete(self.request))
 
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
