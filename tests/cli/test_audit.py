@@ -220,6 +220,16 @@ def test_what_is_written_later_is_followed_into_the_next_file(here):
     assert set(seen) <= set(range(50))
 
 
+def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made, monkeypatch):
+    monkeypatch.setattr("hookline.cli.screen.WIDE", 80)
+    day, _, clock = json.loads(made.read_bytes().splitlines()[-1])["time"].partition("T")
+    out = run("audit", "show", "audit.jsonl", "--type", "run_end")[1].splitlines()
+    assert out[1].strip() == day
+    assert clock[:8] in out[2]
+    assert day not in out[2]
+    assert max(map(len, out)) <= 80
+
+
 def test_records_that_somebody_changed_are_shown_all_the_same():
     for kind in ("model", "run_end", "tool", "verdict", "open", "lost", "stop", "own"):
         assert isinstance(what({"type": kind, "duration_ms": "x", "tool_calls": 5, "cost": []}), str)

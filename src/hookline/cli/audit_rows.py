@@ -21,6 +21,8 @@ from .text import cost_text, counted, short
 Record = dict[str, Any]
 
 POLL = 0.2
+NARROW = 110
+"""Columns below which a row has only the time of day; the date stands above the rows of a day."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _HEAD = frozenset((
     "v", "seq", "time", "type", "run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id", "prev",
@@ -136,6 +138,7 @@ class Printer:
 
         self.json, self.shown = json, 0
         self._out = console()
+        self._narrow, self._day = self._out.width < NARROW, ""
 
     def show(self, line: bytes, record: Record) -> None:
         """Print one."""
@@ -145,19 +148,36 @@ class Printer:
             sys.stdout.write(line.decode(errors="backslashreplace").rstrip("\n") + "\n")
         else:
             if not self.shown:
-                head = f"{'record':>8}  {'time (UTC)':<23}  {'run':<6}  {'type':<14}  what"
+                time_head = "UTC" if self._narrow else "time (UTC)"
+                head = f"{'record':>8}  {time_head:<{self._wide}}  {'run':<6}  {'type':<14}  what"
                 self._out.print(Text(head, style="bold"), no_wrap=True, overflow="ellipsis")
             kind, said = str(record["type"]), what(record)
             bad = any(record.get(name) in _BAD for name in ("verb", "outcome", "decision", "status"))
-            at = str(record.get("time", "")).replace("T", " ").removesuffix("Z")
+            at = self._time(str(record.get("time", "")))
             row = Text.assemble(
-                (f"{short(str(record.get('seq', '')), 8):>8}  {short(at, 23):<23}  ", "dim"),
+                (f"{short(str(record.get('seq', '')), 8):>8}  {short(at, self._wide):<{self._wide}}  ", "dim"),
                 (f"{short(str(record.get('run_id', ''))[-6:], 6):<6}  ", "dim"),
                 (f"{short(kind, 14):<14}  ", _STYLES.get(kind, "")),
                 (said, "red" if bad or kind in ("error", "lost", "no record") else ""),
             )
             self._out.print(row, no_wrap=True, overflow="ellipsis", crop=True)
         self.shown += 1
+
+    @property
+    def _wide(self) -> int:
+        return 8 if self._narrow else 23
+
+    def _time(self, at: str) -> str:
+        """The time as a row has it; on a narrow screen, the date is printed when it changes."""
+        from rich.text import Text
+
+        day, _, clock = at.removesuffix("Z").partition("T")
+        if not self._narrow:
+            return f"{day} {clock}".strip()
+        if day and day != self._day:
+            self._day = day
+            self._out.print(Text(f"{'':>8}  {short(day, 10)}", style="dim"), no_wrap=True)
+        return clock[:8]
 
 
 def what(record: Record) -> str:
