@@ -168,6 +168,7 @@ if TYPE_CHECKING:
     from .builtin.memory import MemoryInjectionHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
+    from .builtin.observability import ObservabilityHook
     from .builtin.path_guard import PathGuard
     from .builtin.plan_mode import PlanModeHook
     from .builtin.rate_limit import RateLimitHook
@@ -192,6 +193,8 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
+    from .stores.run_stats import RunStats, run_stats
+    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
@@ -213,6 +216,7 @@ _LATER = {
     "Blackboard": ".stores.blackboard",
     "CommandError": ".tools.command_line",
     "CommandLine": ".tools.command_line",
+    "CallRow": ".stores.runs",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
@@ -223,17 +227,22 @@ _LATER = {
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
+    "RunRow": ".stores.runs",
+    "RunStats": ".stores.run_stats",
+    "RunStore": ".stores.runs",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
     "SqliteSessionStore": ".stores.sqlite_sessions",
     "StoreError": ".stores.errors",
+    "VerdictRow": ".stores.runs",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
     "parse_command": ".tools.command_line",
     "shell_tool": ".tools.shell",
+    "run_stats": ".stores.run_stats",
     "verify_audit": ".stores.audit_verify",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
@@ -303,6 +312,7 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CallRow",
     "CommandError",
     "CommandLine",
     "Compaction",
@@ -372,6 +382,7 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "ObservabilityHook",
     "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
@@ -399,8 +410,11 @@ __all__ = [
     "Run",
     "RunFailed",
     "RunFinished",
+    "RunRow",
     "RunStart",
     "RunStarted",
+    "RunStats",
+    "RunStore",
     "SafetyGuardrailHook",
     "SchemaRetryHook",
     "ScriptedLLM",
@@ -450,6 +464,7 @@ __all__ = [
     "Unreachable",
     "Usage",
     "Verdict",
+    "VerdictRow",
     "calculator",
     "call",
     "clock",
@@ -468,6 +483,7 @@ __all__ = [
     "points_table",
     "reply",
     "resolve_point",
+    "run_stats",
     "shadow",
     "shell_tool",
     "thaw",

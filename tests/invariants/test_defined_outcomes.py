@@ -551,13 +551,12 @@ TEXTS = {
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
-    "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
-    "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
+    "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
+    "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "OpenTelemetryHook.content", "PathGuard.write",
-    "SchemaRetryHook.any_error",
-    "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
+    "PathGuard.write", "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -565,7 +564,8 @@ FUNCTIONS = {
 }  # fmt: skip
 AMOUNTS = {
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
-    "ModelRetryHook.max_delay", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
+    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
+    "ToolRetryHook.max_delay",
     "guards.max_cost", "guards.max_execution_time",
 }  # fmt: skip
 

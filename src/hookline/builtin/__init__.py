@@ -45,6 +45,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "ObservabilityHook": "observability",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
@@ -21,7 +21,12 @@ from .references import parse
 from .settings import Settings
 from .sources import FILE, SHARED_FILE
 
+if TYPE_CHECKING:
+    from ..builtin.observability import ObservabilityHook
+
 NAME = "hookline"
+KEEP_DAYS = 365
+"""How long the command line keeps what it records of runs."""
 
 
 def build_agent(
@@ -94,6 +99,15 @@ def _log_files(path: object) -> tuple[str, ...]:
         return ()
     stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
     return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
+
+
+def build_recorder(settings: Settings) -> ObservabilityHook | None:
+    """What records runs for ``hookline stats``, if that is wanted."""
+    if settings.runs is None:
+        return None
+    from ..builtin.observability import ObservabilityHook
+
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:

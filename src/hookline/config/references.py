@@ -36,7 +36,7 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in ("folder", "sessions", "audit") and (value or key != "audit"):
+    if key in ("folder", "sessions", "runs", "audit") and value is not None and (value or key != "audit"):
         return str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)

@@ -107,6 +107,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
     audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
+    runs: Annotated[
+        str | None,
+        About("the SQLite file that runs are recorded in, for hookline stats", CONTROL, "--runs", "FILE.db"),
+    ] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
@@ -114,6 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
+        if self.runs == "":
+            msgspec.structs.force_setattr(self, "runs", str(user_folder("data") / "runs.db"))
 
 
 class Key(msgspec.Struct, frozen=True):

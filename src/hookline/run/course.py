@@ -141,13 +141,10 @@ class Course:
             own = HookStack(*agent.layers, *extra) if extra else agent
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
-        self.hooked = _EVERYWHERE
-        """Those of them where a hook could: at the others there are only events to be made."""
         if isinstance(own, HookStack):
             if own is not EMPTY_STACK:
                 own = own.only(self.ctx.allowed_plugins).without(self._around)
             if not self.ctx.recording:
-                self.hooked = own.points
                 self.heard = own.points if self.ctx._events is None else own.points | self.ctx._events.points
         self.wrappers = own.wrappers if isinstance(own, HookStack) else ()
         self._interceptor: Interceptor = own

@@ -60,7 +60,7 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
         else:
-            if loop.ctx.listening:
+            if loop.ctx.listening and loop.ctx.wants(ModelCalled):
                 generation.announce()
             try:
                 if loop.wrappers:
@@ -260,7 +260,7 @@ async def _put_to_on_error(
 
 
 def _emit_reply(loop: Course, reply: ModelReply) -> None:
-    if loop.ctx.listening:
+    if loop.ctx.listening and loop.ctx.wants(ModelReplied):
         loop.ctx.emit(
             ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
             purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,
