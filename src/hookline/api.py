@@ -187,6 +187,9 @@ if TYPE_CHECKING:
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
     from .stores.artifacts import Artifact, ArtifactStore
+    from .stores.audit import AuditError, AuditLog
+    from .stores.audit_lines import AuditHead
+    from .stores.audit_verify import AuditFinding, AuditReport, verify_audit
     from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
@@ -211,6 +214,9 @@ AgentEvent = Event
 _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
+    "AuditError": ".stores.audit",
+    "AuditLog": ".stores.audit",
+    "AuditReport": ".stores.audit_verify",
     "Blackboard": ".stores.blackboard",
     "CommandError": ".tools.command_line",
     "CommandLine": ".tools.command_line",
@@ -221,6 +227,8 @@ _LATER = {
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
     "FetchError": ".tools.http_client",
+    "AuditFinding": ".stores.audit_verify",
+    "AuditHead": ".stores.audit_lines",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
@@ -244,6 +252,7 @@ _LATER = {
     "parse_command": ".tools.command_line",
     "shell_tool": ".tools.shell",
     "run_stats": ".stores.run_stats",
+    "verify_audit": ".stores.audit_verify",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -302,7 +311,12 @@ __all__ = [
     "ApprovalRequest",
     "Artifact",
     "ArtifactStore",
+    "AuditError",
+    "AuditFinding",
+    "AuditHead",
+    "AuditLog",
     "AuditLogHook",
+    "AuditReport",
     "AuditTrailHook",
     "AuthError",
     "BadRequest",
@@ -489,4 +503,5 @@ __all__ = [
     "shell_tool",
     "thaw",
     "tool",
+    "verify_audit",
 ]
