@@ -17,7 +17,7 @@ from peers import hookline_
 from workload import PROMPT, Spec
 
 from hookline import Agent, AuditLogHook, HookExecuted, Ids, RunStarted, verify_audit
-from hookline.stores.audit_keys import make_keys
+from hookline.stores.audit.keys import make_keys
 
 
 def rate(hook: AuditLogHook, count: int) -> tuple[float, float]:

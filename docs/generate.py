@@ -12,7 +12,7 @@ from hookline.builtin.catalogue import BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
 from hookline.config.secrets import masked
 from hookline.config.settings import KEYS, Key
-from hookline.stores.audit_records import TYPES, Fields
+from hookline.stores.audit.records import TYPES, Fields
 
 HEAD = """# Points
 

@@ -41,7 +41,7 @@ from hookline import (
     verify_audit,
 )
 from hookline.base.frozen import digest
-from hookline.stores.audit_records import OWN, TYPES
+from hookline.stores.audit.records import OWN, TYPES
 from hookline.testing import scripted_agent
 
 IDS = ["run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id"]
@@ -641,7 +641,7 @@ def test_a_logger_gets_the_records_with_a_file_or_without(path, caplog):
 
 
 def test_files_are_rotated_and_signed(path, tmp_path):
-    from hookline.stores.audit_keys import make_keys
+    from hookline.stores.audit.keys import make_keys
 
     private, public, _ = make_keys(tmp_path / "key")
     for _ in range(3):

@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import AuditError, AuditLog, StoreError, verify_audit
-from hookline.stores import audit, audit_file, audit_format
-from hookline.stores.audit_keys import make_keys
-from hookline.stores.audit_lines import START, end_of, head_of, line_hash
+from hookline.stores.audit import file as audit_file
+from hookline.stores.audit import format as audit_format
+from hookline.stores.audit import log as audit_log
+from hookline.stores.audit.keys import make_keys
+from hookline.stores.audit.lines import START, end_of, head_of, line_hash
 
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
 
@@ -558,7 +560,7 @@ def test_a_pipe_gets_the_records_and_one_that_nobody_reads_holds_up_nobody(tmp_p
 
 
 def test_what_waits_is_limited_and_the_rest_is_counted(path, monkeypatch):
-    monkeypatch.setattr(audit, "WAITING", 2000)
+    monkeypatch.setattr(audit_log, "WAITING", 2000)
     log, gate = AuditLog(path), threading.Event()
     log._background._write, write_all = lambda items: gate.wait(10) and write_all(items), log._background._write
     for n in range(100):

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hookline import AuditLog, StoreError, verify_audit
-from hookline.stores.audit_keys import make_keys
-from hookline.stores.audit_lines import MAX_LINE, line_hash, signed_part
-from hookline.stores.audit_verify import MOST, files_of
+from hookline.stores.audit.keys import make_keys
+from hookline.stores.audit.lines import MAX_LINE, line_hash, signed_part
+from hookline.stores.audit.verify import MOST, files_of
 
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -276,7 +276,7 @@ def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
 
 def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):
     times = iter([2e9, 2e9, 1e9, 2e9])
-    monkeypatch.setattr("hookline.stores.audit_file.time.time", lambda: next(times, 2e9))
+    monkeypatch.setattr("hookline.stores.audit.file.time.time", lambda: next(times, 2e9))
     write(tmp_path / "audit.jsonl", 3)
     report = verify_audit(tmp_path / "audit.jsonl")
     assert report.ok

@@ -15,10 +15,10 @@ from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_P
 from ..kernel.results import Verdict
 from ..kernel.values import Ids
 from ..run.events import RunFinished, RunStarted, ToolStarted
-from ..stores.audit import LEAST_BYTES, AuditError, AuditLog
-from ..stores.audit_file import Fsync
-from ..stores.audit_format import kind_of, record_of
-from ..stores.audit_records import Fields
+from ..stores.audit.file import Fsync
+from ..stores.audit.format import kind_of, record_of
+from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
+from ..stores.audit.records import Fields
 from .audit_scribe import Redact, Scribe
 from .checks import flag, path_of, whole
 

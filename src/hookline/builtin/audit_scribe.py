@@ -15,8 +15,8 @@ from ..kernel.payloads import ModelReply, ToolCallResult
 from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from ..kernel.results import Verdict
 from ..run import events as e
-from ..stores import audit_records as r
-from ..stores.audit_format import MOST
+from ..stores.audit import records as r
+from ..stores.audit.format import MOST
 from .shadow import ShadowDecided
 
 log = logging.getLogger("hookline")

@@ -12,7 +12,7 @@ from .exits import COMPLETED, FAILED
 from .help import Command, Group
 
 if TYPE_CHECKING:
-    from ..stores.audit_verify import AuditFinding, AuditReport
+    from ..stores.audit.verify import AuditFinding, AuditReport
 
 EPILOG = """
 Examples:
@@ -61,7 +61,7 @@ def verify(
     json: AsJson = False,
 ) -> int:
     """Check that nobody changed, removed, added or moved a line."""
-    from ..stores.audit_verify import files_of, verify_audit
+    from ..stores.audit.verify import files_of, verify_audit
 
     total = sum(path.stat().st_size for path in files_of(files))
     with _progress(total) as update:
@@ -165,7 +165,7 @@ def show(
     """Show what is in an audit log, newest last."""
     from collections import deque
 
-    from ..stores.audit_verify import files_of
+    from ..stores.audit.verify import files_of
     from .audit_rows import Filter, Printer, followed, moment, read
 
     wanted = Filter(
@@ -194,7 +194,7 @@ def keygen(
     ],
 ) -> int:
     """Make a pair of keys to sign an audit log with."""
-    from ..stores.audit_keys import make_keys
+    from ..stores.audit.keys import make_keys
 
     private, public, key = make_keys(file)
     typer.echo(f"private key: {private}  (to sign: keep it where only the program can read it)")

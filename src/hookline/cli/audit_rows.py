@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from ..config.errors import ConfigError
-from ..stores.audit_format import stamp
-from ..stores.audit_lines import MAX_LINE
+from ..stores.audit.format import stamp
+from ..stores.audit.lines import MAX_LINE
 from .text import cost_text, counted, short
 
 Record = dict[str, Any]

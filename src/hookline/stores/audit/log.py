@@ -16,16 +16,16 @@ from typing import Any
 
 import msgspec
 
-from ..base.background import Background
-from ..base.workers import in_forked_child
-from ..kernel.values import Ids
-from .audit_file import AuditFile, Fsync, Unwritten, reason
-from .audit_format import kind_of, record_of
-from .audit_keys import load_signer
-from .audit_lines import VERSION, AuditHead, head_path
-from .audit_records import OWN, Checkpoint, Lost
-from .errors import StoreError
-from .paths import checked_path
+from ...base.background import Background
+from ...base.workers import in_forked_child
+from ...kernel.values import Ids
+from ..errors import StoreError
+from ..paths import checked_path
+from .file import AuditFile, Fsync, Unwritten, reason
+from .format import kind_of, record_of
+from .keys import load_signer
+from .lines import VERSION, AuditHead, head_path
+from .records import OWN, Checkpoint, Lost
 
 log = logging.getLogger("hookline")
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import Frozen
-from .audit_keys import Checker, load_checker
-from .audit_lines import (
+from ...base.frozen import Frozen
+from ..errors import StoreError
+from .keys import Checker, load_checker
+from .lines import (
     MAX_LINE,
     START,
     VERSION,
@@ -28,7 +29,6 @@ from .audit_lines import (
     seal_of,
     signed_part,
 )
-from .errors import StoreError
 
 MOST = 1000
 """Findings that are told one by one."""

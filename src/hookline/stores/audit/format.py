@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import scrub
-from ..kernel.values import Ids
-from .audit_lines import MAX_LINE
-from .audit_records import Fields
+from ...base.frozen import scrub
+from ...kernel.values import Ids
+from .lines import MAX_LINE
+from .records import Fields
 
 NAME = 256
 """Characters of a name or an id that are written: a model may call a tool by a name of megabytes."""

@@ -16,11 +16,11 @@ from typing import Literal
 
 import msgspec
 
-from ..base.files import locked, replace_file
-from ..base.version import __version__
-from .audit_format import kind_of, record_of, stamp
-from .audit_keys import Signer
-from .audit_lines import (
+from ...base.files import locked, replace_file
+from ...base.version import __version__
+from .format import kind_of, record_of, stamp
+from .keys import Signer
+from .lines import (
     START,
     VERSION,
     AuditHead,
@@ -33,7 +33,7 @@ from .audit_lines import (
     opening_of,
     with_signature,
 )
-from .audit_records import Fields, Lost, Open, Rotate
+from .records import Fields, Lost, Open, Rotate
 
 log = logging.getLogger("hookline")
 
