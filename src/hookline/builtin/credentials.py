@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 
 from .numbers import places
@@ -115,7 +116,7 @@ _WORD_BEFORE = re.compile(
 )
 
 _NAME = (
-    r"pass(?:words?|wd|phrase|code)|pwd|pass(?=[=:])|secret(?:[_-]?(?:access)?[_-]?key)?|token|authorization|"
+    r"pass(?:words?|wd|phrase|code)|pwd|pass(?=[=:]|\Z)|secret(?:[_-]?(?:access)?[_-]?key)?|token|authorization|"
     r"apikey|(?:api|access|secret|private|auth|encryption|signing|master|account|storage|subscription|license|service|"
     r"session|client|shared|webhook|admin|app)[_\- ]?key"
 )
@@ -125,6 +126,7 @@ _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAME}){_BETWEEN}(?:(?:basic|bearer|digest|token)[ \t]{{1,3}})?"
     rf"(?:(?P<quoted>{_QUOTED % (4, 4, 4)})|(?P<bare>[^\s\"'`,;&<>(){{}}\[\]{_NOT_CJK}]{{4,200}}+))"
 )
+_FIELD = re.compile(rf"(?i)(?P<name>{_NAME})\Z")
 _OPEN_QUOTE = re.compile(rf"(?i)(?:{_NAME}){_BETWEEN}{_QUOTED % (0, 0, 0)}\Z")
 _NAMES = (b"pass", b"pwd", b"secret", b"token", b"key", b"authorization")
 _NAME_HEADS = re.compile(
@@ -186,14 +188,22 @@ def is_open(tail: str) -> bool:
     return bool(_HEADER_BEGUN.search(tail, max(0, len(tail) - 80)) or _OPEN_QUOTE.search(tail))
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether a field of this name holds a password, key or token."""
-    found = _ASSIGNED.search(f"{name}=12345678")
-    return found is not None and found.end("name") == len(name)
+@lru_cache(maxsize=1024)
+def name_of_secret(field: str) -> str:
+    """What a field of this name holds, if that is a secret: ``"password"``, ``"token"`` and the like; else nothing."""
+    found = _FIELD.search(field[-100:])
+    return found["name"].lower() if found else ""
 
 
-def is_secret_value(value: str) -> bool:
-    """Whether what stands in such a field may be a secret, and is no placeholder."""
+def is_secret(name: str, value: str) -> bool:
+    """Whether what stands in such a field is one, and no placeholder or word."""
+    if name.startswith(("pass", "pwd")):
+        return is_value(value)
+    return len(value) >= 8 and " " not in value and _is_mixed(value) and is_value(value)
+
+
+def is_value(value: str) -> bool:
+    """Whether it can be a value at all, not a placeholder for one."""
     return len(value) >= 4 and not _NO_VALUE.match(value)
 
 
@@ -318,11 +328,10 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         value = found["quoted"][1:].removesuffix("\\")
         start = found.start("quoted") + 1
         in_words = " " in value and not _DIGIT.search(value) and name != "passphrase"
-        good = is_password or (len(value) >= 8 and _is_mixed(value) and " " not in value)
-        return (start, start + len(value)) if good and not in_words and is_secret_value(value) else None
+        return (start, start + len(value)) if not in_words and is_secret(name, value) else None
     value, start = found["bare"].rstrip(".!?:\\"), found.start("bare")
     after = text[found.end() : found.end() + 1]
-    if not is_secret_value(value) or after in ("(", "[", "{") or "://" in value:
+    if not is_value(value) or after in ("(", "[", "{") or "://" in value:
         return None
     span, setting = (start, start + len(value)), found["sep"] == "=" and start == found.end("sep")
     if is_password and setting and (found["name"].isupper() or _in_a_query(text, found.start())):

@@ -25,9 +25,10 @@ _BEFORE_AT = re.compile(r"[A-Za-z0-9À-ɏ._%+'-]{1,64}\Z")
 _AT = re.compile(r"@(?=[A-Za-z0-9À-ɏ])")
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9À-ɏ](?:[A-Za-z0-9À-ɏ-]{0,62})\.){1,8}(?:xn--[a-z0-9-]{2,59}|[A-Za-zÀ-ɏ]{2,24})(?![A-Za-z0-9])")
 _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
-_BREAK = re.compile(r"[\s⺀-\U0010ffff]")
+BREAK = re.compile(r"[\s⺀-\U0010ffff]")
+"""Where a text may be cut at all: no value but a quoted one goes on after such a character."""
 _TAIL = 320
-_PIECE = 32_768
+_PIECE = 131_072
 
 
 class Finding(Frozen, frozen=True):
@@ -115,12 +116,12 @@ def _in_lines(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[
 
 def _extra(text: str, extra: Extra) -> Iterator[Finding]:
     start = 0
-    for line in text.splitlines(keepends=True):
+    for line in text.split("\n"):
         for kind, pattern in extra.items():
             for found in pattern.finditer(line):
                 if found.end() > found.start():
                     yield Finding(kind, start + found.start(), start + found.end())
-        start += len(line)
+        start += len(line) + 1
 
 
 def _apart(found: list[Finding], order: Mapping[str, int]) -> Iterator[Finding]:
@@ -173,22 +174,23 @@ def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iter
         yield "email", (start, domain.end(), "")
 
 
-def last_break(text: str, start: int, checked: int, whole_lines: bool) -> int:
-    """Up to where a text that goes on can be given out: no value that starts before ends after it.
+def last_break(text: str, start: int, checked: int, whole_lines: bool) -> tuple[int, int]:
+    """Up to where a text that goes on can be given out: no value that starts before that ends after it.
 
     Args:
         text: the plain text so far.
         start: up to where it was given out before.
-        checked: up to where no place to break was found before.
+        checked: up to where no such place was found before.
         whole_lines: whether only the end of a line is one.
+
+    Returns:
+        That place, and up to where there is no better one.
     """
-    end = len(text)
     key = holds_from(text, start)
-    if key is not None:
-        end = key
+    end = len(text) if key is None else key
     for place in range(end, max(start, checked - 1), -1):
-        if _BREAK.match(text, place - 1) and (not whole_lines or text[place - 1] == "\n"):
+        if BREAK.match(text, place - 1) and (not whole_lines or text[place - 1] == "\n"):
             tail = text[max(0, place - _TAIL) : place]
             if not is_open(tail) and not is_open_number(tail, text[place : place + 1]):
-                return place
-    return start
+                return place, end
+    return start, end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from unicodedata import category, decimal, normalize
 
@@ -23,6 +23,11 @@ class Plain:
     def origin(self, index: int) -> int:
         """Where the character at ``index`` of the plain text stands in the original."""
         return index if not self._left_out else index + bisect_right(self._left_out, index)
+
+    def index(self, origin: int) -> int:
+        """How many characters of the plain text stand before ``origin`` in the original."""
+        left_out = self._left_out
+        return origin - bisect_left(range(len(left_out)), origin, key=lambda place: left_out[place] + place)
 
 
 def _plain(text: str) -> tuple[str, list[int]]:

@@ -10,10 +10,15 @@ Span = tuple[int, int, str]
 
 _AFTER = "(?![0-9A-Za-z]|:[0-9])"
 
-_DIGITS = bytes(48 if 48 <= byte < 58 else 45 if byte in b" -" else 32 for byte in range(256))
+_SHAPE = bytes(
+    48 if 48 <= byte < 58 else 45 if byte in b" -" else 97 if byte < 128 and chr(byte).isalpha() else 32 for byte in range(256)
+)
 _LONG = b"0" * 13
 _CARD_SHAPES = (b"0000-0000", b"0000--0000", b"0000---0000", b"0-0-0-0-0-0-0-0")
 _DOTTED_CARD = re.compile(r"\.[0-9]{4,6}\.[0-9]{4,5}(?:\.[0-9]{4})?(?![0-9A-Za-z.])")
+_LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9A-Za-z][.,-])[2-68][0-9]{12,18}(?![0-9A-Za-z])")
+_STRETCH = re.compile("[0-9 -]+")
+_BEFORE_HIT = 40
 _LARGEST_GAP = 3
 _FIRST_DIGITS = "234568"
 _GROUP = re.compile("[0-9]+")
@@ -29,8 +34,8 @@ _BRANDS: tuple[tuple[str, re.Pattern[str], frozenset[int]], ...] = (
     ("mir", re.compile("220[0-4]"), frozenset({16, 17, 18, 19})),
 )
 
-_IBAN_SHAPES = (b"000000000", b"0000-0000")
-_IBAN_HEAD = re.compile(r"[A-Za-z]{2}[0-9]{2}")
+_LETTER_AND_TEN, _FOURS = b"a0000000000", b"0000-0000"
+_IBAN_HEAD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}")
 _IBAN_REST = re.compile(r"(?:[ -]?+[A-Za-z0-9]){11,30}")
 _IBAN_LENGTHS = {
     country: int(length)
@@ -99,27 +104,21 @@ def places(raw: bytes, word: bytes) -> Iterator[int]:
 
 
 def shape_of(raw: bytes) -> bytes:
-    """A text's bytes with digits as ``0``, spaces and dashes as ``-``, and all else as a space."""
-    return raw.translate(_DIGITS)
+    """A text's bytes with digits as ``0``, letters as ``a``, spaces and dashes as ``-``, and all else as a space."""
+    return raw.translate(_SHAPE)
 
 
 def cards_in(text: str, shape: bytes) -> Iterator[Span]:
     """Payment cards: right brand, length and check digit, in groups of four or all alike if in groups at all."""
-    seen = set()
     for at in places(shape, _LONG):
-        if text[at] in _FIRST_DIGITS and not _follows(text, at) and not _is_part_of_more(text, at):
-            end = _GROUP.match(text, at).end()  # type: ignore[union-attr]
-            if not text[end : end + 1].isalpha() and (brand := _brand(text[at:end])):
-                yield at, end, brand
+        lone = _LONE_CARD.match(text, at)
+        if lone is not None and (brand := _brand(lone[0])):
+            yield *lone.span(), brand
     for pattern in _CARD_SHAPES:
         at = shape.find(pattern)
         while at >= 0:
-            start = shape.rfind(b" ", 0, at) + 1
-            end = shape.find(b" ", at)
-            end = len(shape) if end < 0 else end
-            if start not in seen:
-                seen.add(start)
-                yield from _cards_between(text, start, end)
+            end = _STRETCH.match(text, at).end()  # type: ignore[union-attr]
+            yield from _cards_between(text, max(0, at - _BEFORE_HIT), end)
             at = shape.find(pattern, end)
     for found in _DOTTED_CARD.finditer(text):
         start = found.start() - 4
@@ -129,9 +128,11 @@ def cards_in(text: str, shape: bytes) -> Iterator[Span]:
 
 
 def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
-    """Cards in a stretch of digits, spaces and dashes."""
+    """Cards in the digits, spaces and dashes that end at ``end``."""
+    before = text[start:end]
+    start = end - len(before) + len(before.rstrip("0123456789 -"))
     groups = [group.span() for group in _GROUP.finditer(text, start, end)]
-    if groups and groups[0][0] == start and (_follows(text, start) or _is_part_of_more(text, start)):
+    if groups and (_follows(text, groups[0][0]) or _is_part_of_more(text, groups[0][0])):
         groups = groups[1:]
     if groups and groups[-1][1] == end and text[end : end + 1].isalpha():
         groups = groups[:-1]
@@ -188,15 +189,16 @@ def _is_ean(digits: str) -> bool:
 
 def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
     """Bank accounts: a country's own length, and the check digits."""
-    done = 0
-    for at in sorted(at for pattern in _IBAN_SHAPES for at in places(shape, pattern)):
-        for head in _IBAN_HEAD.finditer(text, max(done, at - 32), at + 4) if at >= done else ():
-            start, country = head.start(), head[0][:2].upper()
-            rest = _IBAN_REST.match(text, head.end()) if country in _IBAN_LENGTHS and not _follows(text, start) else None
-            end = _end_of_account(text, start, rest.end(), _IBAN_LENGTHS[country]) if rest else 0
+    heads = [_IBAN_HEAD.search(text, max(0, at - 30), at + 3) for at in places(shape, _LETTER_AND_TEN)]
+    for at in places(shape, _FOURS):
+        heads += _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)
+    for head in heads:
+        country = head[0][:2].upper() if head else ""
+        if head is not None and country in _IBAN_LENGTHS:
+            rest = _IBAN_REST.match(text, head.end())
+            end = _end_of_account(text, head.start(), rest.end(), _IBAN_LENGTHS[country]) if rest else 0
             if end:
-                yield start, end, country
-                done = end
+                yield head.start(), end, country
 
 
 def _end_of_account(text: str, start: int, end: int, length: int) -> int:
