@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     from .builtin.audit_trail import AuditTrailHook
     from .builtin.compaction import Compactor, ContextCompactionHook
     from .builtin.context_config import ApplyContextConfigHook
+    from .builtin.detectors import Finding, scan
     from .builtin.echoed_payload import EchoedPayloadHook
     from .builtin.echoing import EchoingHook
     from .builtin.episodes import EpisodeLoggerHook
@@ -170,10 +171,12 @@ if TYPE_CHECKING:
     from .builtin.path_guard import PathGuard
     from .builtin.plan_mode import PlanModeHook
     from .builtin.rate_limit import RateLimitHook
+    from .builtin.redactor import RedactedStream, Redactor
     from .builtin.response_cache import ResponseCacheHook
     from .builtin.roles import RoleBasedAccessHook
     from .builtin.safety import SafetyGuardrailHook
     from .builtin.schema_retry import SchemaRetryHook
+    from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
@@ -203,11 +206,14 @@ _LATER = {
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
+    "Finding": ".builtin.detectors",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
+    "RedactedStream": ".builtin.redactor",
+    "Redactor": ".builtin.redactor",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
@@ -217,6 +223,7 @@ _LATER = {
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
+    "scan": ".builtin.detectors",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -300,6 +307,7 @@ __all__ = [
     "Failed",
     "Failure",
     "FallbackModelHook",
+    "Finding",
     "FinishReasonHook",
     "Frozen",
     "FrozenDict",
@@ -365,6 +373,8 @@ __all__ = [
     "Question",
     "RateLimitHook",
     "RateLimited",
+    "RedactedStream",
+    "Redactor",
     "RegistrationError",
     "ResponseCacheHook",
     "RetryIgnored",
@@ -378,6 +388,7 @@ __all__ = [
     "SchemaRetryHook",
     "ScriptedLLM",
     "ScriptedModel",
+    "SensitiveDataHook",
     "Session",
     "SessionStart",
     "SessionStore",
@@ -439,6 +450,7 @@ __all__ = [
     "points_table",
     "reply",
     "resolve_point",
+    "scan",
     "shadow",
     "thaw",
     "tool",

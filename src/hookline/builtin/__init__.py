@@ -16,6 +16,7 @@ CONCERNS = {
         "PlanModeHook": "plan_mode",
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
+        "SensitiveDataHook": "sensitive_data",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",

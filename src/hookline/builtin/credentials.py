@@ -87,18 +87,23 @@ _PREFIXES = {
 """Tokens as their makers publish them. Each is found where no letter or digit stands before it."""
 
 _MAKERS = {maker: re.compile(body, re.ASCII) for maker, body in _PREFIXES.items()}
-_TOKEN = re.compile("|".join(_PREFIXES.values()), re.ASCII)
-_SPLIT = re.compile(  # tokens with a sign in front of their long part that ends a run
-    "(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[maker] for maker in (
-        "sendgrid", "google", "vault", "dropbox", "doppler", "telegram", "slack", "terraform", "dynatrace", "airtable", "azure"
-    )) + ")", re.ASCII,
-)  # fmt: skip
-_STARTS = frozenset(
-    "sk- sk_ rk_ whs AKI ASI ABI ACC ABS ghp gho ghu ghs ghr git glp gld glr glc gli gla glo gls glf GR1 xox xap AIz GOC npm "
-    "pyp hf_ api doo dop dor shp key dap lin sec ntn fig dck eyJ ATA ATC ATB NRA snt PMA pul psc sbp sb_ gsk r8_ ppl xai "
-    "nva tvl lsv sq0 EAA rub cio oy2 HRK nfp nfu nfo fo1 fm1 fm2 pat CFP dt0 ops A3- tsk AGE tfp EZA EZT sgp rnd phx".split()
+_ANY = "(?:" + "|".join(_PREFIXES.values()) + ")"
+_TOKEN, _INNER_TOKEN = re.compile(_ANY, re.ASCII), re.compile(f"[_-](?={_ANY})", re.ASCII)
+_IN_PARTS = (
+    "sendgrid",
+    "google",
+    "vault",
+    "dropbox",
+    "doppler",
+    "telegram",
+    "slack",
+    "terraform",
+    "dynatrace",
+    "azure",
 )
-_INNER = re.compile("[_-](?=(?:" + "|".join(sorted(_STARTS)) + "))")
+_PARTED_TOKEN = re.compile(
+    "(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[maker] for maker in (*_IN_PARTS, "airtable")) + ")", re.ASCII
+)
 _RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUNS = bytes(97 if byte in _RUN_BYTES else 32 for byte in range(256))
 _RUN = b" " + b"a" * SHORTEST_RUN
@@ -151,7 +156,10 @@ _HOOKS = (re.compile(r"hooks\.slack\.com/services/([\w/-]{20,})"), re.compile(r"
 
 
 def secrets_in(text: str, raw: bytes, low: bytes) -> Iterator[Span]:
-    """The secrets in a plain text that stand in one line; ``raw`` are its bytes, one for each character, and ``low`` those in lower case."""
+    """The secrets in a plain text that stand in one line each.
+
+    ``raw`` are its bytes, one for each character, and ``low`` those in lower case.
+    """
     yield from _tokens(text, raw)
     yield from _assigned(text, low)
     for at in places(low, b"bearer"):
@@ -245,11 +253,12 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
             continue
         end = runs.find(b" ", at + SHORTEST_RUN) - 1
         end = len(text) if end < 0 else end
-        if text[at : at + 3] in _STARTS or _DIGIT.search(text, at, end):
-            span = _published(text, at, end) or _random(text, at, end)
-            if span is not None:
-                yield span
-                done = span[1]
+        span = _published(text, at, end)
+        if span is None and _DIGIT.search(text, at, end):
+            span = _inside(text, at, end) or _random(text, at, end)
+        if span is not None:
+            yield span
+            done = span[1]
         at = runs.find(_RUN, max(end, done))
 
 
@@ -257,11 +266,20 @@ def _published(text: str, at: int, end: int) -> Span | None:
     """A token in a run of letters and digits that starts as its maker says."""
     found = _TOKEN.match(text, at) if not _starts_inside_a_word(text, at) else None
     if found is None and text[at - 1 : at] in (".", ":", "/", "~"):
-        found = _SPLIT.search(text, max(0, at - _BEFORE_RUN), end + 128)
+        found = _PARTED_TOKEN.search(text, max(0, at - _BEFORE_RUN), end + 128)
         found = found if found and found.start() <= at < found.end() else None
-    for inner in _INNER.finditer(text, at, end) if found is None else ():
-        found = found or _TOKEN.match(text, inner.end())
-    if found is None or (found[0].islower() and not _DIGIT.search(text, found.start() + 3, found.end())):
+    return None if found is None else _token(text, found)
+
+
+def _inside(text: str, at: int, end: int) -> Span | None:
+    """The same behind a dash or an underscore."""
+    inner = _INNER_TOKEN.search(text, at, end)
+    found = _TOKEN.match(text, inner.end()) if inner else None
+    return None if found is None else _token(text, found)
+
+
+def _token(text: str, found: re.Match[str]) -> Span | None:
+    if found[0].islower() and not _DIGIT.search(text, found.start() + 3, found.end()):
         return None
     rest = _REST.match(text, found.end())
     maker = next((maker for maker, body in _MAKERS.items() if body.match(text, found.start())), "")
@@ -281,7 +299,11 @@ def _random(text: str, start: int, end: int) -> Span | None:
     pieces = _PIECES.findall(token)
     size = sum(map(len, pieces))
     numbers = sum(piece[0] in "0123456789" for piece in pieces)
-    if numbers < (2 if size < 32 else 1) or len(pieces) * 3 < size or max(map(len, re.split("[_-]", token))) < SHORTEST_RUN:
+    if (
+        numbers < (2 if size < 32 else 1)
+        or len(pieces) * 3 < size
+        or max(map(len, re.split("[_-]", token))) < SHORTEST_RUN
+    ):
         return None
     many = any(piece.isupper() for piece in pieces) + any(piece[-1].islower() for piece in pieces) > 1
     if _DIGEST_BEFORE.search(text, max(0, start - 16), start) or _is_in_an_address(text, start):

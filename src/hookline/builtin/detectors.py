@@ -23,7 +23,9 @@ Extra = Mapping[str, re.Pattern[str]]
 
 _BEFORE_AT = re.compile(r"[A-Za-z0-9À-ɏ._%+'-]{1,64}\Z")
 _AT = re.compile(r"@(?=[A-Za-z0-9À-ɏ])")
-_DOMAIN = re.compile(r"(?:[A-Za-z0-9À-ɏ](?:[A-Za-z0-9À-ɏ-]{0,62})\.){1,8}(?:xn--[a-z0-9-]{2,59}|[A-Za-zÀ-ɏ]{2,24})(?![A-Za-z0-9])")
+_DOMAIN = re.compile(
+    r"(?:[A-Za-z0-9À-ɏ](?:[A-Za-z0-9À-ɏ-]{0,62})\.){1,8}(?:xn--[a-z0-9-]{2,59}|[A-Za-zÀ-ɏ]{2,24})(?![A-Za-z0-9])"
+)
 _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
 BREAK = re.compile(r"[\s⺀-\U0010ffff]")
 """Where a text may be cut at all: no value but a quoted one goes on after such a character."""
@@ -170,7 +172,11 @@ def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iter
         return
     start = at - len(before[0].lstrip(".'%+-"))
     user = text[start:at]
-    if user and text[max(0, start - 3) : start] != "://" and (user != "git" or text[domain.end() : domain.end() + 1] != ":"):
+    if (
+        user
+        and text[max(0, start - 3) : start] != "://"
+        and (user != "git" or text[domain.end() : domain.end() + 1] != ":")
+    ):
         yield "email", (start, domain.end(), "")
 
 

@@ -11,7 +11,8 @@ Span = tuple[int, int, str]
 _AFTER = "(?![0-9A-Za-z]|:[0-9])"
 
 _SHAPE = bytes(
-    48 if 48 <= byte < 58 else 45 if byte in b" -" else 97 if byte < 128 and chr(byte).isalpha() else 32 for byte in range(256)
+    48 if 48 <= byte < 58 else 45 if byte in b" -" else 97 if byte < 128 and chr(byte).isalpha() else 32
+    for byte in range(256)
 )
 _LONG = b"0" * 13
 _CARD_SHAPES = (b"0000-0000", b"0000--0000", b"0000---0000", b"0-0-0-0-0-0-0-0")
@@ -64,15 +65,18 @@ _NAMED = re.compile(
 _NAMES = (b"phone", b"mobile", b"fax", b"tel")
 _DATE = re.compile(r"(?:19|20)[0-9]{2}[-./ ](?:0?[1-9]|1[0-2])[-./ ]|[0-9]{1,2}[./-][0-9]{1,2}[./-](?:19|20)[0-9]{2}")
 _NATIONAL = {
-    "1": (10, 10), "7": (10, 10), "20": (8, 10), "27": (9, 9), "30": (10, 10), "31": (9, 9), "32": (8, 9), "33": (9, 9),
-    "34": (9, 9), "36": (8, 9), "39": (6, 11), "40": (9, 9), "41": (9, 9), "43": (7, 13), "44": (9, 10), "45": (8, 8),
-    "46": (7, 10), "47": (8, 8), "48": (9, 9), "49": (6, 13), "51": (8, 9), "52": (10, 11), "53": (7, 8), "54": (10, 11),
-    "55": (10, 11), "56": (9, 9), "57": (10, 10), "58": (10, 10), "60": (8, 10), "61": (9, 9), "62": (8, 12), "63": (8, 10),
-    "64": (8, 10), "65": (8, 8), "66": (8, 9), "81": (9, 10), "82": (8, 10), "84": (9, 10), "86": (10, 11), "90": (10, 10),
-    "91": (10, 10), "92": (9, 10), "93": (9, 9), "94": (9, 9), "95": (7, 10), "98": (10, 10),
+    "1": (10, 10), "7": (10, 10), "20": (8, 10), "27": (9, 9), "30": (10, 10), "31": (9, 9), "32": (8, 9),
+    "33": (9, 9), "34": (9, 9), "36": (8, 9), "39": (6, 11), "40": (9, 9), "41": (9, 9), "43": (7, 13), "44": (9, 10),
+    "45": (8, 8), "46": (7, 10), "47": (8, 8), "48": (9, 9), "49": (6, 13), "51": (8, 9), "52": (10, 11),
+    "53": (7, 8), "54": (10, 11), "55": (10, 11), "56": (9, 9), "57": (10, 10), "58": (10, 10), "60": (8, 10),
+    "61": (9, 9), "62": (8, 12), "63": (8, 10), "64": (8, 10), "65": (8, 8), "66": (8, 9), "81": (9, 10),
+    "82": (8, 10), "84": (9, 10), "86": (10, 11), "90": (10, 10), "91": (10, 10), "92": (9, 10), "93": (9, 9),
+    "94": (9, 9), "95": (7, 10), "98": (10, 10),
 }  # fmt: skip
 """How many digits follow a country code; other countries have codes of three digits and 6 to 10 after them."""
-_LONG_CODES = frozenset({"21", "22", "23", "24", "25", "26", "29", "35", "37", "38", "42", "50", "59", "67", "68", "69", "80", "85", "88", "96", "97", "99"})  # fmt: skip
+_LONG_CODES = frozenset(
+    map(str, (21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 88, 96, 97, 99))
+)
 
 _V4 = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9A-Za-z_]|\.[0-9])")
 _V4_HEAD = re.compile(r"(?<![0-9A-Za-z._])[0-9]{1,3}\Z")
@@ -122,9 +126,9 @@ def cards_in(text: str, shape: bytes) -> Iterator[Span]:
             at = shape.find(pattern, end)
     for found in _DOTTED_CARD.finditer(text):
         start = found.start() - 4
-        if start >= 0 and text[start : start + 4].isdigit() and not _follows(text, start, "."):
-            if brand := _brand(text[start : found.end()].replace(".", "")):
-                yield start, found.end(), brand
+        alone = start >= 0 and text[start : start + 4].isdigit() and not _follows(text, start, ".")
+        if alone and (brand := _brand(text[start : found.end()].replace(".", ""))):
+            yield start, found.end(), brand
 
 
 def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
@@ -153,7 +157,7 @@ def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
     while place < len(groups):
         step = 1
         if text[groups[place][0]] in _FIRST_DIGITS:
-            digits, sizes = "", ()
+            digits, sizes = "", tuple[int, ...]()
             for number in range(place, min(place + 19, len(groups))):
                 start, end = groups[number]
                 digits, sizes = digits + text[start:end], (*sizes, end - start)

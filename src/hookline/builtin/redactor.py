@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from ..kernel.errors import RegistrationError
 from .checks import flag
 from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, DEFAULT_KINDS, KINDS, Extra, Finding, find, kinds_of, last_break
+from .detectors import BREAK, DEFAULT_KINDS, KINDS, Finding, find, kinds_of, last_break
 from .lookalikes import Plain
 
 Action = Literal["redact", "mask", "hash", "block"]
@@ -36,8 +36,8 @@ class Redactor:
         action: what becomes of a value.
         actions: what becomes of values of one kind.
         extra: further kinds and the expressions that find them, each within one line.
-        allow: values that are left alone: the value itself, a domain whose addresses are meant, or an expression for all
-            of it.
+        allow: values that are left alone: the value itself, a domain whose addresses are meant, or an expression for
+            all of it.
         key: the key for ``hash``, at least 16 characters, for tags that stay the same after this process.
         private_ips: whether addresses of private networks count as ``ip``.
 
@@ -51,7 +51,7 @@ class Redactor:
         action: Action = "redact",
         *,
         actions: Mapping[str, Action] | None = None,
-        extra: Extra | None = None,
+        extra: Mapping[str, str | re.Pattern[str]] | None = None,
         allow: Iterable[str | re.Pattern[str]] = (),
         key: str | bytes | None = None,
         private_ips: bool = False,
@@ -144,9 +144,11 @@ class Redactor:
             leaves.append(value)
         elif isinstance(value, Mapping):
             leaves.extend(key for key in value if isinstance(key, str))
-            return any([self._is_named(key, item) or self._collect(item, leaves) for key, item in value.items()])
+            found = [self._is_named(key, item) or self._collect(item, leaves) for key, item in value.items()]
+            return any(found)
         elif isinstance(value, (list, tuple)):
-            return any([self._collect(item, leaves) for item in value])
+            found = [self._collect(item, leaves) for item in value]
+            return any(found)
         elif _is_long(value):
             leaves.append(str(value))
         return False
@@ -261,12 +263,22 @@ def _mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _extra(extra: Any) -> dict[str, re.Pattern[str]]:
-    for kind, pattern in _mapping(extra, "extra").items():
+    for kind in _mapping(extra, "extra"):
         if not isinstance(kind, str) or not re.fullmatch(r"[\w-]+", kind) or kind in KINDS:
-            raise RegistrationError(f"extra: a kind has a name of its own, in letters, digits and '_', not {kind!r:.80}")
-        if not isinstance(pattern, re.Pattern) or not isinstance(pattern.pattern, str):
-            raise RegistrationError(f"extra: {kind!r} needs re.compile(...) of text, not {pattern!r:.80}")
-    return dict(extra or {})
+            raise RegistrationError(
+                f"extra: a kind has a name of its own, in letters, digits and '_', not {kind!r:.80}"
+            )
+    return {kind: _pattern(kind, pattern) for kind, pattern in (extra or {}).items()}
+
+
+def _pattern(kind: str, pattern: Any) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise RegistrationError(f"extra: {kind!r} needs an expression: {error}") from None
+    if not isinstance(compiled.pattern, str) or not compiled.pattern:
+        raise RegistrationError(f"extra: {kind!r} needs an expression of text, not {pattern!r:.80}")
+    return compiled
 
 
 def _allowed(allow: Any) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
@@ -276,7 +288,9 @@ def _allowed(allow: Any) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     for entry in entries:
         is_text = isinstance(entry, str) and bool(entry.strip("@. "))
         if not is_text and not (isinstance(entry, re.Pattern) and isinstance(entry.pattern, str)):
-            raise RegistrationError(f"allow: an entry is a value, a domain or re.compile(...) of text, not {entry!r:.80}")
+            raise RegistrationError(
+                f"allow: an entry is a value, a domain or re.compile(...) of text, not {entry!r:.80}"
+            )
     values = frozenset(entry.casefold().lstrip("@") for entry in entries if isinstance(entry, str))
     return values, tuple(entry for entry in entries if isinstance(entry, re.Pattern))
 

@@ -83,7 +83,10 @@ class ModelRequest(Frozen, frozen=True):
 
 
 class TokenDelta(Frozen, frozen=True):
-    """``on_token``: ``text`` is what the model wrote so far, ``delta`` what is new to show."""
+    """``on_token``: ``text`` is what the model wrote so far, ``delta`` what is new to show.
+
+    ``generation`` numbers the replies of a run, each attempt its own: several may be streamed at once.
+    """
 
     delta: str
     text: str = ""
@@ -91,6 +94,7 @@ class TokenDelta(Frozen, frozen=True):
     final: bool = False
     purpose: str = "step"
     ids: Ids = Ids()
+    generation: int = 0
 
     free = frozenset(("delta",))
 
