@@ -216,7 +216,7 @@ def is_value(value: str) -> bool:
 
 
 def _starts_inside_a_word(text: str, at: int) -> bool:
-    return at > 0 and text[at - 1].isalnum()
+    return at > 0 and text[at - 1].isascii() and text[at - 1].isalnum()
 
 
 def _is_mixed(value: str) -> bool:
@@ -254,7 +254,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
         end = runs.find(b" ", at + SHORTEST_RUN) - 1
         end = len(text) if end < 0 else end
         span = _published(text, at, end)
-        if span is None and _DIGIT.search(text, at, end):
+        if span is None and _DIGIT.search(text, max(0, at - 32), end + 32):
             span = _inside(text, at, end) or _random(text, at, end)
         if span is not None:
             yield span
@@ -273,8 +273,10 @@ def _published(text: str, at: int, end: int) -> Span | None:
 
 def _inside(text: str, at: int, end: int) -> Span | None:
     """The same behind a dash or an underscore."""
-    inner = _INNER_TOKEN.search(text, at, end)
-    found = _TOKEN.match(text, inner.end()) if inner else None
+    inner = _INNER_TOKEN.search(text, at, end + 512)
+    if inner is None or inner.end() >= end or _DIGEST_BEFORE.search(text, max(0, inner.end() - 16), inner.end()):
+        return None
+    found = _TOKEN.match(text, inner.end())
     return None if found is None else _token(text, found)
 
 
@@ -301,7 +303,7 @@ def _random(text: str, start: int, end: int) -> Span | None:
     numbers = sum(piece[0] in "0123456789" for piece in pieces)
     if (
         numbers < (2 if size < 32 else 1)
-        or len(pieces) * 3 < size
+        or len(pieces) * (4 if len(token) == 40 else 3) < size
         or max(map(len, re.split("[_-]", token))) < SHORTEST_RUN
     ):
         return None

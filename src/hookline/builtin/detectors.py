@@ -151,9 +151,9 @@ def _longest(group: list[Finding], order: Mapping[str, int]) -> list[Finding]:
 
 
 def _at_signs(text: str, emails: bool, secrets: bool) -> Iterator[tuple[str, Span]]:
-    for found in _AT.finditer(text):
+    for found in _AT.finditer(text) if "@" in text else ():
         yield from _around(text, found.start(), found.end(), emails, secrets)
-    at = text.find("%40") if emails else -1
+    at = text.find("%40") if emails and "%" in text else -1
     while at >= 0:
         yield from _around(text, at, at + 3, emails, False)
         at = text.find("%40", at + 3)
@@ -166,7 +166,8 @@ def _around(text: str, at: int, after: int, emails: bool, secrets: bool) -> Iter
         if secrets:
             yield "secret", (*login, "login")
         return
-    before = _BEFORE_AT.search(text, max(0, at - 64), at) if emails else None
+    start = max(0, at - 64, text.rfind("@", max(0, at - 64), at) + 1)
+    before = _BEFORE_AT.search(text, start, at) if emails else None
     domain = _DOMAIN.match(text, after) if before else None
     if before is None or domain is None or _NO_DOMAIN.match(domain[0]):
         return

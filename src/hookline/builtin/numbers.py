@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 Span = tuple[int, int, str]
 """Where a number starts and ends, and of which sort it is."""
@@ -21,6 +22,7 @@ _LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9A-Za-z][.,-])[2-68][0-9]{12,18
 _STRETCH = re.compile("[0-9 -]+")
 _BEFORE_HIT = 40
 _LARGEST_GAP = 3
+_MOST_GROUPS = 64  # more small groups are a table
 _FIRST_DIGITS = "234568"
 _GROUP = re.compile("[0-9]+")
 _BRANDS: tuple[tuple[str, re.Pattern[str], frozenset[int]], ...] = (
@@ -52,7 +54,7 @@ _IBAN_LENGTHS = {
 
 _DIALLED = r"(?:[ .\-/()]{0,3}+[0-9])"
 _PLUS = re.compile(rf"\+\(?[1-9]{_DIALLED}{{6,16}}{_AFTER}")
-_ZEROS = re.compile(rf"00(?<![0-9A-Za-z.,:\-/+_]00)[1-9]{_DIALLED}{{8,14}}{_AFTER}")
+_ZEROS = re.compile(rf"00(?<![0-9A-Za-z.,:\-/+_]00)(?<![0-9] 00)[1-9]{_DIALLED}{{8,14}}{_AFTER}")
 _BRACKETS = re.compile(rf"\([2-9][0-9]{{2}}\)[ .-]{{0,2}}[0-9]{{3}}[ .-][0-9]{{4}}{_AFTER}")
 _DASHES = re.compile(r"-[0-9]{3}-[0-9]{4}(?![0-9A-Za-z_/-])")
 _DOTS = re.compile(r"\.[0-9]{3}\.[0-9]{4}(?![0-9A-Za-z_/-])")
@@ -138,7 +140,7 @@ def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
     groups = [group.span() for group in _GROUP.finditer(text, start, end)]
     if groups and (_follows(text, groups[0][0]) or _is_part_of_more(text, groups[0][0])):
         groups = groups[1:]
-    if groups and groups[-1][1] == end and text[end : end + 1].isalpha():
+    if groups and groups[-1][1] == end and _is_sign(text[end : end + 1]):
         groups = groups[:-1]
     first = 0
     for place in range(1, len(groups) + 1):
@@ -149,29 +151,32 @@ def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _is_part_of_more(text: str, start: int) -> bool:
     """Whether digits are the decimals of a number, or the end of something with letters such as a UUID."""
-    return start > 1 and text[start - 1] in ".-," and text[start - 2].isalnum()
+    return start > 1 and text[start - 1] in ".-," and _is_sign(text[start - 2])
 
 
 def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
-    place = 0
+    place, small = 0, len(groups) <= _MOST_GROUPS
     while place < len(groups):
-        step = 1
-        if text[groups[place][0]] in _FIRST_DIGITS:
-            digits, sizes = "", tuple[int, ...]()
-            for number in range(place, min(place + 19, len(groups))):
+        first, end = groups[place]
+        width, size, step = end - first, end - first, 1
+        if text[first] in _FIRST_DIGITS and (width >= 4 or small):
+            for number in range(place + 1, len(groups)):
                 start, end = groups[number]
-                digits, sizes = digits + text[start:end], (*sizes, end - start)
-                if len(digits) > 19:
+                size += end - start
+                alike = width >= 4 or groups[number - 1][1] - groups[number - 1][0] == width
+                if size > 19 or not alike:
                     break
-                if len(sizes) > 1 and len(digits) >= 13 and _are_regular(sizes) and (brand := _brand(digits)):
-                    yield groups[place][0], end, brand
+                if (
+                    size >= 13
+                    and (end - start <= 4 or width >= 4)
+                    and (brand := _brand("".join(filter(str.isdigit, text[first:end]))))
+                ):
+                    yield first, end, brand
                     step = number - place + 1
                     break
+                if end - start < 4 <= width:
+                    break
         place += step
-
-
-def _are_regular(sizes: tuple[int, ...]) -> bool:
-    return min(sizes[:-1]) >= 4 or (len(set(sizes[:-1])) == 1 and sizes[-1] <= 4)
 
 
 def _brand(digits: str) -> str:
@@ -193,12 +198,13 @@ def _is_ean(digits: str) -> bool:
 
 def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
     """Bank accounts: a country's own length, and the check digits."""
-    heads = [_IBAN_HEAD.search(text, max(0, at - 30), at + 3) for at in places(shape, _LETTER_AND_TEN)]
-    for at in places(shape, _FOURS):
-        heads += _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)
+    heads = chain(
+        (head for at in places(shape, _LETTER_AND_TEN) for head in _IBAN_HEAD.finditer(text, max(0, at - 30), at + 3)),
+        (head for at in places(shape, _FOURS) for head in _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)),
+    )
     for head in heads:
-        country = head[0][:2].upper() if head else ""
-        if head is not None and country in _IBAN_LENGTHS:
+        country = head[0][:2].upper()
+        if country in _IBAN_LENGTHS:
             rest = _IBAN_REST.match(text, head.end())
             end = _end_of_account(text, head.start(), rest.end(), _IBAN_LENGTHS[country]) if rest else 0
             if end:
@@ -217,7 +223,7 @@ def _end_of_account(text: str, start: int, end: int, length: int) -> int:
         signs += text[place].upper()
         if len(signs) == length:
             glued = text[place + 1 : place + 2]
-            alone = not glued.isalnum() and not (glued in ("-", "_") and text[place + 2 : place + 3].isalnum())
+            alone = not _is_sign(glued) and not (glued in ("-", "_") and _is_sign(text[place + 2 : place + 3]))
             return place + 1 if alone and len(separators) < 2 and _passes_97(signs) else 0
     return 0
 
@@ -251,7 +257,12 @@ def phones_in(text: str, low: bytes) -> Iterator[Span]:
 
 
 def _follows(text: str, start: int, signs: str = "") -> bool:
-    return start > 0 and (text[start - 1].isalnum() or text[start - 1] in signs)
+    return start > 0 and (_is_sign(text[start - 1]) or text[start - 1] in signs)
+
+
+def _is_sign(character: str) -> bool:
+    """Whether it is a letter or digit that could be part of the number; those of other scripts end one."""
+    return character.isascii() and character.isalnum()
 
 
 def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]:
@@ -307,7 +318,7 @@ def _is_v6(address: str, private: bool) -> bool:
     from ipaddress import IPv6Address
 
     try:
-        value = int(IPv6Address(address.partition("%")[0].rstrip(":") if address.endswith(":") else address))
+        value = int(IPv6Address(address.partition("%")[0]))
     except ValueError:
         return False
     return value >> 125 == 1 or (private and (value >> 121 == 0x7E or value >> 118 == 0x3FA))
