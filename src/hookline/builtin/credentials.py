@@ -110,6 +110,7 @@ _RUN = b" " + b"a" * SHORTEST_RUN
 
 _DIGIT = re.compile("[0-9]")
 _PIECES = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_JOINS = re.compile("[+/]")
 _HEX = re.compile("(?:[0-9a-f-]+|[0-9A-F-]+)")
 _DULL = re.compile("(?:[0-9a-f-]++|[a-z_-]++|[0-9A-F-]++)(?![A-Za-z0-9_-])")
 _WIDE = re.compile("[A-Za-z0-9+/_-]+={0,2}")
@@ -178,7 +179,9 @@ def url_login(text: str, at: int) -> tuple[int, int] | None:
     return None if found is None or _NO_VALUE.match(found[2]) else (found.start(1), at)
 
 
-_LOGIN = re.compile(rf"://([^\s/@:\"'<>{_NOT_CJK}]{{0,100}}:([^\s/@\"'<>{_NOT_CJK}]{{1,200}}))\Z")
+_LOGIN = re.compile(
+    rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{_NOT_CJK}]{{0,100}}:([^\s/@\"'<>{_NOT_CJK}]{{1,200}}))\Z"
+)
 
 
 def holds_from(text: str, start: int) -> int | None:
@@ -254,7 +257,9 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
         end = runs.find(b" ", at + SHORTEST_RUN) - 1
         end = len(text) if end < 0 else end
         span = _published(text, at, end)
-        if span is None and _DIGIT.search(text, max(0, at - 32), end + 32):
+        if span is None and (
+            _DIGIT.search(text, at, end) or (at and _JOINS.match(text, at - 1)) or _JOINS.match(text, end)
+        ):
             span = _inside(text, at, end) or _random(text, at, end)
         if span is not None:
             yield span
