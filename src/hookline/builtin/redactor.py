@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal, get_args
 
 from ..kernel.errors import RegistrationError
@@ -59,14 +60,15 @@ class Redactor:
         self.kinds, self.extra = kinds_of(kinds), _extra(extra)
         if not self.kinds and not self.extra:
             raise RegistrationError(f"kinds names what to look for: {', '.join(KINDS)}")
-        known = (*self.kinds, *self.extra)
-        self.actions = dict.fromkeys(known, action_of(action, "action"))
-        for kind, special in _mapping(actions, "actions").items():
-            if kind not in known:
-                raise RegistrationError(f"actions: {kind!r} is not looked for; there are {', '.join(known)}")
-            self.actions[kind] = action_of(special, f"the action for {kind!r}")
+        self.actions = self._by_kind(action, actions)
         self._values, self._patterns = _allowed(allow)
         self._key, self.private_ips = _key(key), flag(private_ips, "private_ips")
+
+    def acting(self, action: Action, actions: Mapping[str, Action] | None = None) -> Redactor:
+        """One that finds the same values, and does something else with them."""
+        other = copy(self)
+        other.actions = self._by_kind(action, actions)
+        return other
 
     def find(self, text: str) -> list[Finding]:
         """The sensitive values in a text, without those that are allowed."""
@@ -115,6 +117,14 @@ class Redactor:
                 parts += [text[at : max(at, one.start)], self._instead(one.kind, text[one.start : one.end])]
                 at = one.end
         return "".join([*parts, text[at:end]])
+
+    def _by_kind(self, action: Any, actions: Any) -> dict[str, Action]:
+        by_kind = dict.fromkeys((*self.kinds, *self.extra), _action(action, "an action"))
+        for kind, special in _mapping(actions, "actions").items():
+            if kind not in by_kind:
+                raise RegistrationError(f"actions: {kind!r} is not looked for; there are {', '.join(by_kind)}")
+            by_kind[kind] = _action(special, f"the action for {kind!r}")
+        return by_kind
 
     def _instead(self, kind: str, value: str) -> str:
         action, plain = self.actions[kind], Plain(value).text
@@ -249,8 +259,7 @@ def _is_long(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 10**12 <= value < _LONGEST_NUMBER
 
 
-def action_of(value: Any, name: str) -> Action:
-    """A known action."""
+def _action(value: Any, name: str) -> Action:
     if value not in ACTIONS:
         raise RegistrationError(f"{name} is one of {', '.join(ACTIONS)}, not {value!r:.80}")
     return value  # type: ignore[no-any-return]

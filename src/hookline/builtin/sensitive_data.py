@@ -103,13 +103,11 @@ class SensitiveDataHook:
         if not isinstance(reply, str):
             raise RegistrationError(f"reply is text, not {type(reply).__name__}")
         self.reply = reply
-        kinds, allow = names_of(kinds, "kinds", 0), allow if isinstance(allow, (str, re.Pattern)) else tuple(allow)
-        same: dict[str, Any] = {"extra": extra, "allow": allow, "key": key, "private_ips": private_ips}
-        self.redactor = Redactor(kinds, action, actions=actions, **same)
-        if isinstance(arguments, Mapping):
-            self.argument_redactor = Redactor(kinds, "block", actions=arguments, **same)
-        else:
-            self.argument_redactor = Redactor(kinds, arguments, **same)
+        self.redactor = Redactor(
+            kinds, action, actions=actions, extra=extra, allow=allow, key=key, private_ips=private_ips
+        )
+        by_kind = arguments if isinstance(arguments, Mapping) else None
+        self.argument_redactor = self.redactor.acting("block" if isinstance(arguments, Mapping) else arguments, by_kind)
         self.points = frozenset().union(*(PLACES[place] for place in self.where), {BEFORE_LLM} if requests else ())
         self._at: dict[str, Callable[[Any, Any], HookResult | None]] = {
             ON_RUN_START: self._start, BEFORE_STEP: self._step, BEFORE_LLM: self._request, ON_TOKEN: self._token,
@@ -208,15 +206,13 @@ class SensitiveDataHook:
 
     def _end(self, ctx: Any, result: AgentResult) -> HookResult | None:
         """What reached the result on other ways: the words of errors, and of hooks that ended the run."""
-        apply = self.redactor.apply
-        changed: dict[str, Any] = {
-            "reply": apply(result.reply),
-            "task": apply(result.task) if "input" in self.where else result.task,
-            "errors": tuple(
-                error if (message := apply(error.message)) == error.message else replace(error, message=message)
-                for error in result.errors
-            ),
-        }
+        apply, changed = self.redactor.apply, dict[str, Any]()
+        if "input" in self.where:
+            changed["task"] = apply(result.task)
+        if "output" in self.where:
+            changed["reply"] = apply(result.reply)
+        if "results" in self.where:
+            changed["errors"] = tuple(replace(error, message=apply(error.message)) for error in result.errors)
         changed = {name: value for name, value in changed.items() if value != getattr(result, name)}
         return HookResult.replace(changed) if changed else None
 
