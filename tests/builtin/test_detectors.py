@@ -149,6 +149,7 @@ def test_a_word_before_it_makes_a_number_a_telephone_number(text, value):
         "postcode 12345-6789",
         "1,234,567,890",
         "+999 123",
+        "x = y +35236450.6",
     ],
 )
 def test_other_numbers_are_no_telephone_numbers(text):
@@ -283,6 +284,7 @@ def test_other_codes_are_no_bank_accounts(text):
         "2606:4700:4700::1111",
         "3fff::1",
         "203.0.113.255",
+        "203.0.113.1",
         "2001:db8::",
     ],
 )
@@ -304,6 +306,10 @@ def test_network_addresses_are_found_whole(value, around):
         "v1.2.3.4",
         "version 1.2.3.4",
         "package-1.2.3.4.tar.gz",
+        "Mozilla/5.0 Chrome/120.0.0.0 Safari",
+        "RFC 5890 §2.3.2.1",
+        "see section 4.2.3.1",
+        "Guile 3.0.5.130-5a1e7",
         "1.2.3.4.5",
         "256.1.1.1",
         "01.02.03.04",
@@ -488,6 +494,7 @@ def test_public_keys_and_certificates_are_no_secrets(sort):
         "123e4567-e89b-12d3-a456-426614174000",
         "commit 5f4dcc3b5aa765d61d8327deb882cf9912345678",
         "sha256:" + chance(HEX, 64),
+        "order = 0x" + chance(HEX, 64).upper(),
         '"integrity": "sha512-' + chance(BASE62 + "+/", 86) + '=="',
         "golang.org/x/text v0.3.0 h1:" + chance(BASE62, 43) + "=",
         "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ" + chance(BASE62, 60),
@@ -521,6 +528,10 @@ def test_public_keys_and_certificates_are_no_secrets(sort):
         "api_key = settings.api_key",
         "token = self.token_2",
         "secret = 'short'",
+        "private_key: Ed25519PrivateKey | None",
+        "refund pi_3MtwBwLkdIwHu7ix28a3tqPa for cus_NffrFeUfNV2Hib",
+        "toolu_01D7FLrfh4GYq7yT1ULFeyMV",
+        "chatcmpl-AbCdEfGh1JkLmN0pQrStUvWxYz123",
         "http://example.com:8080/x@y",
         "the bearer understanding of characterization",
         "sk-circle-fade-dot-container-wrapper",
@@ -580,7 +591,7 @@ def test_bytes_that_are_no_text_are_no_trouble(raw):
 
 HOSTILE = [
     "@", "a@", "@a", "a@b.", "1", "1 ", "4 ", "4111 ", "a", "eyJ", "eyJ.", ":", "::", "1:", ".", "1.", "-", "password=",
-    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "password='", "+", "+1", "(", "00", "://", "a://", ":a@", "sk-", "_sk-",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "password='", "+", "+1", "(", "00", "://", "a://", ":a@", "sk-",
     "key", "DE89 ", "DE89", "%40", "tel", "tel: 1 ", "bearer ", "\u200b", "é", "\ud800", "hooks", "=", "A1b2", "A1/",
 ]  # fmt: skip
 

@@ -31,8 +31,8 @@ VALUES = [
     KEY,
 ]
 SCRAPS = [
-    "-----BEGIN PRIVATE KEY-----", "-----BEGIN", "2024", "12", "4111 1111", "is", "the", "Hello,", "world.", "邮箱", "x",
-    "key", "token:", "'", '"', "`", "=", ":", "+1", "00", "(", "AB12", "GB29", "NWBK", "-", "\u200b" * 3, "\ud800",
+    "-----BEGIN PRIVATE KEY-----", "-----BEGIN", "2024", "12", "4111 1111", "is", "the", "Hello,", "world.", "邮箱",
+    "x", "key", "token:", "'", '"', "`", "=", ":", "+1", "00", "(", "AB12", "GB29", "NWBK", "-", "\u200b" * 3, "\ud800",
     "\udc00", "e\u0301", "password", "secret is", "phone", "version", "://", "bob@", "@example.com", "sha512-", "\\",
     "\x00", "é",
 ]  # fmt: skip

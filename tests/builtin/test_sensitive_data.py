@@ -88,7 +88,8 @@ def test_a_task_enters_the_run_without_its_values():
     result = Agent("a", llm=model, hooks=[SensitiveDataHook()], sinks=[log]).run(f"I am {EMAIL}, card {CARD}")
     assert result.task == result.messages[0].content == "I am [email], card [card]"
     assert model.requests[0].messages[0].content == "I am [email], card [card]"
-    assert EMAIL not in all_of(result, log, model) and CARD not in all_of(result, log, model)
+    assert EMAIL not in all_of(result, log, model)
+    assert CARD not in all_of(result, log, model)
 
 
 def test_a_task_with_a_blocked_value_is_refused_and_appears_nowhere():
@@ -227,7 +228,8 @@ def test_arguments_may_be_cleaned_instead_and_everybody_sees_the_same():
     assert SENT == [("b***@example.com", "[card] [card]")]
     assert [step.outcomes for step in result.steps] == [("ok",), ("blocked",), ()]
     assert log.of(ApprovalAsked)[0].arguments == {"to": "b***@example.com", "body": "[card] [card]"}
-    assert EMAIL not in all_of(result, log) and NUMBER not in all_of(result, log)
+    assert EMAIL not in all_of(result, log)
+    assert NUMBER not in all_of(result, log)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,8 @@ def test_arguments_may_be_cleaned_instead_and_everybody_sees_the_same():
 def test_values_deep_in_arguments_in_keys_and_as_numbers_are_found(arguments):
     turns = [ToolCall("", "send", arguments), reply("Done.")]
     result = scripted_agent(turns, tools=[send], hooks=[SensitiveDataHook()]).run("x")
-    assert SENT == [] and result.steps[0].outcomes == ("blocked",)
+    assert SENT == []
+    assert result.steps[0].outcomes == ("blocked",)
     for value in (EMAIL, NUMBER, "letmein"):
         assert value not in all_of(result)
 
@@ -285,7 +288,8 @@ def test_a_result_with_a_blocked_value_is_withheld():
     turns = [call("look_up", name="bob"), reply("Found.")]
     result = scripted_agent(turns, tools=[look_up], hooks=[SensitiveDataHook(action="block")]).run("x")
     assert result.messages[2].content == "The result was withheld: it holds sensitive data (card, email, secret)."
-    assert result.messages[2].is_error and result.status == "completed"
+    assert result.messages[2].is_error
+    assert result.status == "completed"
 
 
 def test_the_words_of_an_error_are_cleaned_for_the_model_and_in_the_result():
@@ -307,7 +311,8 @@ def test_megabytes_of_results_are_looked_through():
         return "nothing to see here, move along\n" * 60_000 + EMAIL + "\n" + "and on it goes\n" * 90_000
 
     result = scripted_agent([call("read"), reply("Long.")], tools=[read], hooks=[SensitiveDataHook()]).run("x")
-    assert EMAIL not in result.messages[2].content and "[email]" in result.messages[2].content
+    assert EMAIL not in result.messages[2].content
+    assert "[email]" in result.messages[2].content
 
 
 # Requests
@@ -425,5 +430,7 @@ def test_the_embedded_model_streams_no_address_that_it_was_told():
     agent = Agent("a", llm="local", hooks=[guard], sinks=[log], params={"max_tokens": 24})
     result = agent.run(f"Repeat exactly: My mail is {EMAIL}. My mail is {EMAIL}.")
     assert "".join(event.text for event in log.of(TextDelta)) == result.reply
-    assert log.of(TextDelta) and all(EMAIL not in event.text for event in log.of(TextDelta))
-    assert EMAIL not in result.reply and EMAIL in result.task
+    assert log.of(TextDelta)
+    assert all(EMAIL not in event.text for event in log.of(TextDelta))
+    assert EMAIL not in result.reply
+    assert EMAIL in result.task

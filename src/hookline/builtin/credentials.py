@@ -13,6 +13,7 @@ Span = tuple[int, int, str]
 """Where a secret starts and ends, and what kind of secret it is."""
 
 SHORTEST_RUN = 16
+_SHORTEST_RANDOM = 32
 _LONGEST_RANDOM = 256
 _LONGEST_KEY = 16_384
 _BEFORE_RUN = 24
@@ -110,8 +111,9 @@ _RUN = b" " + b"a" * SHORTEST_RUN
 
 _DIGIT = re.compile("[0-9]")
 _PIECES = re.compile("[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_ID_PREFIX = re.compile("[a-z]{2,12}[_-]")
 _JOINS = re.compile("[+/]")
-_HEX = re.compile("(?:[0-9a-f-]+|[0-9A-F-]+)")
+_HEX = re.compile("(?:0[xX])?(?:[0-9a-f-]+|[0-9A-F-]+)")
 _DULL = re.compile("(?:[0-9a-f-]++|[a-z_-]++|[0-9A-F-]++)(?![A-Za-z0-9_-])")
 _WIDE = re.compile("[A-Za-z0-9+/_-]+={0,2}")
 _REST = re.compile("[A-Za-z0-9_-]+")
@@ -148,6 +150,7 @@ _NO_VALUE = re.compile(
     r"(?:os|env|process|self|settings|config|secrets?|var|data|local|args|request|ctx)\.[a-z_].*|vault:.*)\Z"
 )
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z_$]*[0-9]{0,3}(?:[.-][A-Za-z_$]*[0-9]{0,3})*\Z")
+_TYPE = re.compile(r"(?:[A-Z][a-z]+[0-9]*){2,}\Z")
 _BEARER = re.compile(r"(?i)bearer[ \t]{1,3}([A-Za-z0-9._~+/-]{12,}={0,2})")
 _HEADER = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _HEADER_BEGUN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,60}\Z")
@@ -315,7 +318,8 @@ def _random(text: str, start: int, end: int) -> Span | None:
     many = any(piece.isupper() for piece in pieces) + any(piece[-1].islower() for piece in pieces) > 1
     if _DIGEST_BEFORE.search(text, max(0, start - 16), start) or _is_in_an_address(text, start):
         return None
-    if many and len(token) >= 24 and not _is_a_line_of_data(text, start, end):
+    named = _ID_PREFIX.match(token)  # as in cus_, pi_ and toolu_, whose ids are shorter than keys are
+    if many and len(token) - (named.end() if named else 0) >= _SHORTEST_RANDOM and not _is_data(text, start, end):
         return start, end, "random"
     near = _WORD_BEFORE.search(text, max(0, start - 40), start)
     return (start, end, "random") if near else None
@@ -328,7 +332,7 @@ def _is_in_an_address(text: str, start: int) -> bool:
     return bool(word) and ("://" in word or ";base64," in word or word[0] in "/.~") and word[-1] not in "=:"
 
 
-def _is_a_line_of_data(text: str, start: int, end: int) -> bool:
+def _is_data(text: str, start: int, end: int) -> bool:
     """Whether it is a line of a file in base64, whose lines are all equally long."""
     alone = (start == 0 or text[start - 1] == "\n") and (end == len(text) or text[end] in "\r\n")
     return alone and end - start in (64, 76)
@@ -367,6 +371,7 @@ def _value(text: str, found: re.Match[str]) -> tuple[int, int] | None:
         return span
     digits, has_letter = len(_DIGIT.findall(value)), value.lower() != value.upper()
     in_code = digits < 4 and ("." in value or not is_password) and _IDENTIFIER.match(value) is not None
+    in_code = in_code or (not is_password and _TYPE.match(value) is not None)
     if is_password:
         odd = digits or any(sign in value for sign in "!@#$%^*?~+")
         return span if len(value) >= 5 and has_letter and odd and not in_code else None

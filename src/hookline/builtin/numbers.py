@@ -80,12 +80,14 @@ _LONG_CODES = frozenset(
     map(str, (21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 88, 96, 97, 99))
 )
 
-_V4 = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9A-Za-z_]|\.[0-9])")
+_V4 = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9A-Za-z_]|\.[0-9]|-(?![0-9]+\.)\w)")
 _V4_HEAD = re.compile(r"(?<![0-9A-Za-z._])[0-9]{1,3}\Z")
 _V6 = re.compile(r":(?::|(?:[0-9A-Fa-f]{1,4}:){6})")
 _V6_HEAD = re.compile(r"(?<![0-9A-Za-z:._])(?:[0-9A-Fa-f]{1,4}:){0,6}[0-9A-Fa-f]{1,4}\Z")
 _V6_WHOLE = re.compile(r"[0-9A-Fa-f:]{4,39}(?:%\w+)?(?![0-9A-Za-z:])")
-_VERSION_BEFORE = re.compile(r"(?i)(?:version|release|build|firmware|revision|rev|ver)\b[\"']?[ :=.#v\"']{0,4}\Z")
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:version|release|build|firmware|revision|rev|ver|section|chapter|rfc)\b[\"']?[ :=.#v\"']{0,4}\Z"
+)
 _SSN = re.compile(r"[0-9](?<![0-9A-Za-z.-][0-9])[0-9]{2}([- ])[0-9]{2}\1[0-9]{4}(?![0-9A-Za-z-])")
 
 _OPEN_IBAN = re.compile(r"(?i)(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]){0,30}[ -]?\Z")
@@ -270,7 +272,7 @@ def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]
     groups = [group.span() for group in _GROUP.finditer(text, code, end)]
     while groups:
         digits = "".join(text[first:last] for first, last in groups)
-        if _is_dialled(digits):
+        if _is_dialled(digits) and groups[-1][1] - groups[-1][0] > 1:
             yield start, groups[-1][1], "international"
             return
         groups.pop()
@@ -309,8 +311,11 @@ def ips_in(text: str, private: bool) -> Iterator[Span]:
 
 
 def _is_a_version(text: str, start: int) -> bool:
-    return (text[start - 1 : start] == "-" and text[start - 2 : start - 1].isalpha()) or (
-        _VERSION_BEFORE.search(text, max(0, start - 24), start) is not None
+    before, sign = text[max(0, start - 2) : start - 1], text[start - 1 : start]
+    return (
+        sign == "§"
+        or (sign in ("-", "/") and before.isalpha())
+        or (_VERSION_BEFORE.search(text, max(0, start - 24), start) is not None)
     )
 
 
