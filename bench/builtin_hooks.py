@@ -135,6 +135,8 @@ CASES = [
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("SensitiveDataHook, a clean result of 2 KB", lambda: h.SensitiveDataHook(), AFTER_TOOL, RESULT),
+    Case("SensitiveDataHook, a clean call", lambda: h.SensitiveDataHook(), BEFORE_TOOL, CALL),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
     Case(
         "FallbackModelHook, without the other model's own call",

@@ -88,6 +88,13 @@ def builtin_section(quick: bool) -> str:
     return "## One fire of each built-in hook, CPU\n\n" + note + table(["", "per fire"], rows)
 
 
+def scanning_section(quick: bool) -> str:
+    """The search for sensitive data: how much text it looks through."""
+    speeds = alone("scanning.py", *(["--reps", "1", "--size", "100000"] if quick else []))
+    rows = [[name, f"{speed:.0f} MB/s"] for name, speed in speeds.items()]
+    return "## PII scan of clean text, all kinds\n\n" + table(["", "CPU"], rows)
+
+
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
     took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
@@ -167,6 +174,7 @@ def measure(quick: bool) -> str:
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
 
     page.append(builtin_section(quick))
+    page.append(scanning_section(quick))
     if find_spec("xllamacpp") is not None:
         page.append(local_section(quick))
 

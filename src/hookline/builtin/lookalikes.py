@@ -7,6 +7,7 @@ from functools import lru_cache
 from unicodedata import category, decimal, normalize
 
 _FEW = 8
+_PIECE = 1024
 _CONTROLS = bytes([*range(9), *range(14, 28), 127])
 _DASHES = frozenset("\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2e3a\u2e3b\ufe58")
 _UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")
@@ -32,11 +33,9 @@ class Plain:
 
 def _plain(text: str) -> tuple[str, list[int]]:
     """The plain text; for each character left out, how many stayed before it."""
-    if text.isascii():
-        raw = text.encode()
-        if len(raw.translate(None, _CONTROLS)) == len(raw):
-            return text, []
-    changed = {character: form for character in set(text) if (form := _form(character)) != character}
+    if text.isascii() and not _has_controls(text):
+        return text, []
+    changed = {character: form for character in _characters(text) if (form := _form(character)) != character}
     gone = {character for character, form in changed.items() if not form}
     if len(changed) - len(gone) > _FEW:
         text = text.translate({ord(character): form for character, form in changed.items() if form})
@@ -49,6 +48,21 @@ def _plain(text: str) -> tuple[str, list[int]]:
     left_out = [index for index, character in enumerate(text) if character in gone]
     text = text.translate(dict.fromkeys(map(ord, gone)))
     return text, [index - before for before, index in enumerate(left_out)]
+
+
+def _characters(text: str) -> set[str]:
+    """Every character that is not plainly ASCII: few pieces of most texts have any."""
+    found: set[str] = set()
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        if not piece.isascii() or _has_controls(piece):
+            found.update(piece)
+    return found
+
+
+def _has_controls(text: str) -> bool:
+    raw = text.encode()
+    return len(raw.translate(None, _CONTROLS)) < len(raw)
 
 
 @lru_cache(maxsize=4096)
