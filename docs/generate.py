@@ -97,7 +97,7 @@ def _setting(key: Key) -> tuple[str, ...]:
 
 def _default(key: Key) -> str:
     default: Any = key.default
-    if key.name == "sessions":
+    if key.name in ("sessions", "runs"):
         return "the user's data folder"
     if default is None:
         return "none"

@@ -149,7 +149,6 @@ if TYPE_CHECKING:
     from .builtin.audit_trail import AuditTrailHook
     from .builtin.compaction import Compactor, ContextCompactionHook
     from .builtin.context_config import ApplyContextConfigHook
-    from .builtin.detectors import Finding, scan
     from .builtin.echoed_payload import EchoedPayloadHook
     from .builtin.echoing import EchoingHook
     from .builtin.episodes import EpisodeLoggerHook
@@ -157,6 +156,7 @@ if TYPE_CHECKING:
     from .builtin.finish_reason import FinishReasonHook
     from .builtin.grounded_reply import GroundedReplyHook
     from .builtin.guards import guards
+    from .builtin.injection_guard import InjectionGuard
     from .builtin.limits import (
         CostLimitHook,
         ExecutionTimeLimitHook,
@@ -168,18 +168,22 @@ if TYPE_CHECKING:
     from .builtin.memory import MemoryInjectionHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
+    from .builtin.observability import ObservabilityHook
     from .builtin.path_guard import PathGuard
     from .builtin.plan_mode import PlanModeHook
     from .builtin.rate_limit import RateLimitHook
-    from .builtin.redactor import RedactedStream, Redactor
     from .builtin.response_cache import ResponseCacheHook
     from .builtin.roles import RoleBasedAccessHook
     from .builtin.safety import SafetyGuardrailHook
     from .builtin.schema_retry import SchemaRetryHook
+    from .builtin.sensitive.detectors import Finding, scan
+    from .builtin.sensitive.redactor import RedactedStream, Redactor
     from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
+    from .builtin.telemetry import OpenTelemetryHook
+    from .builtin.terminal_guard import TerminalGuard
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -189,12 +193,16 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
+    from .stores.run_stats import RunStats, run_stats
+    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
+    from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.files import file_tools
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.shell import shell_tool
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -203,27 +211,37 @@ _LATER = {
     "Artifact": ".stores.artifacts",
     "ArtifactStore": ".stores.artifacts",
     "Blackboard": ".stores.blackboard",
+    "CommandError": ".tools.command_line",
+    "CommandLine": ".tools.command_line",
+    "CallRow": ".stores.runs",
     "Compactor": ".builtin.compaction",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
-    "Finding": ".builtin.detectors",
+    "Finding": ".builtin.sensitive.detectors",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
-    "RedactedStream": ".builtin.redactor",
-    "Redactor": ".builtin.redactor",
+    "RedactedStream": ".builtin.sensitive.redactor",
+    "Redactor": ".builtin.sensitive.redactor",
+    "RunRow": ".stores.runs",
+    "RunStats": ".stores.run_stats",
+    "RunStore": ".stores.runs",
     "SessionStore": ".stores.sessions",
     "SessionSummary": ".stores.sessions",
     "ShadowDecided": ".builtin.shadow",
     "SqliteSessionStore": ".stores.sqlite_sessions",
     "StoreError": ".stores.errors",
+    "VerdictRow": ".stores.runs",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
-    "scan": ".builtin.detectors",
+    "scan": ".builtin.sensitive.detectors",
+    "parse_command": ".tools.command_line",
+    "shell_tool": ".tools.shell",
+    "run_stats": ".stores.run_stats",
     **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
 }
 
@@ -289,6 +307,9 @@ __all__ = [
     "Blackboard",
     "Budget",
     "CallRefused",
+    "CallRow",
+    "CommandError",
+    "CommandLine",
     "Compaction",
     "Compactor",
     "ContextCompactionHook",
@@ -328,6 +349,7 @@ __all__ = [
     "Ids",
     "Inbound",
     "InboundMessage",
+    "InjectionGuard",
     "Interceptor",
     "Interrupt",
     "InvalidResult",
@@ -354,6 +376,8 @@ __all__ = [
     "NotInstalled",
     "NotesFile",
     "NotesInjectorHook",
+    "ObservabilityHook",
+    "OpenTelemetryHook",
     "Outbound",
     "OutboundMessage",
     "Overloaded",
@@ -382,8 +406,11 @@ __all__ = [
     "Run",
     "RunFailed",
     "RunFinished",
+    "RunRow",
     "RunStart",
     "RunStarted",
+    "RunStats",
+    "RunStore",
     "SafetyGuardrailHook",
     "SchemaRetryHook",
     "ScriptedLLM",
@@ -408,6 +435,7 @@ __all__ = [
     "Subagent",
     "SubagentChange",
     "TaskTaken",
+    "TerminalGuard",
     "TextDelta",
     "Ticket",
     "TimingHook",
@@ -433,6 +461,7 @@ __all__ = [
     "Unreachable",
     "Usage",
     "Verdict",
+    "VerdictRow",
     "calculator",
     "call",
     "clock",
@@ -447,11 +476,14 @@ __all__ = [
     "load_plugin",
     "mcp",
     "observer",
+    "parse_command",
     "points_table",
     "reply",
     "resolve_point",
+    "run_stats",
     "scan",
     "shadow",
+    "shell_tool",
     "thaw",
     "tool",
 ]

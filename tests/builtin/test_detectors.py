@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Finding, RegistrationError, scan
-from hookline.builtin.credentials import _PREFIXES
-from hookline.builtin.detectors import DEFAULT_KINDS, KINDS
+from hookline.builtin.sensitive.credentials import _PREFIXES
+from hookline.builtin.sensitive.detectors import DEFAULT_KINDS, KINDS
 
 
 def found(text, kind=None, **options):

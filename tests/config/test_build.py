@@ -27,6 +27,13 @@ def test_the_default_tools_and_the_path_guard_are_there(script, tmp_path):
     assert "write_file" in build_agent(Settings(model=script("hi"), folder=str(tmp_path), write=True)).tools
 
 
+def test_the_shell_comes_with_its_guard(script, tmp_path):
+    agent = build_agent(Settings(model=script("hi"), folder=str(tmp_path), shell=True, default_tools=False))
+    assert [tool.name for tool in agent.tools] == ["shell"]
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TerminalGuard"]
+    assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
     (tmp_path / "rules.py").write_text(
         "from hookline import HookResult\n"

@@ -548,11 +548,11 @@ TEXTS = {
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
-    "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
+    "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "PathGuard.write", "SchemaRetryHook.any_error",
-    "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
+    "PathGuard.write", "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -560,7 +560,8 @@ FUNCTIONS = {
 }  # fmt: skip
 AMOUNTS = {
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
-    "ModelRetryHook.max_delay", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
+    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
+    "ToolRetryHook.max_delay",
     "guards.max_cost", "guards.max_execution_time",
 }  # fmt: skip
 

@@ -354,6 +354,22 @@ async def test_a_listener_may_ask_for_every_hook_call(scripted_agent):
         assert sum(event.hook == "silent" for event in listener.seen) == expected
 
 
+async def test_what_a_hook_said_about_a_call_carries_the_id_of_the_call(scripted_agent):
+    listener = Listener(HookExecuted)
+    no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
+    shorten = hook(BEFORE_LLM, name="shorten")(lambda ctx, request: request.replace(tools=()))
+    turns = [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"]
+    await scripted_agent(turns, tools=[add], hooks=[listener, no, shorten]).arun("hi")
+    said = [(event.hook, event.call_id) for event in listener.seen]
+    assert said == [("shorten", ""), ("no", "call_0_0"), ("no", "call_0_1"), ("shorten", "")]
+
+
+async def test_a_request_says_whom_it_went_to(scripted_agent):
+    listener = Listener(ModelCalled)
+    await scripted_agent(["hello"], hooks=[listener]).arun("hi")
+    assert [(event.model, event.provider) for event in listener.seen] == [("scripted", "scripted")]
+
+
 async def test_a_listener_that_raises_does_not_disturb_a_run(scripted_agent, caplog):
     class Broken(Listener):
         def on_event(self, event):

@@ -55,13 +55,20 @@ TOOLS = {
     "bare": {"type": "object"},
     "env": schema(),
 }
+HINTS = {"add": types.ToolAnnotations(read_only_hint=True), "fail": types.ToolAnnotations(read_only_hint=False)}
 OUTPUT = {"unfit": schema("n", n=NUMBER), "structured": {"type": "object"}}
 
 
 async def list_tools(ctx, params):
     """Two pages, so that paging is used."""
     tools = [
-        types.Tool(name=name, description=f"About {name}.", input_schema=given, output_schema=OUTPUT.get(name))
+        types.Tool(
+            name=name,
+            description=f"About {name}.",
+            input_schema=given,
+            output_schema=OUTPUT.get(name),
+            annotations=HINTS.get(name),
+        )  # fmt: skip
         for name, given in TOOLS.items()
     ]
     if params is None or params.cursor is None:

@@ -120,6 +120,12 @@ def test_its_tools_are_listed_with_their_schemas(shared):
     assert specs["bare"].parameters == {"type": "object", "properties": {}}
 
 
+def test_its_tools_are_untrusted_and_dangerous_unless_it_says_that_they_only_read(shared):
+    made = {made.name: made for made in shared.server.tools()}
+    assert all(tool.untrusted for tool in made.values())
+    assert [made[name].dangerous for name in ("add", "fail", "count")] == [False, True, True]
+
+
 def test_all_pages_of_the_list_are_read(shared):
     assert [made.name for made in shared.server.tools()][-1] == "env"
     assert len(shared.server.tools()) == 17

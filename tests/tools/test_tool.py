@@ -677,3 +677,13 @@ def test_options_count_whether_or_not_the_function_comes_with_them():
         return at
 
     assert tool(look, name="see", timeout=2).name == tool(name="see")(look).name == "see"
+
+
+def test_a_tool_is_trusted_and_harmless_unless_it_says_otherwise():
+    def look(at: str) -> str:
+        return at
+
+    plain, marked = Tool(look), tool(untrusted=True, dangerous=True)(look)
+    assert (plain.untrusted, plain.dangerous) == (False, False)
+    assert (marked.untrusted, marked.dangerous) == (True, True)
+    assert "untrusted" not in str(marked.spec)  # the model is not told

@@ -47,7 +47,8 @@ class Background(Generic[T]):
 
     def _forget(self) -> None:
         """Start anew: a forked process has no thread, and what waits is its parent's to write."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._wake, self._rush = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._items: list[T] = []
@@ -55,7 +56,7 @@ class Background(Generic[T]):
 
     def put(self, item: T, size: int = 1) -> bool:
         """Hand over an item, at once; false if too much is waiting already."""
-        with self._changed:
+        with self._lock:
             if self._size and self._size + size > self._limit:
                 return False
             self._items.append(item)

@@ -17,6 +17,8 @@ CONCERNS = {
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
         "SensitiveDataHook": "sensitive_data",
+        "InjectionGuard": "injection_guard",
+        "TerminalGuard": "terminal_guard",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",
@@ -44,6 +46,8 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "ObservabilityHook": "observability",
+        "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
     "Saving and trying out": {

@@ -11,7 +11,7 @@ from ..kernel.points import BEFORE_LLM
 from ..kernel.results import HookResult
 from ..stores.memory import MemoryStore
 from .checks import able, path_of, whole
-from .injection import inject
+from .system_text import inject
 
 _EXPECTED = "memory takes a MemoryStore or the path of its file"
 

@@ -10,7 +10,7 @@ from ..kernel.points import BEFORE_LLM
 from ..kernel.results import HookResult
 from ..stores.notes import NotesFile
 from .checks import able, path_of, whole
-from .injection import inject
+from .system_text import inject
 
 _EXPECTED = "notes takes a NotesFile or its path"
 

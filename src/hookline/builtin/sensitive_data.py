@@ -26,8 +26,8 @@ from ..kernel.results import HookResult
 from ..kernel.state import AgentResult
 from ..kernel.values import Message, ToolCall
 from .checks import flag, names_of
-from .detectors import DEFAULT_KINDS
-from .redactor import Action, RedactedStream, Redactor
+from .sensitive.detectors import DEFAULT_KINDS
+from .sensitive.redactor import Action, RedactedStream, Redactor
 
 PLACES: Mapping[str, frozenset[Point]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),

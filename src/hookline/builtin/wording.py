@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..kernel.values import Message
+from .injection.fence import unfenced
 
 _ITEMS = 10
 _LARGEST = 100_000
@@ -21,9 +22,10 @@ def as_sentence(text: str, longest: int = 500) -> str:
 
 
 def parsed(text: str) -> Any:
-    """The JSON value in a text, with or without a fence of Markdown around it; a text that is none, or huge, itself."""
+    """The JSON value in a text, with or without a fence around it; a text that is none, or huge, itself."""
     if len(text) > _LARGEST:
         return text
+    text = unfenced(text)
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```") and len(bare) > 6:
         first, _, rest = bare[3:-3].partition("\n")

@@ -24,6 +24,7 @@ class HookExecuted(Event, frozen=True):
     reason: str = ""
     error: str | None = None
     duration: float | None = None
+    call_id: str = ""
 
 
 class JudgedBeforeRewrite(Event, frozen=True):

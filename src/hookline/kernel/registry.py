@@ -43,10 +43,10 @@ class HookStack:
     """Hooks in firing order: phase, layer, priority, registration. Immutable.
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
-    the hooks that want events too.
+    the hooks that want events too, ``wrappers`` those that go around what happens.
     """
 
-    __slots__ = ("_chains", "layers", "listeners", "points")
+    __slots__ = ("_chains", "layers", "listeners", "points", "wrappers")
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
@@ -56,8 +56,8 @@ class HookStack:
                 by_point.setdefault(entry.point, []).append(entry)
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
-        listening = [e.hook for layer in self.layers for e in layer if hasattr(e.hook, "on_event")]
-        self.listeners = tuple({id(hook): hook for hook in listening}.values())
+        hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
+        self.listeners, self.wrappers = (tuple(h for h in hooks if hasattr(h, n)) for n in ("on_event", "around"))
 
     def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""

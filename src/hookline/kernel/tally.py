@@ -135,10 +135,10 @@ class Tally(msgspec.Struct):
     def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
         if self.scope.listening:
             took = time.perf_counter() - self.scope.began if self.scope.tracing else None
+            call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
             self.scope.emit(
                 HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=reason,
-                error=error, duration=took,
-            )  # fmt: skip
+                error=error, duration=took, call_id=call_id)  # fmt: skip
 
     def report_early_judges(self, entries: list[Entry], payload: Any) -> None:
         """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""

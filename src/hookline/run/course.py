@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
@@ -19,9 +19,12 @@ from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
+from .around import around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
+
+T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
@@ -143,7 +146,12 @@ class Course:
                 own = own.only(self.ctx.allowed_plugins).without(self._around)
             if not self.ctx.recording:
                 self.heard = own.points if self.ctx._events is None else own.points | self.ctx._events.points
+        self.wrappers = own.wrappers if isinstance(own, HookStack) else ()
         self._interceptor: Interceptor = own
+
+    def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
+        """The run, or a model call or tool in it, within what the hooks put around it, if there are ``wrappers``."""
+        return around(self.wrappers, self.ctx, payload, work)
 
     def checkpoint(self, *, inside_step: bool = True) -> None:
         """Where a recorded stop, a limit or a cancellation takes effect.

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 from ..base.event import Event
 from ..base.tasks import running_loop
+from ..kernel.payloads import RunStart
 from ..kernel.state import AgentResult
 from ..kernel.values import Message
 from .causes import RunFailed, status_of
@@ -71,9 +72,11 @@ class Run:
         return self
 
     async def _run(self) -> AgentResult:
-        ctx = self._loop.ctx
+        loop, ctx = self._loop, self._loop.ctx
         try:
-            return await self._loop.run()
+            if loop.wrappers:
+                return await loop.around(RunStart(loop.task, ctx.ids), loop.run())
+            return await loop.run()
         finally:
             if self._outer is not None:
                 self._outer()

@@ -61,10 +61,12 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
         else:
-            if loop.ctx.listening:
+            if loop.ctx.listening and loop.ctx.wants(ModelCalled):
                 generation.announce()
             try:
-                if ON_TOKEN in loop.heard:
+                if loop.wrappers:
+                    await loop.around(asked, generation.ask())
+                elif ON_TOKEN in loop.heard:
                     await generation.stream()
                 else:
                     generation.take(await model.complete(asked))
@@ -119,7 +121,15 @@ class Generation(msgspec.Struct):
         self.loop.ctx.emit(
             ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
             messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
+            provider=self.model.provider,
         )  # fmt: skip
+
+    async def ask(self) -> None:
+        """Get the reply from the model, the way that somebody wants it."""
+        if ON_TOKEN in self.loop.heard:
+            await self.stream()
+        else:
+            self.take(await self.model.complete(self.request))
 
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
@@ -259,7 +269,7 @@ async def _put_to_on_error(
 
 
 def _emit_reply(loop: Course, reply: ModelReply) -> None:
-    if loop.ctx.listening:
+    if loop.ctx.listening and loop.ctx.wants(ModelReplied):
         loop.ctx.emit(
             ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
             purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,

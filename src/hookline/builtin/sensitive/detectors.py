@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..base.frozen import Frozen
-from ..base.names import nearest
-from ..kernel.errors import RegistrationError
-from .checks import flag, names_of
+from ...base.frozen import Frozen
+from ...base.names import nearest
+from ...kernel.errors import RegistrationError
+from ..checks import flag, names_of
 from .credentials import holds_from, is_open, private_keys_in, secrets_in, url_login
 from .lookalikes import Plain
 from .numbers import Span, cards_in, ibans_in, ips_in, is_open_number, phones_in, shape_of, ssns_in

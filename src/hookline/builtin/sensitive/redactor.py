@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, Literal, get_args
 
-from ..kernel.errors import RegistrationError
-from .checks import flag
+from ...kernel.errors import RegistrationError
+from ..checks import flag
 from .credentials import is_secret, name_of_secret
 from .detectors import BREAK, DEFAULT_KINDS, KINDS, Finding, find, kinds_of, last_break
 from .lookalikes import Plain

@@ -1,0 +1,1 @@
+"""The spans and metrics of runs, for the hook in telemetry.py."""
