@@ -544,7 +544,7 @@ TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
-    "SafetyGuardrailHook.reply", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
@@ -552,7 +552,8 @@ PATHS = {
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
-    "PathGuard.write", "SchemaRetryHook.any_error", "ToolOutputTruncatorHook.artifacts",
+    "PathGuard.write", "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
+    "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -570,7 +571,7 @@ SENSIBLE: dict[str, set[str]] = {
     "NUL": TEXTS,
     "no text": {
         "ApplyContextConfigHook.system_prompt", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
-        "SafetyGuardrailHook.reply",
+        "SafetyGuardrailHook.reply", "SensitiveDataHook.reply",
     },
     "True": FLAGS,
     "1.5": AMOUNTS,
@@ -582,8 +583,14 @@ SENSIBLE: dict[str, set[str]] = {
         "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
         "guards.max_tokens",
     },
-    "[]": {"PathGuard.keep", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "guards.finish_reasons"},
-    "{}": {"ApplyContextConfigHook.response_format", "RateLimitHook.per_tool"},
+    "[]": {
+        "PathGuard.keep", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow",
+        "guards.finish_reasons",
+    },
+    "{}": {
+        "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",
+        "SensitiveDataHook.arguments", "SensitiveDataHook.extra",
+    },
     "a class": FUNCTIONS,
 }  # fmt: skip
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""

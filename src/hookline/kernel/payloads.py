@@ -83,10 +83,7 @@ class ModelRequest(Frozen, frozen=True):
 
 
 class TokenDelta(Frozen, frozen=True):
-    """``on_token``: ``text`` is what the model wrote so far, ``delta`` what is new to show.
-
-    ``generation`` numbers the replies of a run, each attempt its own: several may be streamed at once.
-    """
+    """``on_token``: ``text`` so far, ``delta`` what is new to show; ``generation`` numbers the replies of a run."""
 
     delta: str
     text: str = ""
