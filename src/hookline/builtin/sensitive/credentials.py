@@ -101,10 +101,9 @@ _IN_PARTS = (
     "terraform",
     "dynatrace",
     "azure",
+    "airtable",
 )
-_PARTED_TOKEN = re.compile(
-    "(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[maker] for maker in (*_IN_PARTS, "airtable")) + ")", re.ASCII
-)
+_PARTED_TOKEN = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[maker] for maker in _IN_PARTS) + ")", re.ASCII)
 _RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUNS = bytes(97 if byte in _RUN_BYTES else 32 for byte in range(256))
 _RUN = b" " + b"a" * SHORTEST_RUN
@@ -123,10 +122,13 @@ _WORD_BEFORE = re.compile(
     r"(?i)(?:key|token|secret|passw(?:or)?d|credentials?|auth|authorization|bearer|pat|signature)\b[^\n]{0,24}\Z"
 )
 
+_SORT_OF_KEY = (
+    r"(?:api|access|secret|private|auth|encryption|signing|master|account|storage|subscription|license|service|session|"
+    r"client|shared|webhook|admin|app)[_\- ]?"
+)
 _NAME = (
     r"pass(?:words?|wd|phrase|code)|pwd|pass(?=[=:]|\Z)|secret(?:[_-]?(?:access)?[_-]?key)?|token|authorization|"
-    r"apikey|(?:api|access|secret|private|auth|encryption|signing|master|account|storage|subscription|license|service|"
-    r"session|client|shared|webhook|admin|app)[_\- ]?key"
+    rf"{_SORT_OF_KEY}key"
 )
 _BETWEEN = r"\\?[\"'`\]]{0,2}[ \t]{0,3}(?P<sep>=>|:=|={1,2}|:|->|\bis\b(?: now|:)?)[ \t]{0,3}\\?"
 _QUOTED = r"(?:\"[^\"\n]{%d,200}+|'[^'\n]{%d,200}+|`[^`\n]{%d,200}+)"
@@ -137,10 +139,7 @@ _ASSIGNED = re.compile(
 _FIELD = re.compile(rf"(?i)(?P<name>{_NAME})\Z")
 _OPEN_QUOTE = re.compile(rf"(?i)(?:{_NAME}){_BETWEEN}{_QUOTED % (0, 0, 0)}\Z")
 _NAMES = (b"pass", b"pwd", b"secret", b"token", b"key", b"authorization")
-_NAME_HEADS = re.compile(
-    r"(?i)(?:api|access|secret|private|auth|encryption|signing|master|account|storage|subscription|license|service|session|"
-    r"client|shared|webhook|admin|app)[_\- ]?\Z"
-)
+_KEY_BEFORE = re.compile(rf"(?i){_SORT_OF_KEY}\Z")
 _NO_VALUE = re.compile(
     r"(?i)(?:[*x._-]+|<.*|\$\{.*|\$\(.*|\$[a-z_]+|%\w+%|%[sd(].*|[{(\[].*|\.{0,2}/.*|~/.*|[\w.+-]+://.*|your.*|"
     r"my[_-]?(?:passw|secret|token|key|api).*|change[_-]?(?:me|it).*|"
@@ -236,7 +235,7 @@ def private_keys_in(text: str) -> Iterator[Span]:
     while at >= 0:
         header = _HEADER.match(text, at)
         if header is not None:
-            if end is not None and end < header.end():
+            if end < header.end():
                 found = _END.search(text, header.end())
                 end = len(text) + _LONGEST_KEY if found is None else found.end()
             if end - at <= _LONGEST_KEY:
@@ -345,7 +344,7 @@ def _assigned(text: str, low: bytes) -> Iterator[Span]:
             if word != b"pass" and following.isalpha():  # tokens, secretary, keyboard
                 continue
             if word == b"key":
-                head = _NAME_HEADS.search(text, max(0, at - 16), at)
+                head = _KEY_BEFORE.search(text, max(0, at - 16), at)
                 if head is None:
                     continue
                 start = head.start()

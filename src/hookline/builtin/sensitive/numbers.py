@@ -12,14 +12,14 @@ Span = tuple[int, int, str]
 _AFTER = "(?![0-9A-Za-z]|:[0-9])"
 
 _SHAPE = bytes(
-    48 if 48 <= byte < 58 else 45 if byte in b" -" else 97 if byte < 128 and chr(byte).isalpha() else 32
+    48 if 48 <= byte < 58 else 45 if byte in b" -_/" else 97 if byte < 128 and chr(byte).isalpha() else 32
     for byte in range(256)
 )
 _LONG = b"0" * 13
 _CARD_SHAPES = (b"0000-0000", b"0000--0000", b"0000---0000", b"0-0-0-0-0-0-0-0")
 _DOTTED_CARD = re.compile(r"\.[0-9]{4,6}\.[0-9]{4,5}(?:\.[0-9]{4})?(?![0-9A-Za-z.])")
 _LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9A-Za-z][.,-])[2-68][0-9]{12,18}(?![0-9A-Za-z])")
-_STRETCH = re.compile("[0-9 -]+")
+_STRETCH = re.compile("[0-9 _/-]+")
 _BEFORE_HIT = 40
 _LARGEST_GAP = 3
 _MOST_GROUPS = 64  # more small groups are a table
@@ -100,7 +100,7 @@ def is_open_number(tail: str, following: str) -> bool:
     account = _OPEN_IBAN.search(tail, max(0, len(tail) - 80))
     if account is not None and account[0][:2].upper() in _IBAN_LENGTHS:
         return True
-    return tail.rstrip(" .-/()")[-1:].isdigit() and not following.isalpha()
+    return tail.rstrip(" .-_/()")[-1:].isdigit() and not following.isalpha()
 
 
 def places(raw: bytes, word: bytes) -> Iterator[int]:
@@ -112,7 +112,7 @@ def places(raw: bytes, word: bytes) -> Iterator[int]:
 
 
 def shape_of(raw: bytes) -> bytes:
-    """A text's bytes with digits as ``0``, letters as ``a``, spaces and dashes as ``-``, and all else as a space."""
+    """A text's bytes by what they are: ``0`` a digit, ``a`` a letter, ``-`` what may stand between groups, else a space."""
     return raw.translate(_SHAPE)
 
 
@@ -138,7 +138,7 @@ def cards_in(text: str, shape: bytes) -> Iterator[Span]:
 def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
     """Cards in the digits, spaces and dashes that end at ``end``."""
     before = text[start:end]
-    start = end - len(before) + len(before.rstrip("0123456789 -"))
+    start = end - len(before) + len(before.rstrip("0123456789 -_/"))
     groups = [group.span() for group in _GROUP.finditer(text, start, end)]
     if groups and (_follows(text, groups[0][0]) or _is_part_of_more(text, groups[0][0])):
         groups = groups[1:]
