@@ -544,13 +544,14 @@ TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
-    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
     "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
+    "InjectionGuard.judge", "InjectionGuard.task", "TerminalGuard.writes",
     "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
     "PathGuard.write", "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
     "ToolOutputTruncatorHook.artifacts",
@@ -560,6 +561,7 @@ FUNCTIONS = {
     "PlanModeHook.approver", "StepsLimitHook.step_counter",
 }  # fmt: skip
 AMOUNTS = {
+    "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
     "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
     "ToolRetryHook.max_delay",
@@ -576,16 +578,19 @@ SENSIBLE: dict[str, set[str]] = {
     "True": FLAGS,
     "1.5": AMOUNTS,
     "0": {
+        "InjectionGuard.taint_steps",
         "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
         "ModelRetryHook.base_delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
     },
     "None": {
+        "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
         "guards.max_tokens",
     },
     "[]": {
-        "PathGuard.keep", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow",
-        "guards.finish_reasons",
+        "InjectionGuard.untrusted", "InjectionGuard.dangerous", "TerminalGuard.allow", "TerminalGuard.deny",
+        "TerminalGuard.ask", "TerminalGuard.secrets", "TerminalGuard.keep", "PathGuard.keep", "PathGuard.write_tools",
+        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "guards.finish_reasons",
     },
     "{}": {
         "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",

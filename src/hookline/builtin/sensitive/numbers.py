@@ -112,7 +112,7 @@ def places(raw: bytes, word: bytes) -> Iterator[int]:
 
 
 def shape_of(raw: bytes) -> bytes:
-    """A text's bytes by what they are: ``0`` a digit, ``a`` a letter, ``-`` what may stand between groups, else a space."""
+    """A text's bytes by what they are: ``0`` digits, ``a`` letters, ``-`` what stands between groups, else spaces."""
     return raw.translate(_SHAPE)
 
 
