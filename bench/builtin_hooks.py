@@ -137,6 +137,7 @@ CASES = [
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("EgressGuard", lambda: h.EgressGuard(["example.com"]), BEFORE_TOOL, CALL),
     Case("SensitiveDataHook, a clean result of 2 KB", lambda: h.SensitiveDataHook(), AFTER_TOOL, RESULT),
     Case("SensitiveDataHook, a clean call", lambda: h.SensitiveDataHook(), BEFORE_TOOL, CALL),
     Case("InjectionGuard, a trusted result", lambda: h.InjectionGuard(), AFTER_TOOL, RESULT),

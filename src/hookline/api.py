@@ -151,6 +151,7 @@ if TYPE_CHECKING:
     from .builtin.context_config import ApplyContextConfigHook
     from .builtin.echoed_payload import EchoedPayloadHook
     from .builtin.echoing import EchoingHook
+    from .builtin.egress_guard import EgressGuard
     from .builtin.episodes import EpisodeLoggerHook
     from .builtin.fallback import FallbackModelHook
     from .builtin.finish_reason import FinishReasonHook
@@ -199,10 +200,13 @@ if TYPE_CHECKING:
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
+    from .tools.egress import Egress, EgressError, Page
     from .tools.files import file_tools
+    from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
     from .tools.shell import shell_tool
+    from .tools.web import fetch_tool
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -215,14 +219,18 @@ _LATER = {
     "CommandLine": ".tools.command_line",
     "CallRow": ".stores.runs",
     "Compactor": ".builtin.compaction",
+    "Egress": ".tools.egress",
+    "EgressError": ".tools.egress",
     "Episode": ".stores.memory",
     "Fact": ".stores.memory",
+    "FetchError": ".tools.http_client",
     "Finding": ".builtin.sensitive.detectors",
     "JsonSessionStore": ".stores.sessions",
     "McpError": ".tools.mcp_connection",
     "McpServer": ".tools.mcp",
     "MemoryStore": ".stores.memory",
     "NotesFile": ".stores.notes",
+    "Page": ".tools.egress",
     "RedactedStream": ".builtin.sensitive.redactor",
     "Redactor": ".builtin.sensitive.redactor",
     "RunRow": ".stores.runs",
@@ -236,6 +244,7 @@ _LATER = {
     "VerdictRow": ".stores.runs",
     "calculator": ".tools.basic",
     "clock": ".tools.basic",
+    "fetch_tool": ".tools.web",
     "file_tools": ".tools.files",
     "mcp": ".tools.mcp",
     "scan": ".builtin.sensitive.detectors",
@@ -318,6 +327,9 @@ __all__ = [
     "Discarded",
     "EchoedPayloadHook",
     "EchoingHook",
+    "Egress",
+    "EgressError",
+    "EgressGuard",
     "Episode",
     "EpisodeLoggerHook",
     "ErrorInfo",
@@ -328,6 +340,7 @@ __all__ = [
     "Failed",
     "Failure",
     "FallbackModelHook",
+    "FetchError",
     "Finding",
     "FinishReasonHook",
     "Frozen",
@@ -381,6 +394,7 @@ __all__ = [
     "Outbound",
     "OutboundMessage",
     "Overloaded",
+    "Page",
     "PassThrough",
     "PathGuard",
     "PersistSessionHook",
@@ -466,6 +480,7 @@ __all__ = [
     "call",
     "clock",
     "default_slm_hooks",
+    "fetch_tool",
     "file_tools",
     "freeze",
     "get_model",

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hookline import RegistrationError
 from hookline.config.build import build_agent, context
 from hookline.config.errors import ConfigError, LoadError
 from hookline.config.settings import Settings
@@ -110,3 +111,27 @@ def test_the_model_gets_the_params_and_the_instructions(script):
 def test_a_folder_that_is_not_there_is_an_error(script):
     with pytest.raises(ConfigError, match="there is no folder"):
         build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
+
+
+def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
+    turn = {"tool": "fetch", "arguments": {"url": "https://evil.com"}}
+    settings = Settings(model=script(turn, "done"), folder=str(tmp_path), hosts=("good.com",))
+    result = build_agent(settings).run("go")
+    assert "evil.com is not one of the hosts that may be reached (good.com)" in result.messages[2].content
+    assert "fetch" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+    with pytest.raises(RegistrationError, match="hosts"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))
+
+
+def test_secrets_and_what_runs_code_are_out_of_reach(script, tmp_path):
+    (tmp_path / ".env").write_text("KEY=abc")
+    turns = [
+        {"tool": "read_file", "arguments": {"path": ".env"}},
+        {"tool": "find_text", "arguments": {"text": "abc"}},
+        {"tool": "write_file", "arguments": {"path": ".git/hooks/pre-commit", "content": "x"}},
+        "done",
+    ]
+    agent = build_agent(Settings(model=script(*turns), folder=str(tmp_path), write=True))
+    messages = agent.run("go").messages
+    assert not any("KEY=" in message.content for message in messages)
+    assert not (tmp_path / ".git").exists()

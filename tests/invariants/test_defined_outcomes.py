@@ -521,7 +521,8 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
 
 NEEDED: dict[str, Any] = {
     "compactor": 100, "confirm": ["x"], "folder": ".", "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
-    "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3, "max_tokens": 100, "max_tool_calls": 1,
+    "hosts": ["good.com"], "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3,
+    "max_tokens": 100, "max_tool_calls": 1,
     "max_total_tokens": 3, "model": ScriptedModel(), "notes": "n.md", "path": "a.jsonl", "rules": ["x"],
     "stop_reasons": ["stop"], "store": "sessions",
 }  # fmt: skip
@@ -541,7 +542,7 @@ NONSENSE: dict[str, Any] = {
 }  # fmt: skip
 
 TEXTS = {
-    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
+    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
     "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
@@ -551,10 +552,10 @@ PATHS = {
     "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "InjectionGuard.judge", "InjectionGuard.task", "TerminalGuard.writes",
-    "AuditLogHook.content", "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
-    "PathGuard.write", "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
-    "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
+    "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
+    "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
+    "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -588,9 +589,10 @@ SENSIBLE: dict[str, set[str]] = {
         "guards.max_tokens",
     },
     "[]": {
-        "InjectionGuard.untrusted", "InjectionGuard.dangerous", "TerminalGuard.allow", "TerminalGuard.deny",
-        "TerminalGuard.ask", "TerminalGuard.secrets", "TerminalGuard.keep", "PathGuard.keep", "PathGuard.write_tools",
-        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "guards.finish_reasons",
+        "EgressGuard.hosts", "EgressGuard.local", "InjectionGuard.dangerous", "InjectionGuard.untrusted",
+        "PathGuard.keep", "PathGuard.read", "PathGuard.secrets", "PathGuard.write", "PathGuard.write_tools",
+        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "TerminalGuard.allow", "TerminalGuard.ask",
+        "TerminalGuard.deny", "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
     },
     "{}": {
         "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",

@@ -16,6 +16,7 @@ CONCERNS = {
         "PlanModeHook": "plan_mode",
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
+        "EgressGuard": "egress_guard",
         "SensitiveDataHook": "sensitive_data",
         "InjectionGuard": "injection_guard",
         "TerminalGuard": "terminal_guard",

@@ -73,7 +73,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
+    keep = (FILE, SHARED_FILE, ".git", *files)  # what controls the agent, or runs code, is not the agent's to change
     folder, write = folder_of(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, keep=keep)])
     if settings.shell:
@@ -95,18 +95,24 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, the shell if it is wanted, the tools that these settings name, and MCP servers."""
+    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
+        from ..builtin.secret_files import SECRET_FILES
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 
-        tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+        files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
+        tools += [*files, calculator, clock]
     if settings.shell:
         from ..tools.shell import shell_tool
 
         tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
+    if settings.hosts:
+        from ..tools.web import fetch_tool
+
+        tools.append(fetch_tool(settings.hosts))
     if settings.mcp:
         from ..tools.mcp import mcp
 

@@ -80,6 +80,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, About("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
     ] = True
     mcp: Annotated[tuple[str, ...], About("MCP servers: a command or a URL", WORK, "--mcp", "TARGET")] = ()
+    hosts: Annotated[
+        tuple[str, ...],
+        About("hosts that the fetch tool may reach; without any there is no fetch tool", WORK, "--host", "HOST"),
+    ] = ()
     plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
