@@ -96,6 +96,22 @@ def scanning_section(quick: bool) -> str:
     return "## PII scan of clean text, all kinds\n\n" + table(["", "CPU"], rows)
 
 
+def audit_section(quick: bool) -> str:
+    """The audit log: how fast it is written, and what it adds to a run."""
+    out = alone("audit.py", "--reps", "3" if quick else "20")
+    names = {"never": "records a second to a file, `fsync` never", "batch": "the same, `fsync` batch"}
+    names["signed"] = "the same, every line signed"
+    rows = [
+        [label, f"{out[kind][0]:,.0f} ({out[kind][1]:.1f} µs in the run's thread)"] for kind, label in names.items()
+    ]
+    rows.append(["records a second verified", f"{out['verify']:,.0f}"])
+    bare, logged = out["steps"]["none"], out["steps"]["log"]
+    rows.append(
+        ["a step of the standard run with a log, CPU of all threads", f"{logged:.1f} µs (+{logged - bare:.1f} µs)"]
+    )
+    return "## Audit\n\n" + table(["", ""], rows)
+
+
 def watched_section(times: dict[str, float], rounds: int, reps: int) -> str:
     """The standard run with those hooks on that people leave on: what it costs until all is written."""
     seen: dict[str, list[float]] = {}
@@ -207,6 +223,7 @@ def measure(quick: bool) -> str:
 
     page.append(builtin_section(quick))
     page.append(scanning_section(quick))
+    page.append(audit_section(quick))
     if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
         page.append(telemetry_section(quick))
     if find_spec("xllamacpp") is not None:

@@ -178,7 +178,7 @@ if TYPE_CHECKING:
     from .builtin.safety import SafetyGuardrailHook
     from .builtin.schema_retry import SchemaRetryHook
     from .builtin.sensitive.detectors import Finding, scan
-    from .builtin.sensitive.redactor import RedactedStream, Redactor
+    from .builtin.sensitive.redactor import Redactor
     from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
@@ -190,6 +190,9 @@ if TYPE_CHECKING:
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
     from .stores.artifacts import Artifact, ArtifactStore
+    from .stores.audit import AuditError, AuditLog
+    from .stores.audit_lines import AuditHead
+    from .stores.audit_verify import AuditFinding, AuditReport, verify_audit
     from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
     from .stores.memory import Episode, Fact, MemoryStore
@@ -211,47 +214,35 @@ if TYPE_CHECKING:
 LLMAgent = Agent
 AgentEvent = Event
 
-_LATER = {
-    "Artifact": ".stores.artifacts",
-    "ArtifactStore": ".stores.artifacts",
-    "Blackboard": ".stores.blackboard",
-    "CommandError": ".tools.command_line",
-    "CommandLine": ".tools.command_line",
-    "CallRow": ".stores.runs",
-    "Compactor": ".builtin.compaction",
-    "Egress": ".tools.egress",
-    "EgressError": ".tools.egress",
-    "Episode": ".stores.memory",
-    "Fact": ".stores.memory",
-    "FetchError": ".tools.http_client",
-    "Finding": ".builtin.sensitive.detectors",
-    "JsonSessionStore": ".stores.sessions",
-    "McpError": ".tools.mcp_connection",
-    "McpServer": ".tools.mcp",
-    "MemoryStore": ".stores.memory",
-    "NotesFile": ".stores.notes",
-    "Page": ".tools.egress",
-    "RedactedStream": ".builtin.sensitive.redactor",
-    "Redactor": ".builtin.sensitive.redactor",
-    "RunRow": ".stores.runs",
-    "RunStats": ".stores.run_stats",
-    "RunStore": ".stores.runs",
-    "SessionStore": ".stores.sessions",
-    "SessionSummary": ".stores.sessions",
-    "ShadowDecided": ".builtin.shadow",
-    "SqliteSessionStore": ".stores.sqlite_sessions",
-    "StoreError": ".stores.errors",
-    "VerdictRow": ".stores.runs",
-    "calculator": ".tools.basic",
-    "clock": ".tools.basic",
-    "fetch_tool": ".tools.web",
-    "file_tools": ".tools.files",
-    "mcp": ".tools.mcp",
-    "scan": ".builtin.sensitive.detectors",
-    "parse_command": ".tools.command_line",
-    "shell_tool": ".tools.shell",
-    "run_stats": ".stores.run_stats",
-    **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
+_PARTS = {
+    ".builtin.compaction": ("Compactor",),
+    ".builtin.sensitive.detectors": ("Finding", "scan"),
+    ".builtin.sensitive.redactor": ("Redactor",),
+    ".builtin.shadow": ("ShadowDecided",),
+    ".stores.artifacts": ("Artifact", "ArtifactStore"),
+    ".stores.audit": ("AuditError", "AuditLog"),
+    ".stores.audit_lines": ("AuditHead",),
+    ".stores.audit_verify": ("AuditFinding", "AuditReport", "verify_audit"),
+    ".stores.blackboard": ("Blackboard",),
+    ".stores.errors": ("StoreError",),
+    ".stores.memory": ("Episode", "Fact", "MemoryStore"),
+    ".stores.notes": ("NotesFile",),
+    ".stores.run_stats": ("RunStats", "run_stats"),
+    ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
+    ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
+    ".stores.sqlite_sessions": ("SqliteSessionStore",),
+    ".tools.basic": ("calculator", "clock"),
+    ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
+    ".tools.egress": ("Egress", "EgressError", "Page"),
+    ".tools.files": ("file_tools",),
+    ".tools.http_client": ("FetchError",),
+    ".tools.mcp": ("McpServer", "mcp"),
+    ".tools.mcp_connection": ("McpError",),
+    ".tools.shell": ("shell_tool",),
+    ".tools.web": ("fetch_tool",),
+}
+_LATER = {name: module for module, names in _PARTS.items() for name in names} | {
+    name: f".builtin.{module}" for name, module in BUILTINS.items()
 }
 
 
@@ -309,7 +300,12 @@ __all__ = [
     "ApprovalRequest",
     "Artifact",
     "ArtifactStore",
+    "AuditError",
+    "AuditFinding",
+    "AuditHead",
+    "AuditLog",
     "AuditLogHook",
+    "AuditReport",
     "AuditTrailHook",
     "AuthError",
     "BadRequest",
@@ -411,7 +407,6 @@ __all__ = [
     "Question",
     "RateLimitHook",
     "RateLimited",
-    "RedactedStream",
     "Redactor",
     "RegistrationError",
     "ResponseCacheHook",
@@ -501,4 +496,5 @@ __all__ = [
     "shell_tool",
     "thaw",
     "tool",
+    "verify_audit",
 ]

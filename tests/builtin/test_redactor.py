@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import RedactedStream, Redactor, RegistrationError
+from hookline import Redactor, RegistrationError
+from hookline.builtin.sensitive.redactor import RedactedStream
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq98\nfoo bar\n-----END RSA PRIVATE KEY-----"
 VALUES = [

@@ -76,6 +76,7 @@ from hookline import (
     guard,
     observer,
     reply,
+    verify_audit,
 )
 from hookline.builtin import BUILTINS
 from hookline.stores import sqlite
@@ -97,6 +98,7 @@ class World:
         self.sessions = given.pop("sessions", None) or JsonSessionStore(folder / "sessions")
         self.notes, self.artifacts = NotesFile(folder / "notes.md"), ArtifactStore(folder / "artifacts")
         self.audit, self.lines = folder / "audit.jsonl", []
+        self.auditor = AuditLogHook(self.audit)
         self.trail, self.timing = AuditTrailHook(), TimingHook()
         self.executed: list[tuple[str, str]] = []
         self.judged: list[tuple[str, str]] = []
@@ -134,7 +136,7 @@ class World:
             ModelRetryHook(base_delay=0),
             ToolRetryHook(base_delay=0, tools="flaky"),
             ResponseCacheHook(),
-            AuditLogHook(self.audit),
+            self.auditor,
             self.trail,
             self.timing,
             EchoingHook(self.lines.append),
@@ -234,6 +236,8 @@ class World:
         return {(error.source, error.type) for error in self.failed if error.where == "hook"}
 
     def audited(self) -> list[Any]:
+        assert self.auditor.flush(60)
+        assert verify_audit(self.audit).findings == ()
         return [json.loads(line) for line in self.audit.read_text().splitlines()]
 
 
@@ -283,7 +287,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
     assert (fourth.status, fourth.errors[-1].type) == ("failed", "ValueError")
 
     assert list(it.sessions.load("s").messages) == list(session.messages)
-    assert [line["status"] for line in it.audited() if line["point"] == "on_run_end"] == [
+    assert [line["status"] for line in it.audited() if line["type"] == "run_end"] == [
         "completed", "ended", "ended", "failed",
     ]  # fmt: skip
     outcomes = [entry["outcome"] for entry in it.trail.log]
@@ -345,6 +349,7 @@ def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(world: Any, tool:
     assert len(result.messages[2].content) <= 1000
     (kept,) = it.artifacts.list()
     assert kept.size >= 49_000_000
+    assert it.audited()
     assert it.audit.stat().st_size < 100_000
 
 
@@ -365,7 +370,8 @@ def test_bytes_and_text_that_are_not_valid_are_results_like_any_other(world: Any
     result = it.run("go \ud800")
     assert (result.status, it.failures()) == ("completed", set())
     assert len(it.sessions.load("s").messages) == 4
-    assert [line["point"] for line in it.audited()] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
+    main = [line["type"] for line in it.audited() if line["type"] in ("model", "tool", "run_end")]
+    assert main == ["model", "tool", "model", "run_end"]
     assert len(it.memory.episodes()) == 1
 
 
@@ -476,7 +482,7 @@ def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(world: Any, monk
     assert clock.looks > 0
     assert list(it.sessions.load("s").messages) == list(session.messages)
     assert len({line["time"] for line in it.audited()}) > 2
-    assert all(0 <= line.get("duration", 0) < 60 for line in it.audited())
+    assert all(0 <= line.get("duration_ms", 0) < 60_000 for line in it.audited())
     assert all(0 <= row.total < 60 for row in it.timing.summary())
     recorded = [episode.recorded_at for episode in it.memory.episodes(None)]
     assert recorded == sorted(recorded, reverse=True)
@@ -486,7 +492,7 @@ def test_a_wall_clock_that_no_calendar_knows_is_reported_and_the_run_completes(w
     it = world(call("read", topic="a"), reply("3 lines on a."))
     result = it.run("go", ctx=AgentContext(clock=Jumping(1e18)))
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
-    assert {source for source, _ in it.failures()} == {"AuditLogHook", "AuditTrailHook"}
+    assert {source for source, _ in it.failures()} == {"AuditTrailHook"}
 
 
 async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(world: Any, tmp_path: Path) -> None:
@@ -510,11 +516,8 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
         check_pairs(reports)
     episodes = it.memory.episodes(None)
     assert len({episode.run_id for episode in episodes}) == len(episodes) == 1000
-    assert Counter(line["point"] for line in it.audited()) == {
-        "after_llm": 2000,
-        "after_tool": 1000,
-        "on_run_end": 1000,
-    }
+    counted = Counter(line["type"] for line in it.audited())
+    assert [counted[type] for type in ("model", "tool", "run_end", "lost")] == [2000, 1000, 1000, 0]
 
 
 # Constructors.
@@ -548,8 +551,9 @@ TEXTS = {
     "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
-    "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
-    "ObservabilityHook.path", "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
+    "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
+    "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",

@@ -15,6 +15,7 @@ from hookline import (
     ON_PROGRESS,
     ON_RUN_END,
     Agent,
+    AuditLogHook,
     HookError,
     HookRegistry,
     HookResult,
@@ -368,6 +369,20 @@ async def test_each_llm_interaction_is_a_structured_event():
     assert json.loads(events[1].to_json())["usage"]["output_tokens"] == 4
 
 
+async def test_each_llm_interaction_is_logged_at_info_level_for_log_aggregators(caplog):
+    turn = ModelResponse("hi", usage=Usage(12, 5), provider="openai", model="gpt-x", organization_id="org-1", cost=0.0)
+    audit = AuditLogHook(None, logger="hookline.audit")
+    with caplog.at_level(logging.INFO, "hookline.audit"):
+        await make([call("search", query="q"), turn], hooks=[audit]).arun("x", task_id="t", correlation_id="c")
+        audit.flush()
+    rows = [json.loads(r.getMessage()) for r in caplog.records if r.name == "hookline.audit" and r.levelname == "INFO"]
+    calls = [row for row in rows if row["type"] == "model"]
+    assert len(calls) == 2
+    fields = ("provider", "model", "input_tokens", "output_tokens", "organization_id")
+    assert [calls[1][field] for field in fields] == ["openai", "gpt-x", 12, 5, "org-1"]
+    assert {(row["task_id"], row["correlation_id"]) for row in rows} == {("t", "c")}
+
+
 # Progress Tracking
 
 
@@ -596,5 +611,4 @@ async def test_without_a_registry_an_empty_one_is_made():
 
 
 # Not here yet:
-# - The audit logger that writes the fields above at Info level, ready for log aggregators.
 # - Progress over SSE from the A2A server; task and correlation ids taken from its requests.

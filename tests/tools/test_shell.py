@@ -274,7 +274,7 @@ def test_the_last_line_is_told_while_it_runs(folder):
     script = f"{sys.executable} -uc 'import time\nfor n in range(15): print(\"line\", n); time.sleep(0.1)'"
     model = ScriptedModel([call("shell", command=script), reply("ok")])
     Agent("a", llm=model, tools=[shell_tool(folder)]).run("go", sinks=[log])
-    assert any(event.message.startswith("line ") for event in log.of(ToolProgressed))
+    assert any(event.message.startswith("shell: line ") for event in log.of(ToolProgressed))
 
 
 def test_it_is_marked_and_described_for_guards_and_models(folder):

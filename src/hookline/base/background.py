@@ -31,6 +31,7 @@ class Background(Generic[T]):
         failed: gets what ``write`` raised, and the batch; it may not raise.
         limit: how much may wait, in the sizes given to :meth:`put`.
         linger: seconds in which a batch gathers: waking a thread for each item costs more than the item.
+        idle: called in the thread when there was nothing to do for a while; it may not raise.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Background(Generic[T]):
         *,
         limit: int = 10_000,
         linger: float = 0.01,
+        idle: Callable[[], object] | None = None,
     ) -> None:
         self._write, self._failed, self._limit, self._linger = write, failed, limit, linger
+        self._idle = idle
         self._forget()
         _all.add(self)
 
@@ -69,6 +72,10 @@ class Background(Generic[T]):
                 self._wake.set()
         return True
 
+    def hurry(self) -> None:
+        """Have what waits handed over now, without gathering more."""
+        self._rush.set()
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was put before has been handed over, or has failed; false if time ran out."""
         with self._changed:
@@ -90,6 +97,8 @@ class Background(Generic[T]):
     def _work(self) -> None:
         while True:
             if not self._wake.wait(IDLE):
+                if self._idle is not None:
+                    self._idle()
                 with self._changed:
                     if not self._items:
                         self._thread = None
@@ -98,6 +107,8 @@ class Background(Generic[T]):
             with self._changed:
                 items, self._items, size = self._items, [], self._size
                 self._wake.clear()
+                if not self._flushing:
+                    self._rush.clear()
             try:
                 self._write(items)
             except Exception as error:  # noqa: BLE001 - the owner decides what a failure means

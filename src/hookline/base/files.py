@@ -195,7 +195,7 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None = None) -> None:
+def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None = None, *, sync: bool = True) -> None:
     """Put a whole new file in the place of ``path``; a link there is replaced, not followed.
 
     Args:
@@ -203,6 +203,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None 
         data: all that it is to hold.
         mode: who may do what with it.
         folder: the folder of ``path``, if it is open (:func:`folder_below`): then only the name of ``path`` counts.
+        sync: whether it is on the disk before it takes that place.
 
     Raises:
         OSError: it cannot be written; what was there is still there.
@@ -213,7 +214,8 @@ def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None 
         with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode, dir_fd=folder)) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(new, old, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,9 +74,16 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = (FILE, SHARED_FILE, ".git", *files)  # what controls the agent, or runs code, is not the agent's to change
+    audits: list[Any] = []
+    if settings.audit:
+        from ..builtin.audit_log import AuditLogHook
+
+        audits.append(AuditLogHook(settings.audit))
+    hooks = (*audits, *(each.hook for each in loaded))
+    keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
+    keep += [kept for hook in hooks for kept in _log_files(getattr(getattr(hook, "log", None), "path", None))]
     folder, write = folder_of(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, keep=keep)])
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
     if settings.shell:
         from ..builtin.terminal_guard import TerminalGuard
 
@@ -83,6 +91,14 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _log_files(path: object) -> tuple[str, ...]:
+    """The files of an audit log: itself, its checkpoint, and those that are full."""
+    if not isinstance(path, Path):
+        return ()
+    stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
+    return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
 
 
 def build_recorder(settings: Settings) -> ObservabilityHook | None:

@@ -110,6 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Annotated[
         str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
+    audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
     runs: Annotated[
         str | None,
         About("the SQLite file that runs are recorded in, for hookline stats", CONTROL, "--runs", "FILE.db"),
