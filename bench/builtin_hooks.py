@@ -138,6 +138,8 @@ CASES = [
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
     Case("EgressGuard", lambda: h.EgressGuard(["example.com"]), BEFORE_TOOL, CALL),
+    Case("SensitiveDataHook, a clean result of 2 KB", lambda: h.SensitiveDataHook(), AFTER_TOOL, RESULT),
+    Case("SensitiveDataHook, a clean call", lambda: h.SensitiveDataHook(), BEFORE_TOOL, CALL),
     Case("InjectionGuard, a trusted result", lambda: h.InjectionGuard(), AFTER_TOOL, RESULT),
     Case("InjectionGuard, an untrusted result", lambda: h.InjectionGuard(["read_*"]), AFTER_TOOL, RESULT),
     Case("InjectionGuard, a call", lambda: h.InjectionGuard(), BEFORE_TOOL, CALL),

@@ -89,6 +89,13 @@ def builtin_section(quick: bool) -> str:
     return "## One fire of each built-in hook, CPU\n\n" + note + table(["", "per fire"], rows)
 
 
+def scanning_section(quick: bool) -> str:
+    """The search for sensitive data: how much text it looks through."""
+    speeds = alone("scanning.py", *(["--reps", "1", "--size", "100000"] if quick else []))
+    rows = [[name, f"{speed:.0f} MB/s"] for name, speed in speeds.items()]
+    return "## PII scan of clean text, all kinds\n\n" + table(["", "CPU"], rows)
+
+
 def audit_section(quick: bool) -> str:
     """The audit log: how fast it is written, and what it adds to a run."""
     out = alone("audit.py", "--reps", "3" if quick else "20")
@@ -215,6 +222,7 @@ def measure(quick: bool) -> str:
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
 
     page.append(builtin_section(quick))
+    page.append(scanning_section(quick))
     page.append(audit_section(quick))
     if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
         page.append(telemetry_section(quick))

@@ -177,6 +177,9 @@ if TYPE_CHECKING:
     from .builtin.roles import RoleBasedAccessHook
     from .builtin.safety import SafetyGuardrailHook
     from .builtin.schema_retry import SchemaRetryHook
+    from .builtin.sensitive.detectors import Finding, scan
+    from .builtin.sensitive.redactor import Redactor
+    from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
     from .builtin.small_models import default_slm_hooks
@@ -200,7 +203,7 @@ if TYPE_CHECKING:
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
-    from .tools.egress import Egress, EgressError, Page
+    from .tools.egress import Egress, EgressError, FetchedPage
     from .tools.files import file_tools
     from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
@@ -211,49 +214,35 @@ if TYPE_CHECKING:
 LLMAgent = Agent
 AgentEvent = Event
 
-_LATER = {
-    "Artifact": ".stores.artifacts",
-    "ArtifactStore": ".stores.artifacts",
-    "AuditError": ".stores.audit.log",
-    "AuditLog": ".stores.audit.log",
-    "AuditReport": ".stores.audit.verify",
-    "Blackboard": ".stores.blackboard",
-    "CommandError": ".tools.command_line",
-    "CommandLine": ".tools.command_line",
-    "CallRow": ".stores.runs",
-    "Compactor": ".builtin.compaction",
-    "Egress": ".tools.egress",
-    "EgressError": ".tools.egress",
-    "Episode": ".stores.memory",
-    "Fact": ".stores.memory",
-    "FetchError": ".tools.http_client",
-    "AuditFinding": ".stores.audit.verify",
-    "AuditHead": ".stores.audit.lines",
-    "JsonSessionStore": ".stores.sessions",
-    "McpError": ".tools.mcp_connection",
-    "McpServer": ".tools.mcp",
-    "MemoryStore": ".stores.memory",
-    "NotesFile": ".stores.notes",
-    "Page": ".tools.egress",
-    "RunRow": ".stores.runs",
-    "RunStats": ".stores.run_stats",
-    "RunStore": ".stores.runs",
-    "SessionStore": ".stores.sessions",
-    "SessionSummary": ".stores.sessions",
-    "ShadowDecided": ".builtin.shadow",
-    "SqliteSessionStore": ".stores.sqlite_sessions",
-    "StoreError": ".stores.errors",
-    "VerdictRow": ".stores.runs",
-    "calculator": ".tools.basic",
-    "clock": ".tools.basic",
-    "fetch_tool": ".tools.web",
-    "file_tools": ".tools.files",
-    "mcp": ".tools.mcp",
-    "parse_command": ".tools.command_line",
-    "shell_tool": ".tools.shell",
-    "run_stats": ".stores.run_stats",
-    "verify_audit": ".stores.audit.verify",
-    **{name: f".builtin.{module}" for name, module in BUILTINS.items()},
+_PARTS = {
+    ".builtin.compaction": ("Compactor",),
+    ".builtin.sensitive.detectors": ("Finding", "scan"),
+    ".builtin.sensitive.redactor": ("Redactor",),
+    ".builtin.shadow": ("ShadowDecided",),
+    ".stores.artifacts": ("Artifact", "ArtifactStore"),
+    ".stores.audit.log": ("AuditError", "AuditLog"),
+    ".stores.audit.lines": ("AuditHead",),
+    ".stores.audit.verify": ("AuditFinding", "AuditReport", "verify_audit"),
+    ".stores.blackboard": ("Blackboard",),
+    ".stores.errors": ("StoreError",),
+    ".stores.memory": ("Episode", "Fact", "MemoryStore"),
+    ".stores.notes": ("NotesFile",),
+    ".stores.run_stats": ("RunStats", "run_stats"),
+    ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
+    ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
+    ".stores.sqlite_sessions": ("SqliteSessionStore",),
+    ".tools.basic": ("calculator", "clock"),
+    ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
+    ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
+    ".tools.files": ("file_tools",),
+    ".tools.http_client": ("FetchError",),
+    ".tools.mcp": ("McpServer", "mcp"),
+    ".tools.mcp_connection": ("McpError",),
+    ".tools.shell": ("shell_tool",),
+    ".tools.web": ("fetch_tool",),
+}
+_LATER = {name: module for module, names in _PARTS.items() for name in names} | {
+    name: f".builtin.{module}" for name, module in BUILTINS.items()
 }
 
 
@@ -278,26 +267,26 @@ __all__ = [
     "CallRow", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
     "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError", "EgressGuard", "Episode",
     "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook", "Fact", "Failed", "Failure",
-    "FallbackModelHook", "FetchError", "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook",
-    "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
-    "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage", "InjectionGuard",
-    "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "LLMAgent",
-    "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message",
-    "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
+    "FallbackModelHook", "FetchError", "Finding", "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList",
+    "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction", "HookError", "HookExecuted",
+    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage",
+    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
+    "LLMAgent", "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook", "MemoryStore", "MergeLost",
+    "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
     "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile", "NotesInjectorHook",
-    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "Page", "PassThrough",
+    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "FetchedPage", "PassThrough",
     "PathGuard", "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "Point",
     "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited",
-    "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished",
-    "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
-    "ScriptedModel", "Session", "SessionStart", "SessionStore", "SessionSummary", "ShadowDecided", "Signalled",
-    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal",
-    "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken", "TerminalGuard", "TextDelta", "Ticket",
-    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
-    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
-    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable",
-    "Usage", "Verdict", "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "tool",
-    "verify_audit",
+    "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed",
+    "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook",
+    "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "Session", "SessionStart", "SessionStore", "SessionSummary",
+    "ShadowDecided", "Signalled", "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
+    "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken",
+    "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
+    "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
+    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec",
+    "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "calculator", "call",
+    "clock", "default_slm_hooks", "fetch_tool", "file_tools", "freeze", "get_model", "guard", "guards", "hook",
+    "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply", "resolve_point",
+    "run_stats", "scan", "shadow", "shell_tool", "thaw", "tool", "verify_audit",
 ]  # fmt: skip

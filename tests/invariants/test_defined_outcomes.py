@@ -548,7 +548,7 @@ TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
-    "SafetyGuardrailHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
@@ -558,7 +558,8 @@ PATHS = {
 FLAGS = {
     "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
     "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
-    "SchemaRetryHook.any_error", "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
+    "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
+    "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -577,7 +578,7 @@ SENSIBLE: dict[str, set[str]] = {
     "NUL": TEXTS,
     "no text": {
         "ApplyContextConfigHook.system_prompt", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
-        "SafetyGuardrailHook.reply",
+        "SafetyGuardrailHook.reply", "SensitiveDataHook.reply",
     },
     "True": FLAGS,
     "1.5": AMOUNTS,
@@ -594,10 +595,13 @@ SENSIBLE: dict[str, set[str]] = {
     "[]": {
         "EgressGuard.hosts", "EgressGuard.local", "InjectionGuard.dangerous", "InjectionGuard.untrusted",
         "PathGuard.keep", "PathGuard.read", "PathGuard.secrets", "PathGuard.write", "PathGuard.write_tools",
-        "SafetyGuardrailHook.allowlist", "TerminalGuard.allow", "TerminalGuard.ask", "TerminalGuard.deny",
-        "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
+        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "TerminalGuard.allow", "TerminalGuard.ask",
+        "TerminalGuard.deny", "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
     },
-    "{}": {"ApplyContextConfigHook.response_format", "RateLimitHook.per_tool"},
+    "{}": {
+        "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",
+        "SensitiveDataHook.arguments", "SensitiveDataHook.extra",
+    },
     "a class": FUNCTIONS,
 }  # fmt: skip
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""

@@ -17,6 +17,7 @@ CONCERNS = {
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
         "EgressGuard": "egress_guard",
+        "SensitiveDataHook": "sensitive_data",
         "InjectionGuard": "injection_guard",
         "TerminalGuard": "terminal_guard",
     },

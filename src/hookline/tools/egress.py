@@ -44,7 +44,7 @@ class EgressError(HooklineError, PermissionError):
     """A URL or an address that may not be reached, and why."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class FetchedPage(msgspec.Struct, frozen=True):
     """What was fetched: ``url`` is where it came from in the end, ``cut`` says that there was more."""
 
     url: str
@@ -191,7 +191,7 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
         max_bytes: int = MAX_BYTES,
-    ) -> Page:
+    ) -> FetchedPage:
         """Get a page of text. It blocks; in async code use :meth:`afetch`.
 
         Args:
@@ -214,18 +214,18 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
         max_bytes: int = MAX_BYTES,
-    ) -> Page:
+    ) -> FetchedPage:
         """:meth:`fetch` for async code; cancelling it closes the connection."""
         cutoff = _cutoff(seconds)
         try:
-            page: Page = await in_thread(
+            page: FetchedPage = await in_thread(
                 self._fetch, url, _checked(headers), int(_positive(max_bytes, "max_bytes")), cutoff
             )
             return page
         finally:
             cutoff.cut("nobody waits for it any more")
 
-    def _fetch(self, url: str, headers: Mapping[str, str], max_bytes: int, cutoff: Cutoff) -> Page:
+    def _fetch(self, url: str, headers: Mapping[str, str], max_bytes: int, cutoff: Cutoff) -> FetchedPage:
         with cutoff:
             where = self.judge(url)
             for _ in range(MAX_REDIRECTS + 1):
@@ -395,7 +395,7 @@ def _is_text(kind: str) -> bool:
     return not kind or _TEXT.fullmatch(kind) is not None
 
 
-def _page(where: Url, reply: Reply) -> Page:
+def _page(where: Url, reply: Reply) -> FetchedPage:
     kind = _kind(reply.headers)
     if not _is_text(kind) or (not kind and b"\0" in reply.body):
         raise FetchError(f"{where} is {kind or 'binary'}, which is not text")
@@ -405,4 +405,4 @@ def _page(where: Url, reply: Reply) -> Page:
         text = reply.body.decode(encoding, "replace")
     except LookupError:
         text = reply.body.decode("utf-8", "replace")
-    return Page(str(where), reply.status, reply.reason, kind or "text/plain", text, reply.cut)
+    return FetchedPage(str(where), reply.status, reply.reason, kind or "text/plain", text, reply.cut)
