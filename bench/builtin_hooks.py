@@ -73,6 +73,7 @@ TOOLS = ToolRegistry([read_file])
 REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
+COMMAND = ToolCallRequest("c3", "shell", {"command": "grep -rn 'all work' notes | sort | head -20"}, 2)
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
 LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=999.0)
@@ -125,6 +126,7 @@ CASES = [
     Case("ContextCompactionHook, short enough", lambda: h.ContextCompactionHook(h.Compactor(10**6)), BEFORE_STEP, STEP),
     Case("AuditLogHook", lambda: h.AuditLogHook("audit.jsonl"), AFTER_TOOL, RESULT),
     Case("TimingHook", lambda: h.TimingHook(), AFTER_TOOL, RESULT),
+    Case("ObservabilityHook", lambda: h.ObservabilityHook("runs.db"), AFTER_LLM, REPLY),
     Case("EchoingHook", lambda: h.EchoingHook(write=len), AFTER_TOOL, RESULT),
     Case("MemoryInjectionHook", lambda: h.MemoryInjectionHook(_memory()), BEFORE_LLM, REQUEST),
     Case("NotesInjectorHook", lambda: h.NotesInjectorHook(_notes()), BEFORE_LLM, REQUEST),
@@ -135,9 +137,13 @@ CASES = [
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
     Case("SchemaRetryHook", lambda: h.SchemaRetryHook(), AFTER_TOOL, FAILED),
     Case("PathGuard", lambda: h.PathGuard("."), BEFORE_TOOL, CALL),
+    Case("EgressGuard", lambda: h.EgressGuard(["example.com"]), BEFORE_TOOL, CALL),
+    Case("SensitiveDataHook, a clean result of 2 KB", lambda: h.SensitiveDataHook(), AFTER_TOOL, RESULT),
+    Case("SensitiveDataHook, a clean call", lambda: h.SensitiveDataHook(), BEFORE_TOOL, CALL),
     Case("InjectionGuard, a trusted result", lambda: h.InjectionGuard(), AFTER_TOOL, RESULT),
     Case("InjectionGuard, an untrusted result", lambda: h.InjectionGuard(["read_*"]), AFTER_TOOL, RESULT),
     Case("InjectionGuard, a call", lambda: h.InjectionGuard(), BEFORE_TOOL, CALL),
+    Case("TerminalGuard", lambda: h.TerminalGuard("."), BEFORE_TOOL, COMMAND),
     Case("ModelRetryHook, giving up", lambda: h.ModelRetryHook(), ON_ERROR, FAILURE),
     Case(
         "FallbackModelHook, without the other model's own call",

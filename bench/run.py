@@ -41,7 +41,8 @@ def python(peer: str) -> str | None:
 def worker(peer: str, *args: str) -> Any:
     """One measurement in a process of its own."""
     command = [python(peer) or "", str(HERE / "worker.py"), args[0], peer, *args[1:]]
-    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)}
+    path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # what is measured is what is here
+    env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     if done.returncode:
         raise SystemExit(f"{peer} {args}: {done.stderr[-2000:]}")
@@ -86,6 +87,47 @@ def builtin_section(quick: bool) -> str:
     rows = [[name, f"{hook:.1f} µs ({hook / noop:.1f}x)"] for name, (hook, noop) in taken.items()]
     note = "A request of 10 messages, a result of 2 KB; the ratio is to a hook that does nothing, taking turns.\n\n"
     return "## One fire of each built-in hook, CPU\n\n" + note + table(["", "per fire"], rows)
+
+
+def scanning_section(quick: bool) -> str:
+    """The search for sensitive data: how much text it looks through."""
+    speeds = alone("scanning.py", *(["--reps", "1", "--size", "100000"] if quick else []))
+    rows = [[name, f"{speed:.0f} MB/s"] for name, speed in speeds.items()]
+    return "## PII scan of clean text, all kinds\n\n" + table(["", "CPU"], rows)
+
+
+def audit_section(quick: bool) -> str:
+    """The audit log: how fast it is written, and what it adds to a run."""
+    out = alone("audit.py", "--reps", "3" if quick else "20")
+    names = {"never": "records a second to a file, `fsync` never", "batch": "the same, `fsync` batch"}
+    names["signed"] = "the same, every line signed"
+    rows = [
+        [label, f"{out[kind][0]:,.0f} ({out[kind][1]:.1f} µs in the run's thread)"] for kind, label in names.items()
+    ]
+    rows.append(["records a second verified", f"{out['verify']:,.0f}"])
+    bare, logged = out["steps"]["none"], out["steps"]["log"]
+    rows.append(
+        ["a step of the standard run with a log, CPU of all threads", f"{logged:.1f} µs (+{logged - bare:.1f} µs)"]
+    )
+    return "## Audit\n\n" + table(["", ""], rows)
+
+
+def watched_section(times: dict[str, float], rounds: int, reps: int) -> str:
+    """The standard run with those hooks on that people leave on: what it costs until all is written."""
+    seen: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for label, taken in worker("hookline_", "watched", "--reps", str(reps), "--runs", "100").items():
+            seen.setdefault(label, []).extend(taken)
+    mid = {label: statistics.median(taken) for label, taken in seen.items()}
+    rows = [
+        [f"hookline, {label}", f"{t:.1f} µs (+{t - mid['none']:.1f})"] for label, t in mid.items() if label != "none"
+    ]
+    rows += [[f"{p.strip('_')}, none", f"{t:.1f} µs"] for p, t in times.items() if p not in OWN]
+    rows.insert(0, ["hookline, none", f"{mid['none']:.1f} µs"])
+    note = (
+        "CPU per step in all threads, of 100 runs and until all of it is written; in brackets what the hooks add.\n\n"
+    )
+    return "## The standard run with audit, timing and observability\n\n" + note + table(["hooks", "per step"], rows)
 
 
 def telemetry_section(quick: bool) -> str:
@@ -148,8 +190,10 @@ def measure(quick: bool) -> str:
     rows = []
     kinds = [("no hooks", ["--hooks", "none"]), ("10 sync hooks on each main point", ["--hooks", "sync"])]
     kinds += [("10 async hooks on each main point", ["--hooks", "async"])]
+    bare_loops: dict[str, float] = {}
     for label, args in kinds:
         times = loops(peers, rounds, reps, *args)
+        bare_loops = bare_loops or times
         floor_time = times["bare"]
         rows += [[label, p.strip("_"), f"{t:.1f} µs ({t / floor_time:.2f}x)"] for p, t in times.items()]
     times = loops(["bare", "hookline_"], rounds, reps)
@@ -157,6 +201,8 @@ def measure(quick: bool) -> str:
     rows.append(["no hooks, every event consumed", "hookline", f"{heard:.1f} µs ({heard / times['bare']:.2f}x)"])
     page.append("## The standard run: 10 steps, 9 tool calls; CPU per step\n\n")
     page.append("The floor has async hooks wherever there are any.\n\n" + table(["hooks", "loop", "per step"], rows))
+
+    page.append(watched_section(bare_loops, rounds, 1 if quick else 5))
 
     lengths = [10, 100] if quick else [10, 100, 1000]
     by_length = {
@@ -176,6 +222,8 @@ def measure(quick: bool) -> str:
     page.append(table(["", "wall time over the ideal", "memory per run"], rows))
 
     page.append(builtin_section(quick))
+    page.append(scanning_section(quick))
+    page.append(audit_section(quick))
     if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
         page.append(telemetry_section(quick))
     if find_spec("xllamacpp") is not None:

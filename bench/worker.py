@@ -5,8 +5,10 @@ import asyncio
 import gc
 import importlib
 import json
+import os
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,29 @@ def loop(peer: Any, spec: Spec, reps: int) -> list[float]:
     return out
 
 
+def watched(peer: Any, spec: Spec, reps: int, runs: int) -> dict[str, list[float]]:
+    """CPU microseconds per step, in all threads, of many runs that are watched, and until all is written."""
+    aio = asyncio.new_event_loop()
+    out: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for label, (run, flush) in peer.watched(spec).items():
+
+            async def many(run: Any = run) -> None:
+                for _ in range(runs):
+                    await run()
+
+            out[label] = []
+            for _ in range(reps + 1):
+                began = time.process_time()
+                aio.run_until_complete(many())
+                flush()
+                out[label].append((time.process_time() - began) * 1e6 / spec.steps / runs)
+            del out[label][0]  # that was to warm up
+        os.chdir(os.sep)
+    return out
+
+
 def concurrent(peer: Any, spec: Spec, runs: int) -> dict[str, float]:
     """Wall time of many runs whose model sleeps, over the ideal, and the memory they take."""
     run = peer.build(spec)
@@ -89,7 +114,7 @@ def concurrent(peer: Any, spec: Spec, runs: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["dispatch", "loop", "concurrent"])
+    parser.add_argument("what", choices=["dispatch", "loop", "watched", "concurrent"])
     parser.add_argument("peer")
     parser.add_argument("--hooks", default="none")
     parser.add_argument("--steps", type=int, default=10)
@@ -103,6 +128,8 @@ def main() -> None:
         result = dispatch(peer, args.reps)
     elif args.what == "loop":
         result = loop(peer, Spec(args.hooks, args.steps, events=args.events), args.reps)
+    elif args.what == "watched":
+        result = watched(peer, Spec(), args.reps, args.runs)
     else:
         result = concurrent(peer, Spec(args.hooks, args.steps, delay=0.05), args.runs)
     print(json.dumps(result))

@@ -12,6 +12,7 @@ from hookline.builtin.catalogue import BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
 from hookline.config.secrets import masked
 from hookline.config.settings import KEYS, Key
+from hookline.stores.audit.records import TYPES, Fields
 
 HEAD = """# Points
 
@@ -80,10 +81,22 @@ def cli_page(page: str) -> str:
     """The page on the command line, with the tables in it made anew."""
     settings = _table(("key", "option", "default", "what it is", "may be"), map(_setting, KEYS.values()))
     codes = _table(("code", "meaning"), ((str(code), meaning) for code, meaning in MEANINGS.items()))
-    for name, table in {"settings": settings, "exit codes": codes}.items():
-        before, mark, rest = page.partition(f"<!-- {name} -->\n")
-        page = f"{before}{mark}{table}<!-- end -->{rest.partition('<!-- end -->')[2]}"
-    return page
+    return _with_table(_with_table(page, "settings", settings), "exit codes", codes)
+
+
+def audit_page(page: str) -> str:
+    """The page on the audit log, with the table of records made anew."""
+    return _with_table(page, "records", _table(("type", "written when", "fields"), map(_record, TYPES)))
+
+
+def _record(kind: type[Fields]) -> tuple[str, ...]:
+    fields = [f"*`{name}`*" if name in kind.texts else f"`{name}`" for name in kind.__struct_fields__]
+    return f"`{kind.type}`", kind.when, ", ".join(fields)
+
+
+def _with_table(page: str, name: str, table: str) -> str:
+    before, mark, rest = page.partition(f"<!-- {name} -->\n")
+    return f"{before}{mark}{table}<!-- end -->{rest.partition('<!-- end -->')[2]}"
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -97,7 +110,7 @@ def _setting(key: Key) -> tuple[str, ...]:
 
 def _default(key: Key) -> str:
     default: Any = key.default
-    if key.name == "sessions":
+    if key.name in ("sessions", "runs"):
         return "the user's data folder"
     if default is None:
         return "none"
@@ -109,3 +122,4 @@ if __name__ == "__main__":
     (here / "points.md").write_text(points_page())
     (here / "hooks" / "README.md").write_text(hooks_page())
     (here / "cli.md").write_text(cli_page((here / "cli.md").read_text()))
+    (here / "audit.md").write_text(audit_page((here / "audit.md").read_text()))

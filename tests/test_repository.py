@@ -98,6 +98,14 @@ def test_the_tables_of_the_command_line_page_are_up_to_date():
     assert "| `max_steps` | `--max-steps` | `20` |" in page.read_text()
 
 
+def test_the_table_of_audit_records_is_up_to_date():
+    code = (
+        "import sys; sys.path.insert(0, 'docs'); from generate import audit_page; from pathlib import Path; "
+        "print(audit_page(Path('docs/audit.md').read_text()), end='')"
+    )
+    assert python("-c", code).stdout == (ROOT / "docs/audit.md").read_text()
+
+
 def test_the_index_of_built_in_hooks_is_up_to_date():
     code = "import sys; sys.path.insert(0, 'docs'); from generate import hooks_page; print(hooks_page(), end='')"
     assert python("-c", code).stdout == (ROOT / "docs/hooks/README.md").read_text()

@@ -16,11 +16,14 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
+    AuditLogHook,
     HookRegistry,
     Message,
     ModelRequest,
     ModelResponse,
+    ObservabilityHook,
     StepStart,
+    TimingHook,
     ToolCall,
     tool,
 )
@@ -79,6 +82,30 @@ def build(spec: Spec) -> Callable[[], Awaitable[int]]:
         return len(result.steps)
 
     return run
+
+
+def watched(spec: Spec) -> dict[str, tuple[Callable[[], Awaitable[Any]], Callable[[], Any]]]:
+    """By what is on: a run, and how to have all of it written."""
+    audit, timing, observability = AuditLogHook("audit.jsonl"), TimingHook(), ObservabilityHook("runs.db")
+    kinds: dict[str, list[Any]] = {
+        "none": [],
+        "`TimingHook`": [timing],
+        "`ObservabilityHook`": [observability],
+        "`AuditLogHook`": [audit],
+        "all three": [audit, timing, observability],
+    }
+
+    def of(hooks: list[Any]) -> tuple[Callable[[], Awaitable[Any]], Callable[[], Any]]:
+        agent = Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=None, hooks=hooks)
+
+        def flush() -> None:
+            for hook in hooks:
+                if hasattr(hook, "flush"):
+                    hook.flush()
+
+        return lambda: agent.arun(PROMPT), flush
+
+    return {label: of(hooks) for label, hooks in kinds.items()}
 
 
 def dispatchers() -> dict[str, tuple[bool, Callable[[int], Callable[[], Any]]]]:

@@ -7,11 +7,11 @@ programs which need only a part (the command line showing its help, say) do not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .base.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from .api import *  # noqa: F403
     from .api import __all__ as __all__
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

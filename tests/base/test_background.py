@@ -136,3 +136,24 @@ writer.flush(10)
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     assert (tmp_path / "True").read_text() == "p"
     assert (tmp_path / "False").read_text() == "c"
+
+
+def test_what_is_hurried_is_handed_over_without_gathering_more():
+    writer, batches, _ = gathering(linger=30)
+    done = threading.Event()
+    writer.put(1)
+    writer.hurry()
+    writer._write = lambda batch: (batches.append(batch), done.set())
+    assert done.wait(10)
+    assert batches == [[1]]
+
+
+def test_a_thread_without_work_says_so_once_before_it_ends(monkeypatch):
+    monkeypatch.setattr(background, "IDLE", 0.02)
+    idle = threading.Event()
+    writer, batches, _ = gathering(idle=idle.set)
+    writer.put(1)
+    assert idle.wait(10)
+    writer.put(2)
+    assert writer.flush(10)
+    assert batches == [[1], [2]]

@@ -1,10 +1,9 @@
-"""The JSONL file of what happened."""
+"""The hook that writes the audit log of runs."""
 
 import asyncio
-import errno
 import json
+import logging
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -12,27 +11,41 @@ from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import hookline.builtin.audit_log as module
 from hookline import (
     AFTER_LLM,
+    BEFORE_TOOL,
     ON_ERROR,
+    ON_TOKEN,
     Agent,
     AgentContext,
+    AuditLog,
     AuditLogHook,
+    Event,
     HookResult,
     RegistrationError,
     RunFailed,
     ScriptedModel,
+    ToolStarted,
     Usage,
     call,
     guard,
     hook,
     observer,
     reply,
+    shadow,
     tool,
+    verify_audit,
 )
-from hookline.builtin.audit_log import request_digest
+from hookline.base.frozen import digest
+from hookline.stores.audit.records import OWN, TYPES
 from hookline.testing import scripted_agent
+
+IDS = ["run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id"]
+posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
 
 
 @tool
@@ -42,7 +55,20 @@ def add(a: int, b: int) -> int:
 
 
 def lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def told(path):
+    """The records of runs, without those of the log itself."""
+    return [line for line in lines(path) if line["type"] != "open"]
+
+
+def types(path):
+    return [line["type"] for line in told(path)]
+
+
+def of(path, type):
+    return [line for line in lines(path) if line["type"] == type]
 
 
 @pytest.fixture
@@ -50,66 +76,88 @@ def path(tmp_path):
     return tmp_path / "logs" / "audit.jsonl"
 
 
-def run(path, turns, content=True, hooks=(), **options):
-    agent = scripted_agent(turns, tools=[add], hooks=[AuditLogHook(path, content=content), *hooks])
-    return agent, agent.run("the task", **options)
+def run(path, turns, hooks=(), given=None, tools=(add,), **options):
+    audit = AuditLogHook(path, **(given or {}))
+    agent = scripted_agent(turns, tools=tools, hooks=[audit, *hooks])
+    try:
+        return agent.run("the task", **options)
+    finally:
+        assert audit.flush(10)
 
 
-def test_every_reply_result_and_run_is_a_line_with_its_ids(path):
-    _, result = run(path, [call("add", a=1, b=2), reply("three")], task_id="t1", correlation_id="c1")
-    written = lines(path)
-    assert [line["point"] for line in written] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
-    for line in written:
-        assert (line["task_id"], line["correlation_id"], line["run_id"]) == ("t1", "c1", result.ids.run_id)
+# What is recorded.
+
+
+def test_a_run_is_recorded_from_start_to_end_with_its_ids(path):
+    result = run(path, [call("add", a=1, b=2), reply("three")], task_id="t1", correlation_id="c1")
+    assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
+    for line in told(path):
+        assert list(line)[:4] == ["v", "seq", "time", "type"]
+        assert list(line)[4:10] == IDS
+        assert list(line)[-1] == "prev"
+        assert (line["run_id"], line["task_id"], line["correlation_id"]) == (result.ids.run_id, "t1", "c1")
         assert line["session_id"] == result.ids.session_id
-        assert line["verdict"] == "cont"
-        assert line["time"].endswith("Z")
         assert len(line["time"]) == len("2026-01-01T00:00:00.000Z")
         datetime.fromisoformat(line["time"])
+    assert verify_audit(path).ok
 
 
-def test_a_line_holds_what_a_replay_needs(path):
-    agent, _ = run(path, [call("add", a=1, b=2), reply("three", usage=Usage(7, 3, 2), model="m-1")])
-    first, tool_line, second, end = lines(path)
-    assert (first["content"], first["finish_reason"], first["purpose"]) == ("", "tool_calls", "step")
-    assert first["tool_calls"][0]["name"] == "add"
-    assert first["tool_calls"][0]["arguments"] == {"a": 1, "b": 2}
-    assert first["tool_calls"][0]["id"] == tool_line["call_id"]
-    assert first["tool_calls"][0]["digest"] == tool_line["digest"]
-    assert first["request_digest"] == request_digest(agent.model.requests[0])
-    assert (tool_line["tool"], tool_line["result"], tool_line["outcome"]) == ("add", 3, "ok")
-    assert (second["content"], second["model"], second["provider"]) == ("three", "m-1", "scripted")
-    assert second["usage"] == {"input_tokens": 7, "output_tokens": 3, "cached_tokens": 2}
-    assert (end["status"], end["reply"], end["task"], end["steps"]) == ("completed", "three", "the task", 2)
+def test_a_model_call_has_what_it_cost_and_who_answered(path):
+    turn = reply("hi", usage=Usage(7, 3, 2), model="m-1", provider="p", cost=0.5, organization_id="org")
+    run(path, [turn])
+    (line,) = of(path, "model")
+    assert (line["provider"], line["model"], line["organization_id"]) == ("p", "m-1", "org")
+    assert (line["input_tokens"], line["output_tokens"], line["cached_tokens"], line["cost"]) == (7, 3, 2, 0.5)
+    assert (line["purpose"], line["hop"], line["attempt"], line["source"]) == ("step", 0, 1, "model")
+    assert (line["finish_reason"], line["verb"], line["tool_calls"]) == ("stop", "cont", [])
 
 
-def test_a_digest_knows_a_request_again_and_no_other():
-    agents = [scripted_agent([reply("ok")], instructions="be good") for _ in range(3)]
-    for agent, task in zip(agents, ["x", "x", "y"], strict=True):
-        agent.run(task)
-    a, b, c = (request_digest(agent.model.requests[0]) for agent in agents)
-    assert a == b != c
+def test_a_tool_call_has_a_digest_that_knows_its_arguments_again(path):
+    run(path, [call("add", a=1, b=2), reply("three")])
+    model, (line,) = of(path, "model")[0], of(path, "tool")
+    assert (model["tool_calls"], model["call_ids"]) == (["add"], [line["call_id"]])
+    assert line["digest"] == digest(["add", {"a": 1, "b": 2}])
+    assert (line["tool"], line["outcome"], line["attempt"]) == ("add", "ok", 1)
+    assert line["duration_ms"] >= 0
 
 
 def test_verdicts_say_which_hook_and_why(path):
-    @guard("before_tool")
+    @guard(BEFORE_TOOL)
     def no(ctx, request):
         return HookResult.block("not that", reason="rules")
 
+    run(path, [call("add", a=1, b=2), reply("three")], [no])
+    (line,) = of(path, "verdict")
+    assert (line["hook"], line["point"], line["phase"], line["verb"]) == ("no", "before_tool", "guard", "block")
+    assert line["reason"] == "rules"
+    assert of(path, "tool")[0]["outcome"] == "blocked"
+    assert of(path, "error")[0]["error_type"] == "Blocked"
+
+
+def test_rejected_and_ended_replies_are_model_calls_too(path):
     @hook(AFTER_LLM)
-    def change(ctx, got):
-        return HookResult.replace(got.replace(content="changed")) if got.content else None
+    def judge(ctx, got):
+        return HookResult.retry("again") if got.attempt == 1 else HookResult.end("over", reason="bad words")
 
-    run(path, [call("add", a=1, b=2), reply("three")], hooks=[no, change])
-    _, judged, blocked, changed, _ = lines(path)
-    assert (judged["point"], judged["verdict"], judged["hook"]) == ("before_tool", "block", "no")
-    assert (judged["reason"], judged["message"], judged["call_id"]) == ("rules", "not that", blocked["call_id"])
-    assert (blocked["outcome"], blocked["error"]) == ("blocked", "not that")
-    assert (changed["verdict"], changed["hook"], changed["content"]) == ("replace", "change", "changed")
+    run(path, [reply("one", usage=Usage(5, 5)), reply("two", usage=Usage(6, 6))], [judge])
+    assert [(line["attempt"], line["verb"], line["input_tokens"]) for line in of(path, "model")] == [
+        (1, "retry", 5), (2, "end", 6),
+    ]  # fmt: skip
+    (end,) = of(path, "run_end")
+    assert (end["status"], end["hook_ended"], end["input_tokens"]) == ("ended", "bad words", 11)
 
 
-def test_who_asked_and_who_approved_are_lines_with_the_digest_of_the_call(path):
-    @guard("before_tool")
+def test_a_generation_that_a_hook_ends_is_a_model_call_too(path):
+    @hook(ON_TOKEN)
+    def enough(ctx, token):
+        return HookResult.end("enough")
+
+    run(path, [reply("one two three")], [enough])
+    assert [line["verb"] for line in of(path, "model")] != []
+
+
+def test_who_asked_and_who_approved_are_recorded_with_the_digest_of_the_call(path):
+    @guard(BEFORE_TOOL)
     def careful(ctx, request):
         return HookResult.ask("Sure?")
 
@@ -117,40 +165,133 @@ def test_who_asked_and_who_approved_are_lines_with_the_digest_of_the_call(path):
     def person(ctx, asked):
         return HookResult.edit({"a": 5, "b": 5}, by="ann")
 
-    run(path, [call("add", a=1, b=2), reply("ten")], hooks=[careful, person])
-    _, asked, decided, again, result, *_ = lines(path)
-    assert asked["asks"] == [{"hook": "careful", "question": "Sure?"}]
-    assert (decided["point"], decided["decision"], decided["by"]) == ("approval_decided", "edited", "ann")
-    assert decided["digest"] == again["digest"] == result["digest"] != asked["digest"]
+    run(path, [call("add", a=1, b=2), reply("ten")], [careful, person])
+    (asked,), (decided,), (done,) = of(path, "approval_asked"), of(path, "approval"), of(path, "tool")
+    assert asked["digest"] == digest(["add", {"a": 1, "b": 2}])
+    assert (decided["decision"], decided["by"], decided["digest"]) == ("edited", "ann", done["digest"])
+    assert done["digest"] == digest(["add", {"a": 5, "b": 5}])
 
 
-def test_a_call_that_nobody_minds_has_no_line_before_it_runs(path):
-    run(path, [call("add", a=1, b=2), reply("three")])
-    assert [line["point"] for line in lines(path)] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
+def test_failures_of_models_tools_and_hooks_are_recorded(path):
+    @tool
+    def crash() -> None:
+        """Crash."""
+        raise LookupError("gone")
 
+    @observer(BEFORE_TOOL)
+    def weak(ctx, request):
+        raise ZeroDivisionError("oops")
 
-def test_a_retry_and_an_end_are_lines_too(path):
-    @hook(AFTER_LLM)
-    def judge(ctx, got):
-        return HookResult.retry("again") if got.attempt == 1 else HookResult.end("over", reason="bad words")
-
-    run(path, [reply("one"), reply("two")], hooks=[judge])
-    first, second, end = lines(path)
-    assert (first["verdict"], first["attempt"]) == ("retry", 1)
-    assert (second["verdict"], second["reason"], second["attempt"]) == ("end", "bad words", 2)
-    assert (end["status"], end["hook_ended"]) == ("ended", "bad words")
-
-
-def test_a_failed_run_has_its_errors(path):
     with pytest.raises(RunFailed):
-        run(path, [OSError("down")])
-    (end,) = lines(path)
-    assert end["status"] == "failed"
-    assert end["errors"][0]["type"] == "OSError"
-    assert end["errors"][0]["message"] == "down"
+        run(path, [call("crash"), OSError("down")], [weak], tools=[crash])
+    assert {(line["where"], line["error_type"], line["source"]) for line in of(path, "error")} == {
+        ("hook", "ZeroDivisionError", "weak"), ("tool", "LookupError", "crash"), ("model", "OSError", "scripted"),
+    }  # fmt: skip
+    assert [(line["hook"], line["verb"]) for line in of(path, "verdict")] == [("weak", "failed")]
+    (end,) = of(path, "run_end")
+    assert (end["status"], end["errors"]) == ("failed", 3)
 
 
-def test_without_content_no_text_is_written(path):
+def test_steering_stops_and_hooks_on_trial_are_recorded(path):
+    audit = AuditLogHook(path)
+
+    @hook(AFTER_LLM)
+    def stopper(ctx, got):
+        return HookResult.stop("enough", reason="said so")
+
+    trial = shadow(guard(BEFORE_TOOL, name="strict")(lambda ctx, request: HookResult.block("no", reason="never")))
+    agent = scripted_agent([call("add", a=1, b=2), reply("x")], tools=[add], hooks=[audit, trial, stopper])
+
+    async def go():
+        handle = agent.start("x")
+        handle.steer("and hurry")
+        await handle.result()
+
+    asyncio.run(go())
+    audit.flush()
+    assert [line["chars"] for line in of(path, "steered")] == [len("and hurry")]
+    assert {"kind": "stop_requested", "hook": "stopper"}.items() <= of(path, "stop")[0].items()
+    assert all((line["hook"], line["verb"]) == ("strict", "block") for line in of(path, "shadow"))
+
+
+def test_a_judge_that_saw_what_was_changed_later_is_a_notice(path):
+    early = hook(BEFORE_TOOL, name="early", priority=5)(lambda ctx, request: None)
+    late = hook(BEFORE_TOOL, name="late")(lambda ctx, request: request.replace(arguments={"a": 9, "b": 9}))
+    run(path, [call("add", a=1, b=2), reply("x")], [early, late])
+    (line,) = of(path, "notice")
+    assert (line["kind"], line["hook"], line["about"]) == ("judged_before_rewrite", "late", "early")
+
+
+def test_a_run_inside_a_run_names_its_parent(path):
+    audit = AuditLogHook(path)
+    inner = scripted_agent([reply("in")], hooks=[audit])
+
+    @tool
+    async def delegate(ctx) -> str:
+        """Delegate."""
+        return (await inner.arun("y", ctx=ctx)).reply
+
+    outer = scripted_agent([call("delegate"), reply("out")], tools=[delegate], hooks=[audit])
+    result = outer.run("x")
+    audit.flush()
+    parents = [line["parent_run_id"] for line in of(path, "run_start")]
+    assert parents == ["", result.ids.run_id]
+
+
+def test_a_cancelled_run_has_its_end(path):
+    audit = AuditLogHook(path)
+
+    async def go():
+        agent = Agent("a", llm=ScriptedModel([reply("ok")], delay=60), hooks=[audit])
+        handle = agent.start("x")
+        await asyncio.sleep(0.02)
+        handle.cancel()
+        await handle.result()
+
+    asyncio.run(go())
+    audit.flush()
+    (end,) = of(path, "run_end")
+    assert (end["status"], end["stop"]) == ("cancelled", "user_requested")
+
+
+def test_time_is_that_of_the_context(path):
+    clock = SimpleNamespace(time=lambda: 1.5, monotonic=lambda: 0.0)
+    run(path, [reply("ok")], ctx=AgentContext(clock=clock))
+    assert {line["time"] for line in told(path)} == {"1970-01-01T00:00:01.500Z"}
+
+
+RECORDED = AuditLogHook.events | {ToolStarted}
+OTHERWISE = {
+    "ModelReplied", "ToolEnded", "ToolSettled", "ModelCalled", "TextDelta", "Discarded", "StepStarted", "StepFinished",
+    "ToolProgressed", "PointFired",
+}  # fmt: skip
+
+
+def test_every_type_of_event_is_recorded_or_left_out_on_purpose():
+    kinds = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")}
+    assert {kind.__name__ for kind in kinds - RECORDED} == OTHERWISE
+
+
+def test_every_record_has_exactly_the_fields_of_its_type(path):
+    @guard(BEFORE_TOOL)
+    def careful(ctx, request):
+        return HookResult.ask("Sure?")
+
+    turns = [[call("add", a=1, b=2), call("none")], reply("x")]
+    run(path, turns, [careful], {"content": True, "on_failure": "closed"})
+    by_type = {kind.type: kind for kind in TYPES}
+    for line in lines(path):
+        kind = by_type[line["type"]]
+        ids = [] if kind in OWN else IDS
+        names = [name for name in line if name not in ("v", "seq", "time", "type", "prev", *ids)]
+        assert set(names) <= set(kind.__struct_fields__)
+        assert set(kind.__struct_fields__) - set(names) <= kind.texts
+
+
+# Texts.
+
+
+def secretive(path, **given):
     @tool
     def secret_tool(key: str) -> str:
         """Fail or give."""
@@ -158,73 +299,134 @@ def test_without_content_no_text_is_written(path):
             raise ValueError("secret-3")
         return "secret-4"
 
-    turns = [[call("secret_tool", key="secret-1"), call("secret_tool", key="secret-2")], reply("secret-5")]
+    @guard(BEFORE_TOOL)
+    def careful(ctx, request):
+        return HookResult.ask("secret-11") if request.arguments.get("key") == "secret-1" else None
 
-    @hook("on_stop")
-    async def ask(ctx, stopping):
-        await ctx.llm.complete("secret-7", purpose="judge")
+    @hook("approval_requested")
+    def person(ctx, asked):
+        return HookResult.approve(by="ann")
+
+    @observer(AFTER_LLM)
+    def weak(ctx, got):
+        raise ValueError("secret-12")
+
+    audit = AuditLogHook(path, **given)
+    turns = [["secret-7", call("secret_tool", key="secret-1"), call("secret_tool", key="secret-2")], reply("secret-5")]
+    agent = scripted_agent(turns, tools=[secret_tool], hooks=[audit, careful, person, weak])
+    result = agent.run("secret-6")
+    audit.flush()
+    return result
+
+
+def test_no_text_is_written_unless_it_is_wanted(path):
+    secretive(path)
+    assert b"secret-" not in path.read_bytes()
+    assert of(path, "task")[0]["chars"] == 8
+    assert {line["error_type"] for line in of(path, "error")} == {"ValueError"}
+
+
+def test_with_content_every_text_is_there(path):
+    secretive(path, content=True)
+    text = path.read_text()
+    assert all(f"secret-{n}" in text for n in (1, 2, 3, 4, 5, 6, 7, 11, 12))
+    assert json.loads(of(path, "model")[0]["arguments"][0]) == {"key": "secret-1"}
+
+
+@pytest.mark.parametrize("kind", ["function", "object"])
+def test_every_text_is_redacted(path, kind):
+    def redact(text):
+        return text.replace("secret", "s*****")
+
+    secretive(path, content=True, redact=redact if kind == "function" else SimpleNamespace(apply=redact))
+    assert b"secret-" not in path.read_bytes()
+    assert b"s*****-1" in path.read_bytes()
+
+
+def test_reasons_are_redacted_too(path):
+    @guard(BEFORE_TOOL)
+    def no(ctx, request):
+        return HookResult.block("x", reason="key sk-123 found")
 
     @hook(AFTER_LLM)
-    def end(ctx, got):
-        return HookResult.end("secret-8", reason="secret-9") if got.purpose == "judge" else None
+    def ends(ctx, got):
+        return HookResult.end("x", reason="sk-123") if got.content else None
 
-    agent = scripted_agent([*turns, reply("secret-10")], tools=[secret_tool])
-    for one in (AuditLogHook(path, content=False), ask, end):
-        agent.register_hook(one)
-    assert agent.run("secret-6").hook_ended == "secret-9"
-    text = path.read_text()
-    assert "secret-" not in text
-    first, ok, bad, second, _, end = lines(path)
-    assert (ok["result_chars"], second["content_chars"], end["task_chars"]) == (8, 8, 8)
-    assert bad["outcome"] == "error"
-    assert first["tool_calls"][0]["digest"] == ok["digest"]
-    assert end["errors"][0]["type"] == "ValueError"
+    run(path, [call("add", a=1, b=2), reply("x")], [no, ends], {"redact": lambda text: text.replace("sk-123", "…")})
+    assert b"sk-123" not in path.read_bytes()
+    assert of(path, "verdict")[0]["reason"] == "key … found"
 
 
-def test_a_hooks_own_model_calls_are_lines_too(path):
-    @hook("on_run_start")
-    async def ask(ctx, start):
-        await ctx.llm.complete("hello", purpose="judge")
+def test_a_secret_at_the_place_where_a_text_is_cut_is_redacted_as_a_whole(path):
+    def redact(text):
+        return text.replace("SECRETSECRET", "###")
 
-    run(path, [reply("yes"), reply("ok")], hooks=[ask])
-    assert [line["purpose"] for line in lines(path)[:2]] == ["judge", "step"]
-
-
-def test_surrogates_newlines_and_megabytes_stay_on_one_line(path):
-    run(path, [reply("a\nb\u2028\ud800" + "x" * 5_000_000)])
-    raw = path.read_bytes()
-    assert raw.count(b"\n") == 2
-    first = json.loads(raw.split(b"\n")[0])
-    assert first["content"].startswith("a\nb\u2028")
+    run(
+        path, [reply("x" * 95 + "SECRETSECRET" + "y" * 500)], given={"content": True, "max_text": 100, "redact": redact}
+    )
+    content = of(path, "model")[0]["content"]
+    assert content == "x" * 95 + "###" + "yy" + "…(+498)"
+    assert "SECRET" not in path.read_text()
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes")
-@pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\x1c", "\x0b", "\r"])
-def test_what_some_readers_take_for_the_end_of_a_line_stays_inside_one(path, mark):
-    scripted_agent([reply(f"a{mark}b")], hooks=[AuditLogHook(path)]).run("x")
-    first, _ = path.read_bytes().decode().splitlines()
-    assert json.loads(first)["content"] == f"a{mark}b"
+def test_a_secret_that_json_writes_otherwise_is_redacted_all_the_same(path):
+    @tool
+    def keep(key: str, more: list[str]) -> dict[str, str]:
+        """Keep."""
+        return {"key": key}
+
+    def redact(text):
+        return text.replace('BEGIN\n"KEY"\nEND', "###")
+
+    secret = 'a BEGIN\n"KEY"\nEND b'
+    run(
+        path,
+        [call("keep", key=secret, more=[secret]), reply("x")],
+        tools=[keep],
+        given={"content": True, "redact": redact},
+    )
+    assert "KEY" not in path.read_text()
+    assert path.read_text().count("a ### b") == 3
 
 
-def test_file_and_folder_belong_to_their_owner_alone(path):
-    run(path, [reply("ok")])
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+def test_a_redactor_that_fails_lets_no_text_through_and_loses_no_record(path):
+    def redact(text):
+        raise ValueError("broken")
+
+    secretive(path, content=True, redact=redact)
+    assert b"secret-" not in path.read_bytes()
+    assert "withheld" in of(path, "model")[0]["content"]
+    assert types(path)[-1] == "run_end"
 
 
-def test_a_second_program_appends(path):
-    for _ in range(2):
-        run(path, [reply("ok")])
-    assert len(lines(path)) == 4
+@pytest.mark.parametrize("shape", ["text", "list", "deep"])
+def test_results_of_megabytes_are_cut(path, shape):
+    @tool
+    def big() -> object:
+        """Much."""
+        return {"text": "x" * 5_000_000, "list": ["y" * 10] * 300_000, "deep": {"a": [{"b": "z" * 2_000_000}]}}[shape]
+
+    run(path, [call("big"), reply("x")], tools=[big], given={"content": True})
+    assert path.stat().st_size < 20_000
+    assert "…" in of(path, "tool")[0]["result"]
 
 
-def test_half_a_line_that_another_program_left_spoils_no_other(path):
-    path.parent.mkdir()
-    path.write_text('{"time":"20')
-    run(path, [reply("one")])
-    half, *whole = path.read_text().splitlines()
-    assert half == '{"time":"20'
-    assert [json.loads(line)["point"] for line in whole] == ["after_llm", "on_run_end"]
+def test_a_tool_name_of_megabytes_is_cut(path):
+    run(path, [call("n" * 1_000_000), reply("x")])
+    assert path.stat().st_size < 20_000
+    assert of(path, "model")[0]["tool_calls"][0].startswith("nnn")
+
+
+@given(text=st.text(st.characters(max_codepoint=0x2100) | st.characters(categories=["Cs"]), max_size=30))
+@settings(max_examples=25, deadline=None)
+def test_any_text_becomes_one_line_that_verifies(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("texts") / "audit.jsonl"
+    run(path, [call("add", a=text), reply(text or "x")], given={"content": True, "fsync": "never"}, task_id=text)
+    assert verify_audit(path).findings == ()
+    assert len(path.read_bytes().decode().splitlines()) == len(lines(path))
+
+
+# Writing.
 
 
 def test_a_tool_that_changes_the_working_folder_does_not_move_the_file(tmp_path, monkeypatch):
@@ -236,32 +438,53 @@ def test_a_tool_that_changes_the_working_folder_does_not_move_the_file(tmp_path,
         """Go elsewhere."""
         os.chdir("elsewhere")
 
-    scripted_agent([call("wander"), reply("ok")], tools=[wander], hooks=[AuditLogHook("audit.jsonl")]).run("x")
-    assert [line["point"] for line in lines(tmp_path / "audit.jsonl")][-1] == "on_run_end"
+    run("audit.jsonl", [call("wander"), reply("ok")], tools=[wander])
+    assert types(tmp_path / "audit.jsonl")[-1] == "run_end"
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-async def test_concurrent_runs_write_whole_lines(path):
-    agent = Agent("a", llm=ScriptedModel([reply("x" * 20_000)], loop=True), hooks=[AuditLogHook(path)])
-    await asyncio.gather(*(agent.arun(f"task {i}") for i in range(40)))
-    assert len(lines(path)) == 80
+async def test_concurrent_runs_share_one_log(path):
+    audit = AuditLogHook(path)
+    agent = Agent("a", llm=ScriptedModel([reply("x" * 20_000)], loop=True), hooks=[audit])
+    results = await asyncio.gather(*(agent.arun(f"task {i}") for i in range(40)))
+    audit.flush()
+    assert verify_audit(path).ok
+    for result in results:
+        mine = [line["type"] for line in told(path) if line["run_id"] == result.ids.run_id]
+        assert mine == ["run_start", "task", "model", "stop", "run_end"]
+    assert audit._runs == {}
 
 
-def test_threads_and_processes_write_whole_lines(path):
-    code = (
-        "import sys; from hookline import Agent, AuditLogHook, ScriptedModel, reply\n"
-        "agent = Agent('a', llm=ScriptedModel([reply('x' * 20000)], loop=True), hooks=[AuditLogHook(sys.argv[1])])\n"
-        "[agent.run('go') for _ in range(30)]"
-    )
-    others = [subprocess.Popen([sys.executable, "-c", code, str(path)]) for _ in range(2)]
-    agent = Agent("a", llm=ScriptedModel([reply("y" * 20_000)], loop=True), hooks=[AuditLogHook(path)])
-    threads = [threading.Thread(target=lambda: [agent.run("go") for _ in range(10)]) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [other.wait(timeout=60) for other in others] == [0, 0]
-    assert len(lines(path)) == 2 * (2 * 30 + 3 * 10)
+def test_two_hooks_and_a_server_may_share_one_log(path):
+    log = AuditLog(path)
+    for _ in range(2):
+        scripted_agent([reply("x")], hooks=[AuditLogHook(log)]).run("x")
+    log.record("auth", user="ann")
+    log.close()
+    assert types(path) == [*["run_start", "task", "model", "stop", "run_end"] * 2, "auth"]
+    assert verify_audit(path).ok
+
+
+def test_a_hook_registered_twice_records_everything_once(path):
+    audit = AuditLogHook(path)
+    agent = scripted_agent([call("add", a=1, b=2), reply("x")], tools=[add], hooks=[audit])
+    agent.run("x", ctx=AgentContext(hooks=[audit]))
+    audit.flush()
+    assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
+
+
+def test_it_decides_nothing(path):
+    seen = []
+
+    @observer(AFTER_LLM)
+    def watch(ctx, got, verdict):
+        seen.append(str(verdict.action))
+
+    run(path, [reply("ok")], [watch])
+    assert seen == ["cont"]
+
+
+# What cannot be written.
 
 
 class Watch:
@@ -281,87 +504,180 @@ def a_file_in_the_way(tmp_path):
     return tmp_path / "file" / "audit.jsonl"
 
 
-def test_a_line_that_cannot_be_written_is_reported_and_the_run_goes_on(a_file_in_the_way):
+def test_a_log_that_cannot_be_written_is_reported_and_the_run_goes_on(a_file_in_the_way, caplog):
     watch = Watch()
-    _, result = run(a_file_in_the_way, [reply("ok")], hooks=[watch])
+    result = run(a_file_in_the_way, [reply("ok")], [watch])
     assert result.status == "completed"
-    assert watch.told[0][0] == "AuditLogHook"
-    assert watch.told[0][2] is False
-    assert {error.source for error in result.errors} == {"AuditLogHook"}
+    assert watch.told == [("AuditLogHook", "AuditError", False)]
+    (error,) = result.errors
+    assert "records of the audit log were lost" in error.message
+    assert caplog.text.count("are being lost") == 1
 
 
-def test_it_can_be_told_to_fail_closed(a_file_in_the_way):
-    agent = scripted_agent([reply("ok")])
-    agent.register_hook(AuditLogHook(a_file_in_the_way), on_failure="closed")
+@posix
+def test_a_full_disk_is_reported_and_the_run_goes_on():
+    result = run("/dev/full", [reply("ok")])
+    assert result.status == "completed"
+    assert "No space left" in result.errors[0].message
+
+
+def test_after_a_failure_the_runs_that_follow_are_not_blamed(a_file_in_the_way):
+    audit = AuditLogHook(a_file_in_the_way)
+    agent = scripted_agent([reply("ok")] * 2, hooks=[audit])
+    assert agent.run("x").errors
+    audit.flush()
+    a_file_in_the_way.parent.unlink()
+    audit.log.record("test")
+    audit.flush()
+    assert not agent.run("x").errors
+    audit.flush()
+    assert [line["type"] for line in lines(a_file_in_the_way)][:2] == ["open", "lost"]
+    assert verify_audit(a_file_in_the_way).ok
+
+
+def test_a_writer_that_hangs_holds_up_no_run_for_long(path, monkeypatch):
+    monkeypatch.setattr(module, "OPEN_SECONDS", 0.01)
+    audit, gate = AuditLogHook(path), threading.Event()
+    write = audit.log._background._write
+    audit.log._background._write = lambda items: gate.wait(30) and write(items)
+    result = scripted_agent([reply("ok")], hooks=[audit]).run("x")
+    assert (result.status, len(result.errors)) == ("completed", 1)
+    assert "not written" in result.errors[0].message
+    gate.set()
+    audit.flush()
+    assert types(path)[-1] == "run_end"
+
+
+def counting(ran):
+    @tool
+    def work() -> str:
+        """Work."""
+        ran.append(1)
+        return "worked"
+
+    return work
+
+
+def test_closed_nothing_happens_that_is_not_recorded(a_file_in_the_way):
+    ran, audit = [], AuditLogHook(a_file_in_the_way, on_failure="closed")
+    agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit])
+    with pytest.raises(RunFailed, match="AuditLogHook") as caught:
+        agent.run("x")
+    assert caught.value.result.status == "failed"
+    assert (ran, agent.model.requests) == ([], [])
+
+
+def test_closed_no_tool_runs_once_the_log_breaks(path):
+    ran, audit = [], AuditLogHook(path, on_failure="closed")
+
+    @hook(AFTER_LLM)
+    def breaks(ctx, got):
+        audit.log._file.path = path / "file" / "x"
+        audit.log._file.close()
+
+    agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit, breaks])
     with pytest.raises(RunFailed, match="AuditLogHook"):
         agent.run("x")
+    assert ran == []
 
 
-def test_a_full_disk_is_reported_and_the_line_after_a_torn_one_is_whole(path, monkeypatch):
-    real, full = os.write, [True]
+def test_closed_the_start_of_a_tool_is_on_the_disk_before_it_runs(path):
+    seen = []
 
-    def write(file, data):
-        if full and data.startswith(b'{"time"'):
-            full.clear()
-            return real(file, data[:10])
-        return real(file, data)
+    @tool
+    def look() -> str:
+        """Look at the log."""
+        seen.extend(types(path))
+        return "seen"
 
-    monkeypatch.setattr(os, "write", write)
-    _, result = run(path, [reply("ok")])
-    assert result.status == "completed"
-    assert "only a part of a line" in result.errors[0].message
-    torn, whole = path.read_text().splitlines()
-    assert len(torn) == 10
-    assert json.loads(whole)["point"] == "on_run_end"
+    run(path, [call("look"), reply("x")], tools=[look], given={"on_failure": "closed"})
+    assert seen == ["run_start", "task", "model", "tool_start"]
+    assert of(path, "tool_start")[0]["digest"] == of(path, "tool")[0]["digest"]
 
 
-def test_no_space_left_is_reported(path, monkeypatch):
-    def write(file, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", write)
-    _, result = run(path, [reply("ok")])
-    assert result.status == "completed"
-    assert all("No space left" in error.message for error in result.errors)
-    assert len(result.errors) == 2, "that of the reply, and that of the end of the run"
-
-
-def test_time_is_that_of_the_context(path):
-    clock = SimpleNamespace(time=lambda: 1.5, monotonic=lambda: 0.0)
-    run(path, [reply("ok")], ctx=AgentContext(clock=clock))
-    assert {line["time"] for line in lines(path)} == {"1970-01-01T00:00:01.500Z"}
+def test_closed_a_writer_that_hangs_fails_the_run(path, monkeypatch):
+    monkeypatch.setattr(module, "CLOSED_SECONDS", 0.05)
+    audit, gate = AuditLogHook(path, on_failure="closed"), threading.Event()
+    audit.log._background._write = lambda items: gate.wait(30)
+    agent = scripted_agent([reply("ok")], hooks=[audit])
+    with pytest.raises(RunFailed, match="not written"):
+        agent.run("x")
+    gate.set()
+    assert agent.model.requests == []
 
 
-def test_a_cancelled_run_has_its_line(path):
-    async def go():
-        agent = Agent("a", llm=ScriptedModel([reply("ok")], delay=60), hooks=[AuditLogHook(path)])
-        handle = agent.start("x")
-        await asyncio.sleep(0.02)
-        handle.cancel()
-        await handle.result()
-
-    asyncio.run(go())
-    (end,) = lines(path)
-    assert (end["status"], end["stop"]["kind"]) == ("cancelled", "user_requested")
+async def test_closed_many_runs_at_once_wait_without_a_thread_each(path):
+    audit = AuditLogHook(path, on_failure="closed", fsync="never")
+    agent = Agent("a", llm=ScriptedModel([reply("x")], loop=True), hooks=[audit])
+    before = threading.active_count()
+    await asyncio.gather(*(agent.arun("x") for _ in range(200)))
+    assert threading.active_count() < before + 20
+    audit.flush()
+    assert len(of(path, "run_end")) == 200
 
 
-@pytest.mark.parametrize("bad", ["", None, 5, b""])
-def test_nonsense_is_refused_at_once(bad):
+def test_a_program_that_ends_at_once_leaves_a_whole_log(path):
+    code = (
+        "import sys; from hookline import Agent, AuditLogHook, ScriptedModel, reply\n"
+        "Agent('a', llm=ScriptedModel([reply('x')]), hooks=[AuditLogHook(sys.argv[1])]).run('go')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+    assert types(path)[-1] == "run_end"
+    assert verify_audit(path).warnings == ()
+
+
+# Logger, rotation, signatures.
+
+
+def test_a_logger_gets_the_records_with_a_file_or_without(path, caplog):
+    with caplog.at_level(logging.INFO, "hookline.audit"):
+        run(None, [reply("ok")], given={"logger": "hookline.audit"})
+        run(path, [reply("ok")], given={"logger": "hookline.audit"})
+    told = [record for record in caplog.records if record.name == "hookline.audit"]
+    names = [record.audit["type"] for record in told if record.audit["type"] != "checkpoint"]
+    assert names == ["run_start", "task", "model", "stop", "run_end"] * 2
+    assert {record.levelname for record in told} == {"INFO"}
+    assert json.loads(told[2].getMessage())["type"] == "model"
+
+
+def test_files_are_rotated_and_signed(path, tmp_path):
+    from hookline.stores.audit.keys import make_keys
+
+    private, public, _ = make_keys(tmp_path / "key")
+    for _ in range(3):
+        run(path, [reply("x")] * 2, given={"max_bytes": 4096, "sign": private, "checkpoint": tmp_path / "head"})
+    report = verify_audit(path, key=public, checkpoint=tmp_path / "head")
+    assert report.findings == ()
+    assert len(report.files) > 1
+
+
+# Nonsense.
+
+
+@pytest.mark.parametrize("bad", ["", 5, b""])
+def test_a_path_that_is_none_is_refused_at_once(bad):
     with pytest.raises(RegistrationError, match="path="):
         AuditLogHook(bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"path": None}, {"content": "no"}, {"redact": 5}, {"redact": str}, {"max_text": 0}, {"logger": ""},
+        {"on_failure": "block"}, {"max_bytes": 10}, {"max_bytes": True}, {"fsync": "no"}, {"sign": "none"}, {"sign": 5},
+        {"checkpoint": ""},
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_at_once(path, bad):
+    with pytest.raises(RegistrationError):
+        AuditLogHook(**{"path": path, **bad})
+
+
+def test_a_log_brings_its_own_settings(path):
+    with pytest.raises(RegistrationError, match="own settings"):
+        AuditLogHook(AuditLog(path), fsync="never")
 
 
 def test_a_folder_is_refused_at_once(tmp_path):
     with pytest.raises(RegistrationError, match="is a folder"):
         AuditLogHook(tmp_path)
-
-
-def test_it_decides_nothing(path):
-    seen = []
-
-    @observer(AFTER_LLM)
-    def watch(ctx, got, verdict):
-        seen.append(str(verdict.action))
-
-    run(path, [reply("ok")], hooks=[watch])
-    assert seen == ["cont"]

@@ -1,4 +1,4 @@
-"""The guard that keeps the paths of tool calls in one folder."""
+"""The guard that keeps the paths of tool calls in certain folders, and away from secrets."""
 
 from typing import Any
 
@@ -19,6 +19,7 @@ def place(tmp_path, monkeypatch):
     (folder / "a.txt").write_text("a")
     (folder / "out").symlink_to(tmp_path)
     (folder / "loop").symlink_to("loop")
+    (folder / "dangling").symlink_to(tmp_path / "not" / "there")
     monkeypatch.chdir(folder)
     return folder
 
@@ -41,7 +42,30 @@ def run(calls, guard, tools=(open_file, write_it), **options):
     return result.steps[0].outcomes, [m.content for m in result.messages[2:-1]]
 
 
-@pytest.mark.parametrize("path", ["a.txt", "./sub/../a.txt", "sub/new.txt", "no/such/thing", ".", "sub", "~nobody0/x"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.txt",
+        "./sub/../a.txt",
+        "sub/new.txt",
+        "no/such/thing",
+        ".",
+        "sub",
+        "~nobody0/x",
+        "*.txt",
+        "10:30.txt",
+        "50%.txt",
+        "a[1].txt",
+        "sub/*.py",
+        "n" * 300,
+        "日本.txt",
+        "o\u0308.txt",
+        "env",
+        "keys.md",
+        ".gitignore",
+        ".env.example",
+    ],
+)
 def test_a_path_in_the_folder_passes(place, path):
     assert run([call("open_file", path=path)], PathGuard(place)) == (("ok",), [f"opened {path}"])
     assert run([call("open_file", path=str(place / path))], PathGuard(place))[0] == ("ok",)
@@ -51,8 +75,12 @@ def test_a_path_in_the_folder_passes(place, path):
     "path",
     [
         "..", "../secret", "sub/../../secret", "out", "out/secret", "out/inside/a.txt/../../../secret", "/etc/passwd",
-        "/", "a\0b", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}", "file:///etc/passwd", "FILE:/etc/passwd",
-        "file:///etc%2fpasswd", "../inside-not",
+        "/", "a\0b", "~\0", "~\ud800/x", "~%00/../..", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}",
+        "file:///etc/passwd", "FILE:/etc/passwd",
+        "file:///etc%2fpasswd", "../inside-not", " ../secret", "'/etc/passwd'", "..\\secret", "%2e%2e/secret",
+        "C:\\x", "c:/x",
+        "\\\\server\\share", "//./x", "ou?/secret", "o*", "*/secret", "[o]ut", "*/*/*/*", "file://localhost/etc/passwd",
+        "~/../x", "new/../../secret", "dangling", "dangling/x", "out/new/deep", "a" * 5000 + "/../../../secret",
     ],
 )  # fmt: skip
 def test_a_path_that_leads_out_is_blocked_and_the_model_told_what_to_do(place, monkeypatch, path):
@@ -146,7 +174,13 @@ def test_it_is_a_safety_rail():
     assert (PathGuard.priority, PathGuard.phase) == (100, "guard")
 
 
-@pytest.mark.parametrize("options", [{"folder": "missing"}, {"folder": ".", "write_tools": "write_*"}])
+@pytest.mark.parametrize(
+    "options",
+    [{"folder": "missing"}, {"folder": ".", "write_tools": "write_*"}, {"folder": ".", "read": "sub"},
+    {"folder": "a\0b"},
+     {"folder": ".", "read": ["missing"]}, {"folder": ".", "write": ["missing"]}, {"folder": ".", "write": "sub"},
+     {"folder": ".", "write": 1}, {"folder": ".", "secrets": ".env"}, {"folder": ".", "secrets": [1]}],
+)  # fmt: skip
 def test_a_guard_that_cannot_work_is_refused(place, options):
     with pytest.raises(RegistrationError):
         PathGuard(**options)
@@ -183,3 +217,79 @@ def test_what_is_kept_may_be_read_but_not_written_under_any_spelling(tmp_path):
     assert all("may not be changed" in message.content for message in results[:5])
     assert (tmp_path / "rules.py").read_text() == "mine"
     assert not (tmp_path / "hookline.toml").exists()
+
+
+def test_several_folders_may_be_read_and_others_written(tmp_path):
+    for name in ("home", "docs", "out", "else"):
+        (tmp_path / name).mkdir()
+    guard = PathGuard(tmp_path / "home", write=[tmp_path / "out"], read=[tmp_path / "docs"])
+
+    def outcomes(name):
+        calls = [call(name, path=str(tmp_path / folder / "x")) for folder in ("home", "docs", "out", "else")]
+        return run(calls, guard)[0]
+
+    assert outcomes("open_file") == ("ok", "ok", "ok", "blocked")
+    assert outcomes("write_it") == ("blocked", "blocked", "ok", "blocked")
+    _, (text,) = run([call("write_it", path=str(tmp_path / "home" / "x"))], guard)
+    assert f"only paths in {str(tmp_path / 'out')!r} are" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["writeFile", "create_directory", "append_note", "rename_x", "save_as", "remove_file", "mkdir"]
+)
+def test_tools_that_write_are_known_by_many_names(place, name):
+    writer = tool(name=name)(lambda path: "done")
+    assert run([call(name, path="a.txt")], PathGuard(place), [writer])[0] == ("blocked",)
+
+
+SECRETS = [
+    ".env", "sub/.env", ".env.local", ".ENV", ".Env.Production", "./sub/../.env", "prod.env", ".ssh/config",
+    ".ssh", ".aws/credentials",
+    "id_rsa", "sub/id_ed25519", "server.pem", "tls.KEY", ".git/config", ".netrc", ".npmrc", "credentials.json",
+    "alias", ".env ",
+    ".env::$DATA", ".en?", ".e*", "sub/.e[n]v", "file:.env", "%2eenv", " .env", "'.env'", ".env.", "sub\\.env",
+    ".kube/config",
+    "terraform.tfstate", ".bash_history", "secrets.yaml", "deep/.gnupg/x/y", "hidden/inner",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_files_with_secrets_are_out_of_reach_unless_that_is_turned_off(place, path):
+    (place / "sub" / ".env").write_text("KEY=1")
+    (place / ".env").write_text("KEY=1")
+    (place / "alias").symlink_to(".env")
+    (place / ".ssh").mkdir()
+    (place / "hidden").symlink_to(".ssh")
+    outcomes, (text,) = run([call("open_file", path=path)], PathGuard(place))
+    assert outcomes == ("blocked",)
+    assert "may hold secrets" in text
+    assert run([call("open_file", path=path)], PathGuard(place, secrets=[]))[0] == ("ok",)
+
+
+def test_a_folder_that_was_chosen_is_no_secret_itself(tmp_path):
+    (tmp_path / ".aws").mkdir()
+    calls = [call("open_file", path=str(tmp_path / ".aws" / name)) for name in ("notes.txt", "id_rsa")]
+    assert run(calls, PathGuard(tmp_path / ".aws"))[0] == ("ok", "blocked")
+
+
+def test_secrets_may_be_named_with_exceptions(place):
+    guard = PathGuard(place, secrets=["*.txt", "!public.txt", "private/*", "x[!a-y]"])
+    paths = ["a.txt", "public.txt", "private/x", "private", "sub/private/x/y", "a.md", "xz", "xa"]
+    calls = [call("open_file", path=path) for path in paths]
+    assert run(calls, guard)[0] == ("blocked", "ok", "blocked", "ok", "blocked", "ok", "blocked", "ok")
+
+
+@given(
+    st.text(max_size=30)
+    | st.lists(st.sampled_from(list("./\\~$*?[]%:\0 \n\"'-eE\u0308\ud800") + ["..", "file:", ".env"])).map("".join)
+)
+def test_whatever_a_path_says_there_is_a_verdict(tmp_path_factory, path):
+    inside = tmp_path_factory.getbasetemp() / "fuzzed"
+    inside.mkdir(exist_ok=True)
+    opened = tool(name="open_file", folder=inside)(lambda path: "opened")
+    assert run([call("open_file", path=path)], PathGuard(inside), [opened])[0] in (("ok",), ("blocked",))
+
+
+@pytest.mark.parametrize("piece", ["*", "[", "/", "../", "a/", "%25", "$", "~", "?/", ".env/"])
+def test_a_very_long_path_has_a_verdict_at_once(place, piece):
+    assert run([call("open_file", path=piece * 20_000)], PathGuard(place))[0] in (("ok",), ("blocked",))

@@ -15,6 +15,7 @@ from hookline import (
     Agent,
     AgentContext,
     HookResult,
+    ModelRequest,
     RunFailed,
     ScriptedModel,
     TimingHook,
@@ -190,7 +191,7 @@ def test_memory_is_bounded(monkeypatch):
     timing, ctx = TimingHook(), AgentContext()
     for i in range(3000):
         timing(AFTER_TOOL, ctx, SimpleNamespace(id=str(i), name=f"t{i % 10}", attempt=1, outcome="ok", duration=1.0))
-        timing(BEFORE_LLM, ctx, SimpleNamespace())
+        timing(BEFORE_LLM, ctx, ModelRequest(()))
     assert sum(row.count for row in timing.summary()) == 3000
     assert [row.name for row in timing.summary()] == ["(others)", "t0", "t1", "t2"]
     assert all(len(tally.recent) <= module.RECENT for tally in timing._tallies.values())

@@ -92,7 +92,10 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
     (here / "hookline.toml").write_text('hooks = [{ use = "rules.py:first", priority = 500 }]')
     _, out, _ = hookline("hooks", "--json")
     shown = [(row["point"], row["hook"]) for row in json.loads(out)]
-    assert shown == [("before_tool", "first"), ("before_tool", "PathGuard"), ("approval_requested", "approver")]
+    assert shown == [
+        ("after_llm", "ObservabilityHook"), ("before_tool", "first"), ("before_tool", "PathGuard"),
+        ("on_run_end", "ObservabilityHook"), ("approval_requested", "approver"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 120])

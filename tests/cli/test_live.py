@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, ToolStarted, call, guard, reply, tool
 from hookline.cli.live import LiveView
 from hookline.testing import scripted_agent
 
@@ -43,12 +43,45 @@ def test_what_happened_stays_on_the_screen_with_its_mark(screen):
         "> Copy two files.",
         "─ step 1",
         '→ calls copy {"path":"a"}',
-        "· tool copy: 50% halfway",
         "✓ tool copy ok: copied",
         "⛊ hook no_secrets blocks at before_tool: rule 3",
         "✗ tool copy blocked: Not that one.",
     ):
         assert any(each.endswith(line) for each in shown), (line, shown)
+
+
+def test_each_running_tool_has_a_line_that_tells_how_far_it_is_and_goes_when_it_ends(screen):
+    console, _ = screen
+    view, seen = LiveView(console), []
+
+    def look(event):
+        view(event)
+        if type(event).__name__ in ("ToolStarted", "ToolProgressed", "ToolEnded"):
+            with console.capture() as captured:
+                console.print(view)
+            seen.append([line.strip() for line in captured.get().splitlines()])
+
+    scripted_agent([[call("copy", path="a"), call("copy", path="b")], "done"], tools=[copy], sinks=[look]).run("go")
+    both = next(lines for lines in seen if "2 tools are running" in lines[-1])
+    assert len(both) == 3
+    half = next(line for lines in seen for line in lines if "copy: halfway (50%)" in line)
+    assert "━━━━━━━━━━" in half
+    assert half.endswith((" ms", " µs", " s"))
+    assert len(seen[-1]) == 1
+    assert "deciding" in seen[-1][0]
+
+
+def test_of_many_running_tools_some_are_shown_and_the_others_counted(screen):
+    console, _ = screen
+    view = LiveView(console)
+    for n in range(9):
+        view(ToolStarted(n, 0.0, "r", f"c{n}", "copy", message=f"copy: {n}\x1b[2J"))
+    with console.capture() as captured:
+        console.print(view)
+    shown = captured.get()
+    assert [f"copy: {n}" in shown for n in range(9)] == [True] * 6 + [False] * 3
+    assert "and 3 more" in shown
+    assert "\x1b[2J" not in shown
 
 
 def test_the_last_line_tells_what_is_going_on_and_what_it_used(screen):

@@ -53,7 +53,7 @@ def test_tools_their_progress_and_their_outcomes_have_a_line_each(lines):
     assert lines(call("copy", path="a"), "done") == [
         "step 1",
         '  calls copy {"path":"a"}',
-        "  tool copy: 50% halfway",
+        "  tool copy: halfway (50%)",
         "  tool copy ok: copied all of it",
         "step 2",
     ]
@@ -153,10 +153,11 @@ def test_names_that_a_model_made_up_are_shown_and_not_obeyed():
     assert "step 9" not in shown.splitlines()
 
 
-def test_a_terminal_shows_that_the_model_is_reading_and_takes_it_away_again():
+def test_a_terminal_shows_what_is_waited_for_and_takes_it_away_again():
     out, notes = io.StringIO(), io.StringIO()
     view = StreamView(out, notes, patience=True)
     scripted_agent([call("copy", path="a"), "Done."], tools=[copy], sinks=[view]).run("go")
     view.finish("Done.")
-    assert out.getvalue() == "...\r\x1b[K...\r\x1b[KDone.\n"
+    steps = ["...", "... copy: a", "... copy: halfway (50%)", "...", "Done.\n"]
+    assert out.getvalue() == "\r\x1b[K".join(steps)
     assert "  calls copy" in notes.getvalue()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hookline import RegistrationError
 from hookline.config.build import build_agent, context
 from hookline.config.errors import ConfigError, LoadError
 from hookline.config.settings import Settings
@@ -25,6 +26,13 @@ def test_the_default_tools_and_the_path_guard_are_there(script, tmp_path):
     assert "write_file" not in agent.tools
     assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard"]
     assert "write_file" in build_agent(Settings(model=script("hi"), folder=str(tmp_path), write=True)).tools
+
+
+def test_the_shell_comes_with_its_guard(script, tmp_path):
+    agent = build_agent(Settings(model=script("hi"), folder=str(tmp_path), shell=True, default_tools=False))
+    assert [tool.name for tool in agent.tools] == ["shell"]
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TerminalGuard"]
+    assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):
@@ -103,3 +111,27 @@ def test_the_model_gets_the_params_and_the_instructions(script):
 def test_a_folder_that_is_not_there_is_an_error(script):
     with pytest.raises(ConfigError, match="there is no folder"):
         build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
+
+
+def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
+    turn = {"tool": "fetch", "arguments": {"url": "https://evil.com"}}
+    settings = Settings(model=script(turn, "done"), folder=str(tmp_path), hosts=("good.com",))
+    result = build_agent(settings).run("go")
+    assert "evil.com is not one of the hosts that may be reached (good.com)" in result.messages[2].content
+    assert "fetch" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+    with pytest.raises(RegistrationError, match="hosts"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))
+
+
+def test_secrets_and_what_runs_code_are_out_of_reach(script, tmp_path):
+    (tmp_path / ".env").write_text("KEY=abc")
+    turns = [
+        {"tool": "read_file", "arguments": {"path": ".env"}},
+        {"tool": "find_text", "arguments": {"text": "abc"}},
+        {"tool": "write_file", "arguments": {"path": ".git/hooks/pre-commit", "content": "x"}},
+        "done",
+    ]
+    agent = build_agent(Settings(model=script(*turns), folder=str(tmp_path), write=True))
+    messages = agent.run("go").messages
+    assert not any("KEY=" in message.content for message in messages)
+    assert not (tmp_path / ".git").exists()

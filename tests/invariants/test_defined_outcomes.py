@@ -76,6 +76,7 @@ from hookline import (
     guard,
     observer,
     reply,
+    verify_audit,
 )
 from hookline.builtin import BUILTINS
 from hookline.stores import sqlite
@@ -97,6 +98,7 @@ class World:
         self.sessions = given.pop("sessions", None) or JsonSessionStore(folder / "sessions")
         self.notes, self.artifacts = NotesFile(folder / "notes.md"), ArtifactStore(folder / "artifacts")
         self.audit, self.lines = folder / "audit.jsonl", []
+        self.auditor = AuditLogHook(self.audit)
         self.trail, self.timing = AuditTrailHook(), TimingHook()
         self.executed: list[tuple[str, str]] = []
         self.judged: list[tuple[str, str]] = []
@@ -134,7 +136,7 @@ class World:
             ModelRetryHook(base_delay=0),
             ToolRetryHook(base_delay=0, tools="flaky"),
             ResponseCacheHook(),
-            AuditLogHook(self.audit),
+            self.auditor,
             self.trail,
             self.timing,
             EchoingHook(self.lines.append),
@@ -234,6 +236,8 @@ class World:
         return {(error.source, error.type) for error in self.failed if error.where == "hook"}
 
     def audited(self) -> list[Any]:
+        assert self.auditor.flush(60)
+        assert verify_audit(self.audit).findings == ()
         return [json.loads(line) for line in self.audit.read_text().splitlines()]
 
 
@@ -283,7 +287,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
     assert (fourth.status, fourth.errors[-1].type) == ("failed", "ValueError")
 
     assert list(it.sessions.load("s").messages) == list(session.messages)
-    assert [line["status"] for line in it.audited() if line["point"] == "on_run_end"] == [
+    assert [line["status"] for line in it.audited() if line["type"] == "run_end"] == [
         "completed", "ended", "ended", "failed",
     ]  # fmt: skip
     outcomes = [entry["outcome"] for entry in it.trail.log]
@@ -345,6 +349,7 @@ def test_a_result_of_50_mb_is_cut_for_the_model_and_kept_whole(world: Any, tool:
     assert len(result.messages[2].content) <= 1000
     (kept,) = it.artifacts.list()
     assert kept.size >= 49_000_000
+    assert it.audited()
     assert it.audit.stat().st_size < 100_000
 
 
@@ -365,7 +370,8 @@ def test_bytes_and_text_that_are_not_valid_are_results_like_any_other(world: Any
     result = it.run("go \ud800")
     assert (result.status, it.failures()) == ("completed", set())
     assert len(it.sessions.load("s").messages) == 4
-    assert [line["point"] for line in it.audited()] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
+    main = [line["type"] for line in it.audited() if line["type"] in ("model", "tool", "run_end")]
+    assert main == ["model", "tool", "model", "run_end"]
     assert len(it.memory.episodes()) == 1
 
 
@@ -476,7 +482,7 @@ def test_a_wall_clock_that_jumps_changes_nothing_but_timestamps(world: Any, monk
     assert clock.looks > 0
     assert list(it.sessions.load("s").messages) == list(session.messages)
     assert len({line["time"] for line in it.audited()}) > 2
-    assert all(0 <= line.get("duration", 0) < 60 for line in it.audited())
+    assert all(0 <= line.get("duration_ms", 0) < 60_000 for line in it.audited())
     assert all(0 <= row.total < 60 for row in it.timing.summary())
     recorded = [episode.recorded_at for episode in it.memory.episodes(None)]
     assert recorded == sorted(recorded, reverse=True)
@@ -486,7 +492,7 @@ def test_a_wall_clock_that_no_calendar_knows_is_reported_and_the_run_completes(w
     it = world(call("read", topic="a"), reply("3 lines on a."))
     result = it.run("go", ctx=AgentContext(clock=Jumping(1e18)))
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
-    assert {source for source, _ in it.failures()} == {"AuditLogHook", "AuditTrailHook"}
+    assert {source for source, _ in it.failures()} == {"AuditTrailHook"}
 
 
 async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(world: Any, tmp_path: Path) -> None:
@@ -510,18 +516,16 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
         check_pairs(reports)
     episodes = it.memory.episodes(None)
     assert len({episode.run_id for episode in episodes}) == len(episodes) == 1000
-    assert Counter(line["point"] for line in it.audited()) == {
-        "after_llm": 2000,
-        "after_tool": 1000,
-        "on_run_end": 1000,
-    }
+    counted = Counter(line["type"] for line in it.audited())
+    assert [counted[type] for type in ("model", "tool", "run_end", "lost")] == [2000, 1000, 1000, 0]
 
 
 # Constructors.
 
 NEEDED: dict[str, Any] = {
     "compactor": 100, "confirm": ["x"], "folder": ".", "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
-    "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3, "max_tokens": 100, "max_tool_calls": 1,
+    "hosts": ["good.com"], "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3,
+    "max_tokens": 100, "max_tool_calls": 1,
     "max_total_tokens": 3, "model": ScriptedModel(), "notes": "n.md", "path": "a.jsonl", "rules": ["x"],
     "stop_reasons": ["stop"], "store": "sessions",
 }  # fmt: skip
@@ -541,27 +545,31 @@ NONSENSE: dict[str, Any] = {
 }  # fmt: skip
 
 TEXTS = {
-    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback",
+    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key",
-    "SafetyGuardrailHook.reply", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
-    "AuditLogHook.path", "EpisodeLoggerHook.memory", "MemoryInjectionHook.memory", "NotesInjectorHook.notes",
-    "PersistSessionHook.store", "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
+    "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
+    "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
-    "AuditLogHook.content", "LoopDetectorHook.answer", "OpenTelemetryHook.content", "PathGuard.write",
-    "SchemaRetryHook.any_error",
-    "ToolOutputTruncatorHook.artifacts",
+    "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
+    "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
+    "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
+    "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
     "PlanModeHook.approver", "StepsLimitHook.step_counter",
 }  # fmt: skip
 AMOUNTS = {
+    "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
-    "ModelRetryHook.max_delay", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
+    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
+    "ToolRetryHook.max_delay",
     "guards.max_cost", "guards.max_execution_time",
 }  # fmt: skip
 
@@ -570,20 +578,30 @@ SENSIBLE: dict[str, set[str]] = {
     "NUL": TEXTS,
     "no text": {
         "ApplyContextConfigHook.system_prompt", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
-        "SafetyGuardrailHook.reply",
+        "SafetyGuardrailHook.reply", "SensitiveDataHook.reply",
     },
     "True": FLAGS,
     "1.5": AMOUNTS,
     "0": {
+        "InjectionGuard.taint_steps",
         "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
         "ModelRetryHook.base_delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
     },
     "None": {
+        "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run", "guards.finish_reasons", "guards.max_execution_time", "guards.max_steps",
         "guards.max_tokens",
     },
-    "[]": {"PathGuard.keep", "PathGuard.write_tools", "SafetyGuardrailHook.allowlist", "guards.finish_reasons"},
-    "{}": {"ApplyContextConfigHook.response_format", "RateLimitHook.per_tool"},
+    "[]": {
+        "EgressGuard.hosts", "EgressGuard.local", "InjectionGuard.dangerous", "InjectionGuard.untrusted",
+        "PathGuard.keep", "PathGuard.read", "PathGuard.secrets", "PathGuard.write", "PathGuard.write_tools",
+        "SafetyGuardrailHook.allowlist", "SensitiveDataHook.allow", "TerminalGuard.allow", "TerminalGuard.ask",
+        "TerminalGuard.deny", "TerminalGuard.keep", "TerminalGuard.secrets", "guards.finish_reasons",
+    },
+    "{}": {
+        "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",
+        "SensitiveDataHook.arguments", "SensitiveDataHook.extra",
+    },
     "a class": FUNCTIONS,
 }  # fmt: skip
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     PointFired,
+    RunFailed,
     RunFinished,
     RunStarted,
     ScriptedModel,
@@ -33,6 +35,7 @@ from hookline import (
     StepFinished,
     StepStarted,
     ToolEnded,
+    ToolProgressed,
     ToolStarted,
     call,
     guard,
@@ -41,7 +44,7 @@ from hookline import (
 )
 from hookline.testing import EventLog, sample
 
-from .strategies import LOOP_POINTS, Played, Scenario, play, recorder, scenarios
+from .strategies import LOOP_POINTS, TOOLS, Played, Scenario, play, recorder, scenarios
 
 OUTCOMES = {"ok", "error", "blocked", "answered", "cancelled"}
 quick = settings(max_examples=100, deadline=None)
@@ -180,6 +183,27 @@ def test_each_tool_start_has_one_tool_end_with_an_outcome(scenario: Scenario) ->
         events = [event for event in played.log if type(event) in kinds]
         check_pairs([(kinds[type(e)], e.call_id, e.attempt, getattr(e, "outcome", None)) for e in events])
     ended = {(p.call_id, p.attempt): p.outcome for p in played.at(ON_PROGRESS) if p.phase == "tool_end"}
+    assert {(r.id, r.attempt): r.outcome for r in played.at(AFTER_TOOL)} == ended
+
+
+class Some(EventLog):
+    events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
+
+
+@quick
+@given(scenarios())
+def test_the_events_of_calls_are_paired_for_one_who_wants_nothing_else(scenario: Scenario) -> None:
+    played, log = Played(Session("s")), Some()
+    hooks = [*recorder(played, AFTER_TOOL), *(spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks))]
+    model = ScriptedModel(scenario.turns, loop=True)
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps, sinks=[log])
+    with suppress(RunFailed):
+        agent.run("a task")
+    kinds = {ToolStarted: "tool_start", ToolEnded: "tool_end"}
+    reports = [event for event in log if type(event) in kinds]
+    check_pairs([(kinds[type(e)], e.call_id, e.attempt, getattr(e, "outcome", None)) for e in reports])
+    assert all(event.message for event in log)
+    ended = {(e.call_id, e.attempt): e.outcome for e in log.of(ToolEnded)}
     assert {(r.id, r.attempt): r.outcome for r in played.at(AFTER_TOOL)} == ended
 
 

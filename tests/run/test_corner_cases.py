@@ -278,7 +278,7 @@ def test_progress_without_any_await_after_it_is_not_lost():
 
     log = EventLog()
     scripted_agent([call("work"), reply("x")], tools=[work], sinks=[log]).run("x")
-    assert [event.message for event in log.of(ToolProgressed)] == ["half"]
+    assert [event.message for event in log.of(ToolProgressed)] == ["work: half (50%)"]
 
 
 def test_a_working_directory_that_is_gone_does_not_leave_a_call_open(tmp_path, monkeypatch):

@@ -121,7 +121,7 @@ def test_an_end_at_on_token_aborts_the_generation_and_after_llm_reaches_observer
     agent = Agent("a", llm=Closing([reply("one two three four")]), hooks=[stop, decider, watch])
     result = agent.run("x")
     assert closed == [True]
-    assert seen == [("observer", "one two", 2)]
+    assert seen == [("observer", "one", 2)], "what the hook did not let pass is not in the log of another"
     assert (result.status, result.reply) == ("ended", "stopped you")
     assert [m.content for m in result.messages] == ["x", "stopped you"]
     assert result.usage.output_tokens == 2

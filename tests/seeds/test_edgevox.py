@@ -11,7 +11,6 @@ import pytest
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
@@ -836,7 +835,6 @@ NOT_AT = {"LoopDetectorHook": {ON_RUN_START}, "SchemaRetryHook": {ON_RUN_START}}
 ALSO_AT = {
     "PlanModeHook": {APPROVAL_REQUESTED},
     "ContextCompactionHook": {BEFORE_STEP},
-    "AuditLogHook": {BEFORE_TOOL, APPROVAL_DECIDED},
     "LoopDetectorHook": {AFTER_TOOL},
     "SchemaRetryHook": {BEFORE_LLM},
 }
@@ -1047,24 +1045,27 @@ def test_the_episode_logger_records_tool_outcomes_as_episodes():
 
 def test_the_audit_log_is_jsonl_from_which_the_run_can_be_played_again_offline(tmp_path):
     path = tmp_path / "audit.jsonl"
-    result, _ = one_tool_run(AuditLogHook(path))
+    audit = AuditLogHook(path, content=True)
+    result, _ = one_tool_run(audit)
+    audit.flush()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["point"] for line in lines] == ["after_llm", "after_tool", "after_llm", "on_run_end"]
+    assert [line["type"] for line in lines if line["type"] in ("model", "tool", "run_end")] == [
+        "model", "tool", "model", "run_end",
+    ]  # fmt: skip
 
-    replies = [line for line in lines if line["point"] == "after_llm"]
-    given = {line["digest"]: line["result"] for line in lines if line["point"] == "after_tool"}
-    calls = {c["name"]: c["digest"] for line in replies for c in line["tool_calls"]}
+    replies = [line for line in lines if line["type"] == "model"]
+    given = {line["tool"]: line["result"] for line in lines if line["type"] == "tool"}
     turns = [
         [
             *([line["content"]] if line["content"] else []),
-            *(call(c["name"], **c["arguments"]) for c in line["tool_calls"]),
+            *(call(n, **json.loads(a)) for n, a in zip(line["tool_calls"], line["arguments"], strict=True)),
         ]
         for line in replies
     ]
 
     @hook(BEFORE_TOOL)
     def from_the_log(ctx, payload):
-        return HookResult.answer(given[calls[payload.name]])
+        return HookResult.answer(given[payload.name])
 
     agent = LLMAgent("t", "", "Be good.", llm=ScriptedLLM(turns), tools=[add], hooks=[from_the_log])
     again = agent.run(lines[-1]["task"])
@@ -1329,7 +1330,7 @@ def test_the_built_ins_fire_in_the_order_of_their_tiers_whatever_the_order_of_re
             "TimingHook",
         ],
         AFTER_LLM: ["EchoedPayloadHook", "EchoingHook", "TimingHook", "AuditLogHook"],
-        BEFORE_TOOL: ["PlanModeHook", "LoopDetectorHook", "EchoingHook", "TimingHook", "AuditLogHook"],
+        BEFORE_TOOL: ["PlanModeHook", "LoopDetectorHook", "EchoingHook", "TimingHook"],
         AFTER_TOOL: [
             "SchemaRetryHook", "ToolOutputTruncatorHook", "LoopDetectorHook", "EchoingHook", "TimingHook",
             "AuditLogHook", "EpisodeLoggerHook",

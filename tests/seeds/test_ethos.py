@@ -35,6 +35,7 @@ from hookline import (
     InvalidResult,
     MergeLost,
     ModelResponse,
+    ObservabilityHook,
     OutboundMessage,
     Plugin,
     RegistrationError,
@@ -846,6 +847,18 @@ async def test_a_classifier_verdict_can_be_injected_into_the_prompt():
     assert agent.model.requests[0].messages[0].content.endswith("looks like an injection.")
 
 
+async def test_sqlite_observability_persists_usage_tool_ends_and_agent_done(tmp_path):
+    observability = ObservabilityHook(tmp_path / "runs.db")
+    agent = make([call("echo", text="a"), reply("x")], hooks=[observability])
+    result = await agent.arun("count my tokens")
+    assert observability.flush(10)
+    (run,) = observability.store.runs()
+    assert (run.status, run.tool_calls, run.input_tokens) == ("completed", 1, result.usage.input_tokens)
+    calls = [(c.kind, c.outcome, c.tokens > 0) for c in observability.store.calls(run.run_id)]
+    assert calls == [("model", "tool_calls", True), ("tool", "ok", False), ("model", "stop", True)]
+    observability.store.close()
+
+
 async def test_usage_tool_ends_and_done_can_be_persisted_by_observers():
     rows = []
     agent = make([call("echo", text="a"), reply("x")])
@@ -880,5 +893,4 @@ async def test_the_plugin_filter_of_a_context_holds_for_all_its_runs():
 # - Delegation that fires subagent_spawning, subagent_spawned, subagent_ended.
 # - Personalities: /personality that fires personality_switched; allowed_plugins taken from a personality's config.
 # - Tickets: kanban_complete that fires before_ticket_complete and after_ticket_revision, needs_revision.
-# - The plugin loader's deactivate; the terminal guard, channel safety, injection, skill evolver and SQLite
-#   observability hooks.
+# - The plugin loader's deactivate; the terminal guard, channel safety, injection and skill evolver hooks.

@@ -15,6 +15,7 @@ from hookline import (
     ON_PROGRESS,
     ON_RUN_END,
     Agent,
+    AuditLogHook,
     HookError,
     HookRegistry,
     HookResult,
@@ -182,8 +183,8 @@ async def test_on_progress_fires_during_tool_execution_with_phase_tool_and_messa
     await agent.arun("x", task_id="task-7")
     start, end = collector.at(ON_PROGRESS)
     assert (start.phase, start.tool, end.phase, end.tool) == ("tool_start", "search", "tool_end", "search")
-    assert start.message == "search started"
-    assert end.message == "search: ok"
+    assert start.message == "search: q"
+    assert end.message.startswith("search finished in ")
     assert {start.ids.task_id, end.ids.task_id} == {"task-7"}
 
 
@@ -368,6 +369,20 @@ async def test_each_llm_interaction_is_a_structured_event():
     assert json.loads(events[1].to_json())["usage"]["output_tokens"] == 4
 
 
+async def test_each_llm_interaction_is_logged_at_info_level_for_log_aggregators(caplog):
+    turn = ModelResponse("hi", usage=Usage(12, 5), provider="openai", model="gpt-x", organization_id="org-1", cost=0.0)
+    audit = AuditLogHook(None, logger="hookline.audit")
+    with caplog.at_level(logging.INFO, "hookline.audit"):
+        await make([call("search", query="q"), turn], hooks=[audit]).arun("x", task_id="t", correlation_id="c")
+        audit.flush()
+    rows = [json.loads(r.getMessage()) for r in caplog.records if r.name == "hookline.audit" and r.levelname == "INFO"]
+    calls = [row for row in rows if row["type"] == "model"]
+    assert len(calls) == 2
+    fields = ("provider", "model", "input_tokens", "output_tokens", "organization_id")
+    assert [calls[1][field] for field in fields] == ["openai", "gpt-x", 12, 5, "org-1"]
+    assert {(row["task_id"], row["correlation_id"]) for row in rows} == {("t", "c")}
+
+
 # Progress Tracking
 
 
@@ -388,17 +403,37 @@ async def test_progress_comes_live_with_tool_phase_and_message():
     assert phases == [
         ("tool_start", "build", "build started", None),
         "running",
-        ("progress", "build", "half way", 0.5),
-        ("tool_end", "build", "build: ok", None),
+        ("progress", "build", "build: half way (50%)", 0.5),
+        ("tool_end", "build", phases[-1][2], None),
     ]
+    assert phases[-1][2].startswith("build finished in ")
 
 
 async def test_progress_is_in_the_event_stream_without_any_hook():
-    kinds = []
+    # The runner there registers hooks for it; here the stream of a run always has it.
+    told = []
     async for event in make(one_tool()).stream("x"):
         if isinstance(event, (ToolStarted, ToolProgressed, ToolEnded)):
-            kinds.append((type(event).__name__, event.tool))
-    assert kinds == [("ToolStarted", "search"), ("ToolEnded", "search")]
+            told.append((type(event).__name__, event.tool, event.message.partition(" in ")[0]))
+    assert told == [("ToolStarted", "search", "search: q"), ("ToolEnded", "search", "search finished")]
+
+
+@pytest.mark.parametrize(
+    ("turn", "message"),
+    [
+        (call("search", query="q"), "search was blocked by policy"),
+        (call("crash"), "crash failed after"),
+        (call("no_such_tool"), "no_such_tool could not be called"),
+    ],
+)
+async def test_what_a_hook_and_the_stream_tell_of_a_call_is_the_same_and_for_people(turn, message):
+    agent, collector, log = make([turn, reply("x")]), Collector(), EventLog()
+    agent.register_hook(lambda ctx, p: HookResult.block("no"), points="BeforeToolExec", tools="search", name="policy")
+    agent.register_hook(collector, points="OnProgress")
+    await agent.arun("x", sinks=[log])
+    told = [p.message for p in collector.at(ON_PROGRESS)]
+    assert told == [event.message for event in (*log.of(ToolStarted), *log.of(ToolEnded))]
+    assert told[-1].startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -576,6 +611,4 @@ async def test_without_a_registry_an_empty_one_is_made():
 
 
 # Not here yet:
-# - The audit logger that writes the fields above at Info level, ready for log aggregators.
 # - Progress over SSE from the A2A server; task and correlation ids taken from its requests.
-# - Progress hooks registered by the runner itself.

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, file_tools, observer, reply
+from hookline.base.files import folder_below
 from hookline.tools import files
 
 SECRET = "the secret outside"
@@ -258,3 +259,97 @@ def test_a_relative_folder_stays_what_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     assert tools["read_file"]("x") == "here"
     assert tools["read_file"].folder == str(tmp_path / "a")
+
+
+@pytest.fixture
+def swapped(place, monkeypatch):
+    """The moment after a path was judged, ``sub`` is replaced by a link to what is outside."""
+    (place / "sub" / "secret.txt").write_text("harmless")
+    honest, done = files.below, []
+
+    def and_then_swap(root, path):
+        found = honest(root, path)
+        if not done:
+            (place / "sub").rename(place / "old")
+            (place / "sub").symlink_to(place.parent)
+            done.append(True)
+        return found
+
+    def arm():
+        monkeypatch.setattr(files, "below", and_then_swap)
+
+    return arm
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
+@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
+def test_a_link_that_comes_in_between_leads_nowhere(place, swapped, name):
+    arguments = {
+        "list_files": {"path": "sub"}, "read_file": {"path": "sub/secret.txt"},
+        "write_file": {"path": "sub/new.txt", "content": "x"},
+        "find_text": {"path": "sub", "text": "secret outside"},
+    }  # fmt: skip
+    tools = tools_of(place)
+    swapped()
+    before = sorted(path.name for path in place.parent.iterdir())
+    try:
+        said = tools[name](**arguments[name])
+    except OSError as error:
+        said = str(error)
+    assert SECRET not in said
+    assert "beside" not in said
+    assert sorted(path.name for path in place.parent.iterdir()) == before
+    assert (place / "sub").is_symlink()
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
+def test_a_file_that_becomes_a_link_or_a_pipe_is_not_read(place, monkeypatch):
+    tools, honest = tools_of(place), Path.is_file
+
+    def and_then_swap(path):
+        found = honest(path)
+        path.unlink()
+        path.symlink_to(place.parent / "secret.txt") if swap == "link" else os.mkfifo(path)
+        return found
+
+    for swap in ("link", "pipe"):
+        (place / "a.txt").unlink(missing_ok=True)
+        (place / "a.txt").write_text("a")
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "is_file", and_then_swap)
+            with pytest.raises((OSError, ValueError)):
+                tools["read_file"]("a.txt")
+
+
+def test_no_folder_stays_open(place):
+    if os.path.isdir("/proc/self/fd"):
+        before = len(os.listdir("/proc/self/fd"))
+        tools = tools_of(place)
+        for name, arguments in {
+            "read_file": {"path": "sub/deep/more.txt"},
+            "find_text": {"text": "x"},
+            "list_files": {"path": "sub"},
+        }.items():
+            tools[name](**arguments)
+        tools["write_file"]("sub/new/x.txt", "x")
+        with pytest.raises(NotADirectoryError), folder_below(place, place / "notes.txt"):
+            pass
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_hidden_files_are_listed_but_neither_read_searched_nor_written(place):
+    (place / ".env").write_text("KEY=abc")
+    (place / "sub" / "x.pem").write_text("KEY=abc")
+    (place / "link").symlink_to(".env")
+    tools = {made.name: made for made in file_tools(place, True, hide=[".env", "*.pem"])}
+    assert ".env" in tools["list_files"]()
+    assert tools["find_text"]("KEY") == "No line contains 'KEY'."
+    for path in (".env", "link", "sub/x.pem", "sub/../.env"):
+        with pytest.raises(PermissionError, match="holds secrets"):
+            tools["read_file"](path)
+    with pytest.raises(PermissionError, match="holds secrets"):
+        tools["write_file"]("sub/new.pem", "x")
+    assert tools["find_text"]("KEY", ".env") == "No line contains 'KEY'."
+    for wrong in ("x", [1]):
+        with pytest.raises(RegistrationError):
+            file_tools(place, hide=wrong)

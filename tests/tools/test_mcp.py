@@ -335,7 +335,12 @@ def test_its_progress_is_progress_of_the_call(shared):
             told.append((progress.tool, progress.fraction, progress.message))
 
     run(shared.server, call("count", n=2), hooks=[watch], sinks=[events.append])
-    expected = [(0.5, "step 1"), (1.0, "step 2"), (None, ""), (None, "too far")]
+    expected = [
+        (0.5, "count: step 1 (50%)"),
+        (1.0, "count: step 2 (100%)"),
+        (None, "count is running"),
+        (None, "count: too far"),
+    ]
     assert told == [("count", *step) for step in expected]
     assert [(e.fraction, e.message) for e in events if isinstance(e, ToolProgressed)] == expected
 

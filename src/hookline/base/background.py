@@ -31,6 +31,7 @@ class Background(Generic[T]):
         failed: gets what ``write`` raised, and the batch; it may not raise.
         limit: how much may wait, in the sizes given to :meth:`put`.
         linger: seconds in which a batch gathers: waking a thread for each item costs more than the item.
+        idle: called in the thread when there was nothing to do for a while; it may not raise.
     """
 
     def __init__(
@@ -40,14 +41,17 @@ class Background(Generic[T]):
         *,
         limit: int = 10_000,
         linger: float = 0.01,
+        idle: Callable[[], object] | None = None,
     ) -> None:
         self._write, self._failed, self._limit, self._linger = write, failed, limit, linger
+        self._idle = idle
         self._forget()
         _all.add(self)
 
     def _forget(self) -> None:
         """Start anew: a forked process has no thread, and what waits is its parent's to write."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._wake, self._rush = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._items: list[T] = []
@@ -55,7 +59,7 @@ class Background(Generic[T]):
 
     def put(self, item: T, size: int = 1) -> bool:
         """Hand over an item, at once; false if too much is waiting already."""
-        with self._changed:
+        with self._lock:
             if self._size and self._size + size > self._limit:
                 return False
             self._items.append(item)
@@ -67,6 +71,10 @@ class Background(Generic[T]):
                     self._thread.start()
                 self._wake.set()
         return True
+
+    def hurry(self) -> None:
+        """Have what waits handed over now, without gathering more."""
+        self._rush.set()
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was put before has been handed over, or has failed; false if time ran out."""
@@ -89,6 +97,8 @@ class Background(Generic[T]):
     def _work(self) -> None:
         while True:
             if not self._wake.wait(IDLE):
+                if self._idle is not None:
+                    self._idle()
                 with self._changed:
                     if not self._items:
                         self._thread = None
@@ -97,6 +107,8 @@ class Background(Generic[T]):
             with self._changed:
                 items, self._items, size = self._items, [], self._size
                 self._wake.clear()
+                if not self._flushing:
+                    self._rush.clear()
             try:
                 self._write(items)
             except Exception as error:  # noqa: BLE001 - the owner decides what a failure means

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import string
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -37,6 +39,96 @@ def below(folder: Path, path: str | Path) -> Path | None:
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL
         return None
     return found if found.is_relative_to(folder) else None
+
+
+def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
+    """Whether a path, or a folder that it lies in, is one of those that globs name, whatever the case of its letters.
+
+    Args:
+        path: a full path.
+        globs: of names (``.env``, ``*.pem``) or of the last parts of paths (``.git/config``); one that begins with
+            ``!`` names exceptions.
+        within: a folder that the path lies in and that was chosen: its own name does not count.
+    """
+    wanted, spared, depth = _compiled(tuple(globs))
+    parts, chosen = _parts(path), len(_parts(within))
+    for end in range(chosen + 1, len(parts) + 1):
+        last = "/".join(parts[max(end - depth, 0) : end])
+        if wanted.search(last) and not spared.search(last):
+            return True
+    return False
+
+
+@lru_cache(64)
+def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
+    """What globs name, their exceptions, and how many parts of a path the longest one looks at."""
+    wanted = [_pattern(glob) for glob in globs if not glob.startswith("!")]
+    spared = [_pattern(glob[1:]) for glob in globs if glob.startswith("!")]
+    return _last_of(wanted), _last_of(spared), max((len(_parts(glob)) for glob in globs), default=0)
+
+
+def _last_of(patterns: list[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|/)(?:{'|'.join(patterns)})\Z" if patterns else r"(?!)", re.DOTALL)
+
+
+def _pattern(glob: str) -> str:
+    """A glob as an expression in which no wildcard reaches over a slash."""
+    known = {"*": "[^/]*", "?": "[^/]"}
+    pieces = re.split(r"(\*|\?|\[[^\]/]+\])", "/".join(_parts(glob)))
+    return "".join(_set(piece) if piece[:1] == "[" else known.get(piece, re.escape(piece)) for piece in pieces)
+
+
+def _set(piece: str) -> str:
+    """``[ab]`` or ``[!ab]`` as a part of an expression."""
+    if len(piece) < 3 or piece == "[!]":
+        return re.escape(piece)
+    inner = piece[1:-1]
+    without = "^/" if inner.startswith("!") else ""
+    members = re.sub(r"([\\^\[&~|])", r"\\\1", inner.removeprefix("!"))
+    return f"[{without}{members}]"
+
+
+def _parts(path: str) -> list[str]:
+    """The names in a path, as those file systems see them that do not tell some names apart."""
+    from unicodedata import normalize
+
+    plain = path if path.isascii() else normalize("NFC", path)
+    names = (name.partition(":")[0].rstrip(" .") or name for name in plain.casefold().replace("\\", "/").split("/"))
+    return [name for name in names if name]
+
+
+@contextmanager
+def folder_below(root: Path, folder: Path, make: bool = False) -> Iterator[int | None]:
+    """A folder below a resolved ``root``, opened step by step from there, so that no link can come in between.
+
+    What is opened with this as ``dir_fd`` is in that very folder. Where systems cannot do that, it is ``None``.
+
+    Args:
+        root: where it starts.
+        folder: a resolved path below it.
+        make: whether to make the folders that are missing.
+
+    Raises:
+        OSError: it is not there, or a link has taken the place of a folder.
+    """
+    if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        yield None
+        return
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    held = os.open(root, flags)
+    try:
+        for name in folder.relative_to(root).parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=held)
+            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=held)
+            os.close(held)
+            held = inner
+        yield held
+    finally:
+        os.close(held)
 
 
 def name_in_file(text: str) -> str:
@@ -103,20 +195,29 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+def replace_file(path: Path, data: bytes, mode: int = 0o666, folder: int | None = None, *, sync: bool = True) -> None:
     """Put a whole new file in the place of ``path``; a link there is replaced, not followed.
+
+    Args:
+        path: the file.
+        data: all that it is to hold.
+        mode: who may do what with it.
+        folder: the folder of ``path``, if it is open (:func:`folder_below`): then only the name of ``path`` counts.
+        sync: whether it is on the disk before it takes that place.
 
     Raises:
         OSError: it cannot be written; what was there is still there.
     """
     fresh = path.with_name(f".{os.urandom(8).hex()}.tmp")
+    old, new = (path, fresh) if folder is None else (path.name, fresh.name)
     try:
-        with open(fresh, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(new, "xb", opener=lambda name, flags: os.open(name, flags, mode, dir_fd=folder)) as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(new, old, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with suppress(OSError):
-            fresh.unlink()
+            os.unlink(new, dir_fd=folder)
         raise

@@ -161,9 +161,13 @@ def json_text(value: Any) -> str:
 
 def digest(value: Any) -> str:
     """A SHA-256 over a JSON value, whatever the order of its keys."""
-    from hashlib import sha256
+    import hashlib
 
-    return sha256(msgspec.json.encode(scrub(value), order="sorted")).hexdigest()
+    try:
+        data = msgspec.json.encode(value, order="sorted")
+    except (UnicodeEncodeError, TypeError):  # text that is not valid, or a mapping of another kind
+        data = msgspec.json.encode(scrub(value), order="sorted")
+    return hashlib.sha256(data).hexdigest()
 
 
 class History(Sequence[T], Generic[T]):

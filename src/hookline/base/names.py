@@ -1,4 +1,4 @@
-"""Help with words: the nearest known name, and what an error says."""
+"""Help with words: the nearest known name, what an error says, how long something took."""
 
 from __future__ import annotations
 
@@ -52,3 +52,15 @@ def is_number(value: object) -> bool:
     if isinstance(value, float):
         return not isnan(value)
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def span(seconds: float) -> str:
+    """How long something took, to read: ``12 ms``, ``3.4 s``, ``2 min 5 s``, ``1 h 2 min``."""
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"

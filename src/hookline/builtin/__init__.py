@@ -16,7 +16,10 @@ CONCERNS = {
         "PlanModeHook": "plan_mode",
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
+        "EgressGuard": "egress_guard",
+        "SensitiveDataHook": "sensitive_data",
         "InjectionGuard": "injection_guard",
+        "TerminalGuard": "terminal_guard",
     },
     "What the model is given": {
         "ApplyContextConfigHook": "context_config",
@@ -44,6 +47,7 @@ CONCERNS = {
         "AuditLogHook": "audit_log",
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
+        "ObservabilityHook": "observability",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },

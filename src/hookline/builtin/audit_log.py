@@ -1,170 +1,198 @@
-"""A file with one line for every model reply, decision about a call, tool result and finished run."""
+"""An audit log of runs: what models, tools, hooks and people did, in records that are chained."""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ..base.frozen import digest, json_text, plain
+import msgspec
+
+from ..base.errors import HooklineError
+from ..base.event import Event
+from ..base.frozen import digest
 from ..kernel.errors import RegistrationError
-from ..kernel.payloads import ApprovalDecision, ModelReply, ModelRequest, ToolCallRequest, ToolCallResult
-from ..kernel.points import AFTER_LLM, AFTER_TOOL, APPROVAL_DECIDED, BEFORE_TOOL, ON_RUN_END
-from ..kernel.results import HookAction, Verdict
-from ..kernel.state import AgentResult
-from .checks import flag, path_of
+from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
+from ..kernel.results import Verdict
+from ..kernel.values import Ids
+from ..run.events import RunFinished, RunStarted, ToolStarted
+from ..stores.audit.file import Fsync
+from ..stores.audit.format import kind_of, record_of
+from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
+from ..stores.audit.records import Fields
+from .audit_scribe import Redact, Scribe
+from .checks import flag, path_of, whole
 
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}  # lines end here too, say some readers
-_ASKED = ("messages", "tools", "model", "response_format", "tool_choice", "params")
+CLOSED_SECONDS = 10.0
+"""How long a run that must not go on unrecorded waits for its records."""
+OPEN_SECONDS = 0.25
+"""How long the end of a run waits to learn whether the log can be written at all."""
+
+_EVENTS = Scribe(False, None, 1).events
+_ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
+_CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
+
+
+class _Run(msgspec.Struct):
+    """What is known of a run that goes on: its ids, how much was lost before it, the payload it recorded last,
+    digests of calls that run.
+    """
+
+    ids: Ids
+    lost: int
+    last: Any = None
+    digests: dict[tuple[str, int], str] = {}
+    kinds: dict[str, bytes] = {}
+
+    def kind(self, type: str) -> bytes:
+        """The part that all records of that type have."""
+        made = self.kinds.get(type)
+        if made is None:
+            made = self.kinds[type] = kind_of(type, self.ids)
+        return made
 
 
 class AuditLogHook:
-    """Writes what models said, what was decided about calls, what tools gave and how runs ended into a JSONL file.
+    """Writes a chained audit log of runs: model calls, verdicts, tool calls, approvals, failures and ends.
 
-    One JSON object per line, each appended by a single write, so that threads and processes may share the file
-    and a crash leaves whole lines. Every line has ``time`` (UTC), ``point``, the ids, ``verdict`` (the verb that
-    held, with ``hook`` and ``reason``), and the fields of the payload as they left the point. A line that cannot be
-    written is reported and the run goes on; register it with ``on_failure="closed"`` if it must not.
+    One JSON object per line (docs/audit.md); each holds the hash of the line before, so that changes show
+    (``hookline audit verify``). Names, numbers, ids, digests and the reasons of hooks are written; texts, arguments and
+    results only with ``content``. A thread writes: a run does not wait for the disk, and goes on if that fails; it is
+    told in the log of the program, in the errors of the run, and in the file as soon as it can be written.
 
     Args:
-        path: the file; made, with its folder, for its owner only.
-        content: whether texts, arguments and results are written, not only their lengths and digests.
+        path: the file, made, with its folder, for its owner only; or an :class:`AuditLog`. ``None`` with a ``logger``.
+        content: whether texts, arguments and results are written too.
+        redact: a function from text to text, or an object with such a method ``apply``, for every text and reason. It
+            comes before texts are cut.
+        max_text: characters of each text that are written.
+        logger: the name of a logger that gets each record at INFO, such as ``"hookline.audit"``.
+        on_failure: ``"closed"``: no model is asked and no tool runs before all records until then are on the disk.
+        max_bytes: a file that would grow longer is put aside under a number, and the chain goes on in a new one.
+        fsync: when records are forced to the disk: ``"batch"``, ``"always"`` or ``"never"``; see :class:`AuditLog`.
+        sign: the path of an Ed25519 private key that signs every line (``hookline audit keygen``).
+        checkpoint: where the head of the chain is written; beside the log if left out.
 
     Raises:
-        RegistrationError: the path is none, or a folder.
+        RegistrationError: a value that makes no sense, or a key that cannot be used.
     """
 
-    points = frozenset({AFTER_LLM, BEFORE_TOOL, APPROVAL_DECIDED, AFTER_TOOL, ON_RUN_END})
+    points = _ALWAYS
     phase = "observe"
     priority = 0
+    events = _EVENTS
 
-    def __init__(self, path: str | os.PathLike[str], *, content: bool = True) -> None:
-        self.path = (
-            Path(path_of(path, "path= is the file to write into, such as 'audit.jsonl'")).expanduser().absolute()
-        )
-        if self.path.is_dir():
-            raise RegistrationError(f"{str(self.path)!r} is a folder: name a file in it")
-        self.content = flag(content, "content")
-        self._torn: bool | None = None
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | AuditLog | None,
+        *,
+        content: bool = False,
+        redact: Redact | Any = None,
+        max_text: int = 2000,
+        logger: str | None = None,
+        on_failure: Literal["open", "closed"] = "open",
+        max_bytes: int | None = None,
+        fsync: Fsync = "batch",
+        sign: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._scribe = Scribe(flag(content, "content"), _redactor(redact), whole(max_text, "max_text"))
+        if on_failure not in ("open", "closed"):
+            raise RegistrationError(f"on_failure is 'open' or 'closed', not {on_failure!r:.80}")
+        self.on_failure = on_failure
+        if on_failure == "closed":
+            self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
+        given = {
+            "logger": _logger(logger),
+            "max_bytes": None if max_bytes is None else whole(max_bytes, "max_bytes", LEAST_BYTES),
+            "sign": None if sign is None else path_of(sign, "sign= is the path of a private key"),
+            "checkpoint": None if checkpoint is None else path_of(checkpoint, "checkpoint= is the path of a file"),
+        }
+        if fsync not in ("never", "batch", "always"):
+            raise RegistrationError(f"fsync is 'never', 'batch' or 'always', not {fsync!r:.80}")
+        if isinstance(path, AuditLog):
+            if fsync != "batch" or any(value is not None for value in given.values()):
+                raise RegistrationError("an AuditLog has its own settings: give them to it, not to the hook")
+            self.log = path
+        else:
+            if path is None and logger is None:
+                raise RegistrationError("give path=, the file to write into, or logger=, such as 'hookline.audit'")
+            if path is not None:
+                path = path_of(path, "path= is the file to write into, such as 'audit.jsonl'")
+            try:
+                self.log = AuditLog(path, fsync=fsync, **given)  # type: ignore[arg-type]
+            except HooklineError as error:
+                raise RegistrationError(str(error)) from error
+        self._runs: dict[str, _Run] = {}
 
-    async def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
-        """Write one line; of calls before they run, only if hooks had something to say."""
-        if point == BEFORE_TOOL and not (verdict.asks or verdict.answer or verdict.action is not HookAction.CONTINUE):
-            return
-        now = datetime.fromtimestamp(ctx.clock.time(), UTC).isoformat(timespec="milliseconds")
-        await asyncio.to_thread(self._write, f"{now.removesuffix('+00:00')}Z", point, payload, verdict)
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until what happened so far is written; false if time ran out."""
+        return self.log.flush(timeout)
 
-    def _write(self, time: str, point: str, payload: Any, verdict: Verdict) -> None:
-        record = {"time": time, "point": str(point), **plain(payload.ids), "verdict": str(verdict.action)}
-        if verdict.hook:
-            record["hook"] = verdict.hook
-        record |= self._texts(reason=verdict.reason) if verdict.reason else {}
-        text = json_text(record | self._fields(payload, verdict))
-        for character, escape in _BREAKS.items():
-            text = text.replace(character, escape)
-        line = text.encode() + b"\n"
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(self.path, _FLAGS, 0o600)
-        try:
-            with self._lock:
-                if self._torn is None:
-                    self._torn = _ends_in_a_line_begun(self.path)
-                line = b"\n" + line if self._torn else line
-                self._torn = 0 < os.write(file, line) < len(line)
-                if self._torn:
-                    raise OSError(f"only a part of a line could be written to {str(self.path)!r}")
-        finally:
-            os.close(file)
+    def on_event(self, event: Event) -> None:
+        """Put the event into the log, without waiting."""
+        if type(event) is RunStarted:
+            self._runs[event.run_id] = _Run(event.ids, self.log.lost)
+        fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
+        if fields is not None:
+            self._put(event.at, event.run_id, fields)
+        if type(event) is RunFinished:
+            self._runs.pop(event.run_id, None)
 
-    def _fields(self, payload: Any, verdict: Verdict) -> dict[str, Any]:
-        if isinstance(payload, ModelReply):
-            return self._reply(payload)
-        if isinstance(payload, ToolCallRequest):
-            return self._judged(payload, verdict)
-        if isinstance(payload, ApprovalDecision):
-            told = {
-                "call_id": payload.call_id,
-                "decision": payload.decision,
-                "by": payload.by,
-                "digest": payload.digest,
-            }
-            return told | (self._texts(message=payload.message) if payload.message else {})
-        return self._result(payload) if isinstance(payload, ToolCallResult) else self._end(payload)
+    def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
+        """Record replies and results, and wait for the disk where that is wanted."""
+        if point in (AFTER_LLM, AFTER_TOOL):
+            run = self._runs.get(payload.ids.run_id)
+            if run is None or run.last is not payload:  # registered twice, say
+                self._put(ctx.clock.time(), payload.ids.run_id, self._over(point, run, payload, verdict))
+                if run is not None:
+                    run.last = payload
+        if self.on_failure == "closed":
+            if point in _CLOSED and getattr(payload, "phase", "") != "progress":
+                return self._wait(ctx, CLOSED_SECONDS)
+        elif point == ON_RUN_END:
+            if not self.log.working:
+                return self._wait(ctx, OPEN_SECONDS)
+            self._complain(ctx)
+        return None
 
-    def _reply(self, reply: ModelReply) -> dict[str, Any]:
-        calls = [
-            {"id": call.id, "name": call.name, **self._call(call.name, call.arguments)}
-            | (self._texts(raw=call.raw) if call.raw is not None else {})
-            for call in reply.tool_calls
-        ]
-        return {
-            "hop": reply.hop, "attempt": reply.attempt, "purpose": reply.purpose, "model": reply.model,
-            "provider": reply.provider, "organization_id": reply.organization_id, "source": reply.source,
-            "request_digest": request_digest(reply.request), **self._texts(content=reply.content), "tool_calls": calls,
-            "finish_reason": reply.finish_reason, "usage": plain(reply.usage), "cost": reply.cost,
-            "duration": reply.duration,
-        }  # fmt: skip
+    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> Fields:
+        if point == AFTER_LLM:
+            return self._scribe.model(payload, verdict)
+        known = run.digests.pop((payload.id, payload.attempt), None) if run else None
+        return self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
 
-    def _judged(self, call: ToolCallRequest, verdict: Verdict) -> dict[str, Any]:
-        told: dict[str, Any] = {"hop": call.hop, "attempt": call.attempt, "call_id": call.id, "tool": call.name}
-        told |= self._call(call.name, call.arguments)
-        if isinstance(verdict.value, str):
-            told |= self._texts(message=verdict.value)
-        if verdict.answer is not None:
-            told["answered_by"] = verdict.answer.hook
-        if verdict.asks:
-            told["asks"] = [{"hook": asked.hook, **self._texts(question=asked.text)} for asked in verdict.asks]
-        return told
+    def _start(self, event: ToolStarted) -> Fields:
+        made = digest([event.tool, event.arguments])
+        if run := self._runs.get(event.run_id):
+            run.digests[event.call_id, event.attempt] = made
+        return self._scribe.tool_start(event, made)
 
-    def _result(self, result: ToolCallResult) -> dict[str, Any]:
-        return {
-            "hop": result.hop, "attempt": result.attempt, "call_id": result.id, "tool": result.name,
-            **self._call(result.name, result.arguments), "outcome": result.outcome, "duration": result.duration,
-            **(self._texts(error=result.error) if result.error is not None else self._texts(result=result.result)),
-        }  # fmt: skip
+    def _put(self, at: float, run_id: str, fields: Fields) -> None:
+        run = self._runs.get(run_id)
+        self.log.put(record_of(at, run.kind(fields.type) if run else kind_of(fields.type, Ids(run_id)), fields))
 
-    def _end(self, result: AgentResult) -> dict[str, Any]:
-        stop = {} if result.stop is None else {"kind": result.stop.kind, **self._texts(message=result.stop.message)}
-        errors = [
-            {"where": e.where, "type": e.type, "source": e.source, "call_id": e.call_id, "fatal": e.fatal}
-            | self._texts(message=e.message)
-            for e in result.errors
-        ]
-        return {
-            "status": result.status, "stop": stop or None,
-            **({} if result.hook_ended is None else self._texts(hook_ended=result.hook_ended)),
-            **self._texts(task=result.task, reply=result.reply), "steps": len(result.steps),
-            "tool_calls": result.tool_calls, "usage": plain(result.usage), "cost": result.cost,
-            "elapsed": result.elapsed, "errors": errors,
-        }  # fmt: skip
+    async def _wait(self, ctx: Any, seconds: float) -> None:
+        if not await self.log.settled(seconds):
+            raise AuditError(f"records of the audit log are not written after {seconds:g} s: its disk or reader hangs")
+        self._complain(ctx)
 
-    def _call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {**({"arguments": arguments} if self.content else {}), "digest": digest([name, arguments])}
-
-    def _texts(self, **texts: Any) -> dict[str, Any]:
-        if self.content:
-            return texts
-        return {f"{name}_chars": len(x if isinstance(x, str) else json_text(x)) for name, x in texts.items()}
+    def _complain(self, ctx: Any) -> None:
+        run = self._runs.get(ctx.run_id)
+        lost = self.log.lost - (run.lost if run else 0)
+        if lost or self.log.working is False:
+            raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
 
 
-def _ends_in_a_line_begun(path: Path) -> bool:
-    """Whether a program that wrote here before, such as one whose disk was full, left half a line."""
-    if not path.is_file():  # a pipe, say
-        return False
-    with suppress(OSError), path.open("rb") as file:  # it may be for writing only
-        if file.seek(0, os.SEEK_END):
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) != b"\n"
-    return False
+def _redactor(redact: Any) -> Redact | None:
+    if redact is None:
+        return None
+    apply = redact if callable(redact) else getattr(redact, "apply", None)
+    if isinstance(redact, type) or not callable(apply):
+        raise RegistrationError(f"redact is a function from text to text, or has such a method apply: {redact!r:.80}")
+    return apply  # type: ignore[no-any-return]
 
 
-def request_digest(request: ModelRequest) -> str:
-    """A SHA-256 over what a model was asked, whichever run, hop or attempt it was."""
-    return digest(plain([getattr(request, name) for name in _ASKED]))
+def _logger(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name.strip() or "\0" in name):
+        raise RegistrationError(f"logger is the name of a logger, such as 'hookline.audit', not {name!r:.80}")
+    return name

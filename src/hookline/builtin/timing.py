@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..base.frozen import Frozen
-from ..kernel.payloads import ModelReply, ToolCallRequest, ToolCallResult
+from ..kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL
 
 RECENT = 1000
@@ -18,6 +18,7 @@ RECENT = 1000
 
 MAX_NAMES, OTHERS = 500, "(others)"
 _MAX_OPEN = 1000
+_WHOLE = {"model": "model, whole", "tool": "tool, whole"}
 
 
 class Timing(Frozen, frozen=True):
@@ -70,22 +71,27 @@ class TimingHook:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Note the time."""
         now = ctx.clock.monotonic()
-        begun = ctx.hook_state.setdefault(id(self), {})
-        if point in (BEFORE_LLM, BEFORE_TOOL):
-            begun.setdefault(_key(payload), (now, payload))  # an edited call comes by twice
+        begun = ctx.hook_state.get(id(self))
+        if begun is None:
+            begun = ctx.hook_state[id(self)] = {}
+        if type(payload) is ModelRequest:
+            self._begin(begun, id(payload), now, payload)  # two requests of one run may be alike
+        elif type(payload) is ToolCallRequest:
+            self._begin(begun, (payload.id, payload.attempt), now, payload)
+        elif type(payload) is ModelReply:
+            before = begun.pop(id(payload.request), None)
+            self._add("model", payload.model, payload.duration if payload.source == "model" else None, before, now)
+        else:
+            before = begun.pop((payload.id, payload.attempt), None)
+            outcome, spent = payload.outcome, payload.duration
+            worked = outcome == "ok" or (outcome in ("error", "cancelled") and spent > 0)
+            self._add("tool", payload.name, spent if worked else None, before, now)
+
+    def _begin(self, begun: dict[Any, tuple[float, Any]], key: Any, now: float, payload: Any) -> None:
+        if key not in begun:  # an edited call comes by twice
+            begun[key] = now, payload
             if len(begun) > _MAX_OPEN:  # calls that failed never come back
                 begun.pop(next(iter(begun)), None)
-            return
-        before = begun.pop(_key(payload), None)
-        if isinstance(payload, ModelReply):
-            kind, name, worked = "model", payload.model, payload.source == "model"
-        else:
-            kind, name = "tool", payload.name
-            worked = payload.outcome == "ok" or (payload.outcome in ("error", "cancelled") and payload.duration > 0)
-        if worked:
-            self._add(kind, name, payload.duration)
-        if before is not None:
-            self._add(f"{kind}, whole", name, now - before[0])
 
     def summary(self) -> list[Timing]:
         """A row for each model and tool and ``kind`` ("model", "model, whole", "tool", "tool, whole"), in seconds."""
@@ -107,19 +113,21 @@ class TimingHook:
         with self._lock:
             self._tallies.clear()
 
-    def _add(self, kind: str, name: str, seconds: float) -> None:
+    def _add(self, kind: str, name: str, work: float | None, before: tuple[float, Any] | None, now: float) -> None:
         with self._lock:
-            if (kind, name) not in self._tallies and len(self._tallies) >= MAX_NAMES:
+            if work is not None:
+                self._tally(kind, name).add(work)
+            if before is not None:
+                self._tally(_WHOLE[kind], name).add(now - before[0])
+
+    def _tally(self, kind: str, name: str) -> _Tally:
+        found = self._tallies.get((kind, name))
+        if found is None:
+            if len(self._tallies) >= MAX_NAMES:
                 name = OTHERS  # a model may invent names without end
-            self._tallies.setdefault((kind, name), _Tally()).add(seconds)
+            found = self._tallies.setdefault((kind, name), _Tally())
+        return found
 
 
 def _pad(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column < 2 else cell.rjust(width)
-
-
-def _key(payload: Any) -> Any:
-    """What a call and its outcome have in common. Two requests of one run may be alike in all but being themselves."""
-    if isinstance(payload, (ToolCallRequest, ToolCallResult)):
-        return payload.id, payload.attempt
-    return id(payload.request if isinstance(payload, ModelReply) else payload)

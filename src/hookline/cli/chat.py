@@ -38,6 +38,7 @@ def chat(
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs
+    from .recording import recorder
     from .stream import StreamView
     from .view import is_capable
     from .weights import make_ready
@@ -47,9 +48,8 @@ def chat(
     settings = config.settings
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
-    agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)], file=config.hooks_file
-    )
+    hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
+    agent = build_agent(settings, home=config.home, hooks=hooks, file=config.hooks_file)
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()

@@ -108,7 +108,7 @@ def show_hooks(registry: HookRegistry) -> None:
 
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
-    from ..config.build import build_hooks
+    from ..config.build import build_hooks, build_recorder
     from ..config.loading import load_hooks
     from ..kernel.registry import HookRegistry
     from ..run.plugin import load_plugin
@@ -123,6 +123,8 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     else:
         registry, plugins = build_hooks(config.settings, config.home, config.hooks_file)
         registry.register(Approver(config.settings.approvals, PlainView(None).paused))
+        if (recorder := build_recorder(config.settings)) is not None:
+            registry.register(recorder)
         plugins = [*plugins, *map(load_plugin, config.settings.plugins)]
     for plugin in plugins:
         for hook in plugin.hooks:

@@ -1,4 +1,4 @@
-"""A run on a terminal: what happened above, what is happening on the last line."""
+"""A run on a terminal: what happened above, what is happening on the last lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
+import msgspec
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
 from ..base.event import Event
+from ..base.names import span
 from ..kernel.values import Usage
 from ..run import events as e
 from .story import Story
@@ -22,6 +25,8 @@ from .text import cost_text, counted, printable, short
 
 _TAIL = 6
 """How many lines of a text that is being written are shown."""
+_TOOLS = 6
+"""How many running tools are shown, one line each."""
 
 _LOOKS = {
     "step": ("─", "bold cyan"),
@@ -43,6 +48,15 @@ _LOOKS = {
 }
 
 
+class Running(msgspec.Struct):
+    """A tool call that goes on."""
+
+    tool: str
+    message: str
+    began: float
+    fraction: float | None = None
+
+
 class LiveView:
     """Shows a run while it goes on; when it is over, what is worth reading stays.
 
@@ -57,6 +71,7 @@ class LiveView:
         self._step, self._doing, self._text = 0, "starting", ""
         self._usage, self._pieces = Usage(), 0
         self._cost: float | None = 0.0
+        self._tools: dict[tuple[str, int], Running] = {}
         self._spinner = Spinner("dots", style="cyan")
 
     def __enter__(self) -> Self:
@@ -70,6 +85,8 @@ class LiveView:
     def __call__(self, event: Event) -> None:
         """Show one event."""
         self._note(event)
+        if isinstance(event, e.ToolProgressed):
+            return  # it moves below
         for line in self._story.tell(event):
             self._print(*_LOOKS.get(line.kind, ("·", "dim")), line.text)
 
@@ -86,7 +103,26 @@ class LiveView:
         text = Text(printable(self._text).strip(), style="italic")
         for line in text.wrap(console, max(20, options.max_width - 4))[-_TAIL:] if text else ():
             yield Padding(line, (0, 0, 0, 2))
+        if self._tools:
+            yield self._running()
         yield self._status()
+
+    def _running(self) -> Table:
+        """A line for each running tool: what it says, how far it is, and since when it runs."""
+        rows, now = Table.grid(padding=(0, 1, 0, 0)), time.monotonic()
+        rows.add_column(width=1)
+        rows.add_column(no_wrap=True, overflow="ellipsis")
+        rows.add_column(no_wrap=True)
+        rows.add_column(no_wrap=True, justify="right")
+        running = list(self._tools.values())
+        for tool in running[:_TOOLS]:
+            bar = "" if tool.fraction is None else ProgressBar(total=1.0, completed=tool.fraction, width=20)
+            rows.add_row(
+                self._spinner, Text(printable(tool.message, keep="")), bar, Text(span(now - tool.began), style="dim")
+            )
+        if len(running) > _TOOLS:
+            rows.add_row("", Text(f"and {len(running) - _TOOLS} more", style="dim"))
+        return rows
 
     def _status(self) -> Table:
         status = Table.grid(padding=(0, 1, 0, 0))
@@ -119,10 +155,18 @@ class LiveView:
                 self._print("“", "default", f"said so far: {short(self._text, 500)}")
                 self._text = ""
             case e.ToolStarted():
-                self._doing = f"{event.tool} is running"
-            case e.ToolProgressed():
-                done = "" if event.fraction is None else f", {event.fraction:.0%}"
-                self._doing = f"{event.tool} is running{done}"
+                self._tools[event.call_id, event.attempt] = Running(event.tool, event.message, time.monotonic())
+                self._count_running()
+            case e.ToolProgressed() if (tool := self._tools.get((event.call_id, event.attempt))) is not None:
+                tool.message, tool.fraction = event.message, event.fraction
+            case e.ToolEnded():
+                self._tools.pop((event.call_id, event.attempt), None)
+                self._count_running()
+
+    def _count_running(self) -> None:
+        tools = list(self._tools.values())
+        one = f"{tools[0].tool} is running" if len(tools) == 1 else f"{len(tools)} tools are running"
+        self._doing = one if tools else "deciding"
 
     def _print(self, icon: str, style: str, line: str) -> None:
         row = Table.grid(padding=(0, 1, 0, 0))

@@ -60,6 +60,7 @@ def run(
     from ..config.build import build_agent, context
     from .approver import Approver
     from .logs import quiet_logs
+    from .recording import recorded, recorder
     from .sessions import opened, saved
     from .turn import perform
     from .view import choose_view
@@ -69,9 +70,11 @@ def run(
     quiet_logs(settings.debug)
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
+    recorders = recorder(settings)
     agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused)], file=config.hooks_file
-    )
+        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused), *recorders],
+        file=config.hooks_file,
+    )  # fmt: skip
     conversation = opened(settings, session)
     make_ready(agent.model)
     ctx = context(settings, conversation)
@@ -86,6 +89,7 @@ def run(
     if not (quiet or json):
         sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
     code = exit_code(result, outcome.failure)
+    recorded(recorders)
     try:
         saved(settings, session, conversation)
     except HooklineError as error:

@@ -23,17 +23,24 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", keep: Sequence[str] = ()) -> None:
-    """Print rows under their headings; the columns in ``keep`` are not broken into lines."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str = "", keep: Sequence[str] = (),
+    right: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Print rows under their headings; the columns in ``keep`` are not broken into lines, those in ``right`` neither.
+
+    What is in ``right`` are numbers, which end below one another.
+    """
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for column in columns:
-        made.add_column(column, no_wrap=column in keep, overflow="fold")
+        kept, justify = column in keep or column in right, "right" if column in right else "left"
+        made.add_column(column, no_wrap=kept, overflow="fold", justify=justify)  # type: ignore[arg-type]
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
-    _show(Text(f"\n{title}", style="bold") if title else None, made)
+    show(Text(f"\n{title}", style="bold") if title else None, made)
 
 
 def facts(title: str, items: Iterable[tuple[str, ...]]) -> None:
@@ -47,7 +54,7 @@ def facts(title: str, items: Iterable[tuple[str, ...]]) -> None:
         made.add_row(Text(f"  {label}", style="bold" if more else "dim"), Text(printable(text)))
         for line in more:
             made.add_row("", Text(printable(line), style="dim"))
-    _show(Text(title, style="bold"), made)
+    show(Text(title, style="bold"), made)
 
 
 def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:
@@ -58,10 +65,10 @@ def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None
     for name, text, place in items:
         lines.append(Text.assemble((f"  {printable(name):<{width}}", "bold"), f"  {printable(text)}"))
         lines.append(Text(f"    {printable(place)}", style="dim"))
-    _show(Text(title, style="bold"), *lines, soft_wrap=True)
+    show(Text(title, style="bold"), *lines, soft_wrap=True)
 
 
-def _show(*parts: Any, soft_wrap: bool = False) -> None:
+def show(*parts: Any, soft_wrap: bool = False) -> None:
     """Print these, without the blanks that rich puts at the end of lines."""
     out = console()
     with out.capture() as shown:

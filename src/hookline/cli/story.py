@@ -84,8 +84,7 @@ class Story:
             case e.ToolStarted() if self._changed and self._arguments.get(event.call_id) != event.arguments:
                 yield Line("call", f"tool {event.tool} is called with {arguments_text(event.arguments)}")
             case e.ToolProgressed():
-                done = "" if event.fraction is None else f" {event.fraction:.0%}"
-                yield Line("note", f"tool {event.tool}:{done} {short(event.message)}".rstrip())
+                yield Line("note", f"tool {event.message}")
             case e.ToolSettled():
                 text = short(event.text, FULL) if event.outcome == "error" else short(event.text)
                 yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")

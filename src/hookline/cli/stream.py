@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import TextIO
 
 from ..base.event import Event
-from ..run.events import ModelCalled, StepStarted, TextDelta
+from ..run.events import ModelCalled, StepStarted, TextDelta, ToolProgressed, ToolStarted
 from .plain import PlainView
-from .text import printable
+from .text import printable, short
 
 
 class StreamView(PlainView):
@@ -18,7 +19,7 @@ class StreamView(PlainView):
     Args:
         out: for the reply.
         notes: for everything else.
-        patience: whether ``out`` can show that the model is reading, and take that away again.
+        patience: whether ``out`` can show that the model is reading or a tool runs, and take that away again.
     """
 
     def __init__(self, out: TextIO, notes: TextIO, *, patience: bool = False) -> None:
@@ -30,11 +31,15 @@ class StreamView(PlainView):
         """Show one event."""
         if isinstance(event, TextDelta) and event.purpose == "step":
             self._text(event.text)
+        elif self._patience and isinstance(event, ToolProgressed):
+            self._wait(event.message)
         elif not isinstance(event, StepStarted):
             if isinstance(event, ModelCalled) and event.purpose == "step":
                 self._shown = ""
                 self._wait()
             super().__call__(event)
+            if isinstance(event, ToolStarted):
+                self._wait(event.message)
 
     def finish(self, reply: str) -> None:
         """Show the reply, if it is not what was streamed: a hook may have changed it, or given it."""
@@ -55,9 +60,11 @@ class StreamView(PlainView):
         self._new_line()
         yield
 
-    def _wait(self) -> None:
-        if self._patience and not self._mid_line and not self._waiting:
-            self._put("...")
+    def _wait(self, doing: str = "") -> None:
+        """Show what is being waited for, until something else is shown."""
+        if self._patience and not self._mid_line and (doing or not self._waiting):
+            self._go_on()
+            self._put(short(f"... {doing}", get_terminal_size().columns - 1) if doing else "...")
             self._waiting = True
 
     def _go_on(self) -> None:

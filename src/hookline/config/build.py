@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
@@ -20,7 +21,12 @@ from .references import parse
 from .settings import Settings
 from .sources import FILE, SHARED_FILE
 
+if TYPE_CHECKING:
+    from ..builtin.observability import ObservabilityHook
+
 NAME = "hookline"
+KEEP_DAYS = 365
+"""How long the command line keeps what it records of runs."""
 
 
 def build_agent(
@@ -68,22 +74,61 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
-    keep = (FILE, SHARED_FILE, *files)  # what controls the agent is not the agent's to change
-    registry = HookRegistry([PathGuard(folder_of(settings), write=settings.write, keep=keep)])
+    audits: list[Any] = []
+    if settings.audit:
+        from ..builtin.audit_log import AuditLogHook
+
+        audits.append(AuditLogHook(settings.audit))
+    hooks = (*audits, *(each.hook for each in loaded))
+    keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
+    keep += [kept for hook in hooks for kept in _log_files(getattr(getattr(hook, "log", None), "path", None))]
+    folder, write = folder_of(settings), settings.write
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
 
 
+def _log_files(path: object) -> tuple[str, ...]:
+    """The files of an audit log: itself, its checkpoint, and those that are full."""
+    if not isinstance(path, Path):
+        return ()
+    stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
+    return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
+
+
+def build_recorder(settings: Settings) -> ObservabilityHook | None:
+    """What records runs for ``hookline stats``, if that is wanted."""
+    if settings.runs is None:
+        return None
+    from ..builtin.observability import ObservabilityHook
+
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
+
+
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those that these settings name, and MCP servers."""
+    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
+        from ..builtin.secret_files import SECRET_FILES
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 
-        tools += [*file_tools(folder_of(settings), write=settings.write), calculator, clock]
+        files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
+        tools += [*files, calculator, clock]
+    if settings.shell:
+        from ..tools.shell import shell_tool
+
+        tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
+    if settings.hosts:
+        from ..tools.web import fetch_tool
+
+        tools.append(fetch_tool(settings.hosts))
     if settings.mcp:
         from ..tools.mcp import mcp
 

@@ -12,7 +12,7 @@ from ..builtin import BUILTINS
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
-_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts"))
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint"))
 """What built-in hooks call their arguments that are paths."""
 
 
@@ -36,7 +36,7 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in ("folder", "sessions"):
+    if key in ("folder", "sessions", "runs", "audit") and value is not None and (value or key != "audit"):
         return str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)

@@ -80,9 +80,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, About("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
     ] = True
     mcp: Annotated[tuple[str, ...], About("MCP servers: a command or a URL", WORK, "--mcp", "TARGET")] = ()
+    hosts: Annotated[
+        tuple[str, ...],
+        About("hosts that the fetch tool may reach; without any there is no fetch tool", WORK, "--host", "HOST"),
+    ] = ()
     plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
+    shell: Annotated[
+        bool,
+        About("offer a shell in that folder; what does more than read needs approval", WORK, "--shell/--no-shell"),
+    ] = False
     max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = (
         DEFAULT_STEPS
     )
@@ -102,6 +110,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Annotated[
         str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
+    audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
+    runs: Annotated[
+        str | None,
+        About("the SQLite file that runs are recorded in, for hookline stats", CONTROL, "--runs", "FILE.db"),
+    ] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
@@ -109,6 +122,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
+        if self.runs == "":
+            msgspec.structs.force_setattr(self, "runs", str(user_folder("data") / "runs.db"))
 
 
 class Key(msgspec.Struct, frozen=True):

@@ -83,7 +83,7 @@ class ModelRequest(Frozen, frozen=True):
 
 
 class TokenDelta(Frozen, frozen=True):
-    """``on_token``: ``text`` is what the model wrote so far, ``delta`` what is new to show."""
+    """``on_token``: ``text`` so far, ``delta`` what is new to show; ``generation`` numbers the replies of a run."""
 
     delta: str
     text: str = ""
@@ -91,6 +91,7 @@ class TokenDelta(Frozen, frozen=True):
     final: bool = False
     purpose: str = "step"
     ids: Ids = Ids()
+    generation: int = 0
 
     free = frozenset(("delta",))
 

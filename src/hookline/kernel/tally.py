@@ -63,8 +63,7 @@ class Tally(msgspec.Struct):
 
     def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
         """Conclude with this verb."""
-        self.said = True
-        self.action, self.value, self.hook, self.reason = action, value, hook, reason
+        self.said, self.action, self.value, self.hook, self.reason = True, action, value, hook, reason
 
     def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
         """Take in one result; whether it settles the point (DESIGN 4.3)."""

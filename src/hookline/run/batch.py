@@ -42,6 +42,7 @@ from .context import CallContext
 from .course import Course
 from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolSettled, ToolStarted
 from .model_call import MAX_RETRIES
+from .progress import ended_text, progressed_text, started_text
 
 replace = msgspec.structs.replace
 
@@ -62,6 +63,8 @@ class Slot(msgspec.Struct):
     asking: bool = False
     started: bool = False
     ended: bool = False
+    by: str = ""
+    denied: bool = False
     began: float = 0.0
     pending: tuple[tuple[float | None, str], ...] = ()
     pump: asyncio.Task[None] | None = None
@@ -95,7 +98,7 @@ class Batch:
             loop.count_call(result.name, result.outcome == "ok")
             message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
             messages.append(message)
-            if loop.ctx.listening:
+            if loop.ctx.listening and loop.ctx.wants(ToolSettled):
                 loop.ctx.emit(
                     ToolSettled, call_id=result.id, tool=result.name, outcome=result.outcome, text=message.content,
                     attempt=result.attempt,
@@ -181,9 +184,13 @@ class Batch:
         if problem is not None:
             slot.result = self._result(slot, "error", error=problem)
         elif slot.answer is not None and not slot.asks:
-            slot.result = self._result(slot, "answered", slot.answer.value)
+            self._serve(slot, slot.answer)
+
+    def _serve(self, slot: Slot, answer: Answer) -> None:
+        slot.result, slot.by = self._result(slot, "answered", answer.value), answer.hook
 
     def _block(self, slot: Slot, message: str, source: str) -> None:
+        slot.by = source
         slot.result = self._result(slot, "blocked", error=message)
         self.loop.note_error(ErrorInfo("tool", "Blocked", message, source, slot.request.id))
 
@@ -216,9 +223,9 @@ class Batch:
         elif answer.approve:
             await self._decided(slot, "approved", by, "")
             if slot.answer is not None:
-                slot.result = self._result(slot, "answered", slot.answer.value)
+                self._serve(slot, slot.answer)
         else:
-            message = answer.deny or "Denied."
+            message, slot.denied = answer.deny or "Denied.", True
             await self._decided(slot, "denied", by, message)
             self._block(slot, message, by)
 
@@ -280,7 +287,7 @@ class Batch:
     async def _invoke(self, slot: Slot) -> None:
         loop, tool = self.loop, slot.tool
         assert tool is not None  # an unknown one has a result already
-        if ON_PROGRESS in loop.heard:
+        if ON_PROGRESS in loop.heard or (loop.ctx.listening and loop.ctx.wants(ToolStarted)):
             await self._start(slot)
         else:
             slot.started, slot.began = True, loop.ctx.clock.monotonic()
@@ -314,6 +321,8 @@ class Batch:
             slot.result = self._result(slot, "error", error=describe(failure))
         if slot.pump is None and ON_PROGRESS not in loop.heard:
             slot.ended = True
+            if loop.ctx.listening:
+                self._tell_end(slot, slot.result)
         else:
             await self._close(slot)
         if failure is not None:
@@ -325,30 +334,44 @@ class Batch:
     # Progress.
 
     async def _start(self, slot: Slot) -> None:
-        slot.started, slot.began = True, self.loop.ctx.clock.monotonic()
-        request = slot.request
-        self.loop.ctx.emit(
-            ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments, attempt=request.attempt
-        )
-        await self._progress(slot, "tool_start", f"{request.name} started")
+        ctx, request = self.loop.ctx, slot.request
+        slot.started, slot.began = True, ctx.clock.monotonic()
+        if (told := ctx.wants(ToolStarted)) or ON_PROGRESS in self.loop.heard:
+            message = started_text(request)
+            if told:
+                ctx.emit(
+                    ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments,
+                    attempt=request.attempt, message=message,
+                )  # fmt: skip
+            await self._progress(slot, "tool_start", message)
 
     async def _close(self, slot: Slot) -> None:
         """Report the outcome, once; a call that never ran gets its start here too."""
         if slot.ended or slot.result is None:
             return
         slot.ended = True
+        ran, result = slot.started, slot.result
         try:
-            if not slot.started:
+            if not ran:
                 await self._start(slot)
             if slot.pump is not None:
                 await slot.pump
         finally:
-            result = slot.result
-            self.loop.ctx.emit(
+            message = self._tell_end(slot, result, ran=ran)
+            await self._progress(slot, "tool_end", message, outcome=result.outcome)
+
+    def _tell_end(self, slot: Slot, result: ToolCallResult, *, ran: bool = True) -> str:
+        """Put the outcome into the events; what people are told of it, if anybody is."""
+        ctx = self.loop.ctx
+        if not (told := ctx.wants(ToolEnded)) and ON_PROGRESS not in self.loop.heard:
+            return ""
+        message = ended_text(result, ran=ran, by=slot.by, denied=slot.denied)
+        if told:
+            ctx.emit(
                 ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
-                attempt=result.attempt,
+                attempt=result.attempt, message=message,
             )  # fmt: skip
-            await self._progress(slot, "tool_end", f"{result.name}: {result.outcome}", outcome=result.outcome)
+        return message
 
     def _ctx_of(self, slot: Slot) -> CallContext:
         """The context a tool gets; its progress may be reported from any thread."""
@@ -372,7 +395,8 @@ class Batch:
     async def _pump(self, slot: Slot) -> None:
         request, ctx = slot.request, self.loop.ctx
         while slot.pending:
-            (fraction, message), slot.pending = slot.pending[0], slot.pending[1:]
+            (fraction, note), slot.pending = slot.pending[0], slot.pending[1:]
+            message = progressed_text(request, note, fraction)
             ctx.emit(
                 ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
                 attempt=request.attempt,
@@ -384,6 +408,8 @@ class Batch:
                 return
 
     async def _progress(self, slot: Slot, phase: Any, message: str, **fields: Any) -> None:
+        if ON_PROGRESS not in self.loop.heard:
+            return
         request = slot.request
         await self.loop.fire(
             ON_PROGRESS,

@@ -195,6 +195,11 @@ class AgentContext(Scope):
         """Remember the run's task, and how often somebody had cancelled it before."""
         self._task, self._cancels = task, task.cancelling() if task is not None else 0
 
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would get such an event: one that is costly to make need not be made."""
+        events = self._events
+        return events is not None and events.listening and (events.wanted is None or kind in events.wanted)
+
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event into the run's stream."""
         if self._events is not None:
@@ -218,6 +223,7 @@ class AgentContext(Scope):
         Raises:
             HooklineError: called outside a tool.
             ValueError: a fraction outside 0 to 1.
+            TypeError: a message that is not text.
         """
         raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
 
@@ -351,4 +357,6 @@ class CallContext:
         """Report how far this call is: see :meth:`AgentContext.progress`."""
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"fraction goes from 0 to 1, not {fraction!r}")
+        if not isinstance(message, str):
+            raise TypeError(f"message is text, not {type(message).__name__}")
         self._report(fraction, message)

@@ -51,7 +51,7 @@ class Course:
         self.cause: BaseException | None = None
         self.cancelling = self.over = False
         self.outside = self._cuts = self._own = 0
-        self.hop = 0
+        self.hop = self.generations = 0
         self.limited = self.alert = ctx.budget.limited
         self.calls = self.good_calls = 0
         self.tool_names: dict[str, None] = {}

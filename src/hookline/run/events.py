@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..base.event import Event
-from ..kernel.points import AFTER_LLM, ON_PROGRESS, ON_TOKEN, Point
+from ..kernel.points import AFTER_LLM, ON_TOKEN, Point
 from ..kernel.records import PointFired
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
@@ -89,12 +89,13 @@ class ModelReplied(Event, frozen=True):
 
 
 class ToolStarted(Event, frozen=True):
-    """An attempt of a tool call began, after it was judged."""
+    """An attempt of a tool call began, after it was judged. ``message`` is for people, as in ``on_progress``."""
 
     call_id: str = ""
     tool: str = ""
     arguments: Any = None
     attempt: int = 1
+    message: str = ""
 
 
 class ToolProgressed(Event, frozen=True):
@@ -115,6 +116,7 @@ class ToolEnded(Event, frozen=True):
     outcome: Outcome = "ok"
     duration: float = 0.0
     attempt: int = 1
+    message: str = ""
 
 
 class ToolSettled(Event, frozen=True):
@@ -181,9 +183,6 @@ class RunFinished(Event, frozen=True):
 _MADE_AT: dict[type[Event], Point] = {
     TextDelta: ON_TOKEN,
     ModelReplied: AFTER_LLM,
-    ToolStarted: ON_PROGRESS,
-    ToolProgressed: ON_PROGRESS,
-    ToolEnded: ON_PROGRESS,
 }
 """Events that are only there if their point is fired."""
 

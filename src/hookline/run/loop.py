@@ -163,7 +163,7 @@ class Loop(Course):
         if HookRegistry.changes != self._seen:
             self._compile()
         try:
-            if ctx.listening:
+            if ctx.listening and ctx.wants(StepStarted):
                 ctx.emit(StepStarted, index=index)
             if BEFORE_STEP in self.heard:
                 await self.fire(BEFORE_STEP, StepStart(index, ctx.ids))
@@ -199,7 +199,7 @@ class Loop(Course):
             pass
         except BaseException as cause:  # noqa: BLE001
             await self.blame(cause)
-        if ctx.listening:
+        if ctx.listening and ctx.wants(StepFinished):
             ctx.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _request(self, hop: int) -> ModelRequest:

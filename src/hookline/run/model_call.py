@@ -55,12 +55,13 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             verdict = await loop.fire(BEFORE_LLM, base)
             loop.checkpoint(inside_step=inside_step)
             asked, answer = verdict.payload, verdict.answer
-        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic())
+        loop.generations += 1
+        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic(), loop.generations)
         how = PLAIN if attempt <= MAX_RETRIES else How(no_retry="retry_limit")
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
         else:
-            if loop.ctx.listening:
+            if loop.ctx.listening and loop.ctx.wants(ModelCalled):
                 generation.announce()
             try:
                 if loop.wrappers:
@@ -108,9 +109,11 @@ class Generation(msgspec.Struct):
     request: ModelRequest
     model: Model
     began: float
+    number: int = 0
     response: ModelResponse = NOTHING
     source: str = "model"
     text: str = ""
+    shown: str = ""
 
     def announce(self) -> None:
         """Tell those who listen that the request goes out."""
@@ -130,7 +133,7 @@ class Generation(msgspec.Struct):
 
     async def stream(self) -> None:
         """Get the reply from the model piece by piece, each through ``on_token``."""
-        loop, request = self.loop, self.request
+        request = self.request
         if not hasattr(self.model, "stream"):
             self.take(await self.model.complete(request))
             await self._show(self.response.content, final=True)
@@ -150,7 +153,7 @@ class Generation(msgspec.Struct):
         except (Ended, HookError, CallRefused):
             if complete is None:
                 self.take(self._partial())
-            await loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
+            await self._withdraw()
             raise
         except BaseException:
             await _close(pieces)  # the model stops first: counting may take a moment
@@ -170,7 +173,7 @@ class Generation(msgspec.Struct):
             try:
                 await self._show(response.content, final=True)
             except (Ended, HookError):
-                await self.loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
+                await self._withdraw()
                 raise
 
     def reply(self) -> ModelReply:
@@ -185,10 +188,16 @@ class Generation(msgspec.Struct):
     async def _show(self, delta: str, *, final: bool = False) -> None:
         request, text = self.request, self.text or (delta if final else "")
         verdict = await self.loop.fire(
-            ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids)
+            ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids, self.number)
         )
         if verdict.payload.delta:
+            self.shown += verdict.payload.delta
             self.loop.ctx.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
+
+    async def _withdraw(self) -> None:
+        """Tell the observers of ``after_llm`` of a reply that ``on_token`` broke off: what was shown, and no more."""
+        self.response = replace(self.response, content=self.shown, tool_calls=())
+        await self.loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
 
     def _charge_partial(self) -> None:
         try:
@@ -260,7 +269,7 @@ async def _put_to_on_error(
 
 
 def _emit_reply(loop: Course, reply: ModelReply) -> None:
-    if loop.ctx.listening:
+    if loop.ctx.listening and loop.ctx.wants(ModelReplied):
         loop.ctx.emit(
             ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
             purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ..base.files import below, replace_file
+from ..base.files import below, folder_below, is_match, replace_file
 from ..kernel.errors import RegistrationError
 from .tool import Tool
 
@@ -25,36 +25,44 @@ MAX_ENTRIES = 200
 MAX_SEARCH = 100_000_000
 """How many bytes one search reads."""
 _MAX_HIT = 200
+_CAREFULLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _FILE_COST = 4_000  # in bytes, what opening a file takes
 
 
-def file_tools(folder: str | os.PathLike[str], write: bool = False) -> list[Tool]:
+def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = ()) -> list[Tool]:
     """``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for the files of a folder.
 
     Paths are relative to the folder. Whatever a path says, nothing outside the folder is read or
-    written: ``..`` and links are resolved first, and only ordinary files are opened.
+    written: ``..`` and links are resolved first, and only ordinary files are opened. On POSIX systems this
+    holds too if somebody puts a link in the place of a folder just then.
 
     Args:
         folder: it must exist.
         write: whether files may be written too.
+        hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
+            written; ``hookline.builtin.secret_files.SECRET_FILES`` is such a list.
 
     Raises:
-        RegistrationError: there is no such folder.
+        RegistrationError: there is no such folder, or ``hide`` is no list of globs.
     """
     from pathlib import Path
+
+    hidden = () if isinstance(hide, str) else tuple(hide)
+    if isinstance(hide, str) or not all(isinstance(glob, str) for glob in hidden):
+        raise RegistrationError(f"hide is a list of globs such as ['.env'], not {hide!r:.80}")
 
     root = Path(folder).resolve()
     if not root.is_dir():
         raise RegistrationError(f"there is no folder {str(folder)!r}")
-    files = _Files(root)
+    files = _Files(root, hidden)
     made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
     tools = [Tool(fn, folder=root) for fn in made]
     return [*tools, Tool(files.write_file, folder=root, dangerous=True)] if write else tools
 
 
 class _Files:
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, hide: tuple[str, ...]) -> None:
+        self.root, self.hide = root, hide
 
     def list_files(self, path: str = ".") -> str:
         """List the files in a folder. Names of folders end with /.
@@ -66,7 +74,7 @@ class _Files:
         if not found.is_dir():
             raise NotADirectoryError(f"{path!r} is a file; use read_file")
         try:
-            with os.scandir(found) as entries:
+            with folder_below(self.root, found) as held, os.scandir(found if held is None else held) as entries:
                 names = sorted(
                     self._shown(found / entry.name) + "/" * entry.is_dir(follow_symlinks=False) for entry in entries
                 )
@@ -85,7 +93,7 @@ class _Files:
             start_line: the first line to read
             max_lines: how many lines to read
         """
-        data = _content(self._find(path), path)
+        data = self._content(self._find(path), path)
         lines = _lines(data[:MAX_BYTES])
         first = max(start_line, 1) - 1
         wanted = lines[first : first + max(max_lines, 1)]
@@ -114,7 +122,7 @@ class _Files:
         wanted, hits, left = text.casefold(), [], MAX_SEARCH
         for file in self._walk(self._find(path)):
             try:
-                data = _content(file, file.name)[:MAX_BYTES]
+                data = b"" if self._is_hidden(file) else self._content(file, file.name)[:MAX_BYTES]
             except (OSError, ValueError):  # a binary or unreadable one has no lines to find
                 data = b""
             left -= len(data) + _FILE_COST
@@ -139,6 +147,8 @@ class _Files:
         if parent is None or target.name in ("", "..") or below(self.root, target) in (None, self.root):
             raise _outside(path)
         place = parent / target.name
+        if self._is_hidden(place):
+            raise _hidden(path)
         try:
             mode = place.lstat().st_mode
         except FileNotFoundError:
@@ -148,8 +158,8 @@ class _Files:
         if not stat.S_ISREG(mode):
             raise PermissionError(f"{path!r} is not an ordinary file; write to another path")
         try:
-            parent.mkdir(parents=True, exist_ok=True)
-            replace_file(place, content.encode("utf-8", "replace"), mode & 0o777)
+            with folder_below(self.root, parent, make=True) as held:
+                replace_file(place, content.encode("utf-8", "replace"), mode & 0o777, held)
         except OSError as error:
             raise _unusable(path, error) from error
         return f"Wrote {len(content)} characters to {self._shown(place)}."
@@ -166,6 +176,28 @@ class _Files:
             raise _unusable(path, error) from error
         return found
 
+    def _is_hidden(self, file: Path) -> bool:
+        return bool(self.hide) and is_match(str(file), self.hide, str(self.root))
+
+    def _content(self, path: Path, name: str) -> bytes:
+        """The first bytes of a resolved path, one more than ``MAX_BYTES`` if there are more."""
+        if self._is_hidden(path):
+            raise _hidden(name)
+        try:
+            if not path.is_file():  # a device or pipe may do anything when opened
+                raise ValueError(f"{name!r} is not a file" + ("; use list_files" if path.is_dir() else ""))
+            with folder_below(self.root, path.parent) as held:
+                found = os.open(path if held is None else path.name, _CAREFULLY, dir_fd=held)
+            with open(found, "rb") as file:
+                if not stat.S_ISREG(os.fstat(found).st_mode):
+                    raise ValueError(f"{name!r} is not a file")
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise _unusable(name, error) from error
+        if b"\0" in data:
+            raise ValueError(f"{name!r} is not a text file")
+        return data
+
     def _walk(self, start: Path) -> Iterator[Path]:
         if not start.is_dir():
             yield start
@@ -179,25 +211,6 @@ class _Files:
     def _shown(self, path: Path) -> str:
         name = path.relative_to(self.root).as_posix()
         return name if name.isprintable() else repr(name)
-
-
-def _content(path: Path, name: str) -> bytes:
-    """The file's first bytes, one more than ``MAX_BYTES`` if there are more."""
-    try:
-        if not path.is_file():  # a device or pipe may do anything when opened
-            raise ValueError(f"{name!r} is not a file" + ("; use list_files" if path.is_dir() else ""))
-        with open(path, "rb", opener=_carefully) as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise _unusable(name, error) from error
-    if b"\0" in data:
-        raise ValueError(f"{name!r} is not a text file")
-    return data
-
-
-def _carefully(name: str, flags: int) -> int:
-    """Open what was checked, even if something else has come into its place."""
-    return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
 
 def _lines(data: bytes) -> list[str]:
@@ -225,6 +238,10 @@ def _cut(lines: list[str], note: str) -> str:
 
 def _outside(path: str) -> PermissionError:
     return PermissionError(f"{path!r} is not in the folder; use a path relative to it, such as 'notes.txt'")
+
+
+def _hidden(path: str) -> PermissionError:
+    return PermissionError(f"{path!r} holds secrets and is not to be used; go on without it")
 
 
 def _unusable(path: str, error: OSError) -> OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
@@ -14,18 +14,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
 import msgspec
 
 from ..base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from ..base.names import describe, snake
+from ..base.names import describe
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from ..kernel.values import ToolSpec
+from .arguments import links_in, named_links, paths_in
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
-_PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
-_PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
-_FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
-_OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
-_UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
-_SEPARATED = re.compile(r"[/\\]|^[~$]")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -136,10 +131,20 @@ class Tool:
         ``file:``. Under the name of a place (``source``, ``target``, ``uri``), and as a key of an object that is named
         like a path, it is one if it looks like one: it has a separator, or begins with ``~`` or ``$``, or is ``..``.
         """
-        found: list[str] = []
-        for name, value in arguments.items():
-            _gather(value, "path" if name in self._path_params else _kind_of(name), found)
-        return found
+        return paths_in(arguments, self._path_params)
+
+    def urls(self, arguments: Mapping[str, Any], *, free: bool = True) -> Iterator[str]:
+        """The URLs and hosts that these arguments name, at any depth, as they are written.
+
+        A text is one if its parameter has the type, the format or the name of one (``url``, ``base_url``, ``host``);
+        under a name such as ``domain`` or ``endpoint`` if it looks like one. In every other text each ``scheme://``
+        begins one, which then ends with the host. A path such as ``/docs`` names no host.
+
+        Args:
+            arguments: the arguments of a call.
+            free: whether to look into texts whose names say nothing, too.
+        """
+        return links_in(arguments, self._url_params, free)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -161,6 +166,10 @@ class Tool:
             return any(is_path(arg) for arg in get_args(hint))
 
         return frozenset(name for name, hint in self._hints.items() if is_path(hint))
+
+    @cached_property
+    def _url_params(self) -> frozenset[str]:
+        return frozenset(named_links(self.spec.parameters))
 
     @cached_property
     def _docs(self) -> tuple[str, dict[str, str]]:
@@ -238,34 +247,6 @@ class Tool:
         elif unknown:
             problems.append(f"unknown: {', '.join(unknown)}; expected: {', '.join(self._params) or 'no arguments'}")
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
-
-
-_Kind = Literal["path", "place", ""]
-
-
-def _kind_of(name: str) -> _Kind:
-    """What a name says of the value below it: it is a path, it may be one, or nothing."""
-    name = snake(name)
-    return "path" if _PATH_NAME.search(name) else "place" if _PLACE_NAME.search(name) else ""
-
-
-def _gather(value: Any, kind: _Kind, found: list[str]) -> None:
-    """Add the paths in a value, of which its name says what ``kind`` it is, to those found."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            _gather(name, "place" if kind else "", found)
-            _gather(item, kind if kind == "path" else _kind_of(name) or kind, found)
-    elif isinstance(value, list):
-        for item in value:
-            _gather(item, kind, found)
-    elif isinstance(value, str) and value and _is_path(value, kind):
-        found.append(value)
-
-
-def _is_path(text: str, kind: _Kind) -> bool:
-    if kind == "path" or _FILE_URI.match(text):
-        return True
-    return kind == "place" and bool(_UPWARDS.search(text) or (_SEPARATED.search(text) and not _OTHER_URI.match(text)))
 
 
 def _has_description(hint: Any) -> bool:

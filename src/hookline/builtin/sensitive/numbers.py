@@ -1,0 +1,337 @@
+"""What numbers of people look like: cards, bank accounts, telephones, network addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+Span = tuple[int, int, str]
+"""Where a number starts and ends, and of which sort it is."""
+
+_AFTER = "(?![0-9A-Za-z]|:[0-9])"
+
+_SHAPE = bytes(
+    48 if 48 <= byte < 58 else 45 if byte in b" -_/" else 97 if byte < 128 and chr(byte).isalpha() else 32
+    for byte in range(256)
+)
+_LONG = b"0" * 13
+_CARD_SHAPES = (b"0000-0000", b"0000--0000", b"0000---0000", b"0-0-0-0-0-0-0-0")
+_DOTTED_CARD = re.compile(r"\.[0-9]{4,6}\.[0-9]{4,5}(?:\.[0-9]{4})?(?![0-9A-Za-z.])")
+_LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9A-Za-z][.,-])[2-68][0-9]{12,18}(?![0-9A-Za-z])")
+_STRETCH = re.compile("[0-9 _/-]+")
+_BEFORE_HIT = 40
+_LARGEST_GAP = 3
+_MOST_GROUPS = 64  # more small groups are a table
+_FIRST_DIGITS = "234568"
+_GROUP = re.compile("[0-9]+")
+_BRANDS: tuple[tuple[str, re.Pattern[str], frozenset[int]], ...] = (
+    ("visa", re.compile("4"), frozenset({13, 16, 19})),
+    ("mastercard", re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720"), frozenset({16})),
+    ("amex", re.compile("3[47]"), frozenset({15})),
+    ("diners", re.compile("30[0-5]|309|36|38|39"), frozenset({14, 16})),
+    ("discover", re.compile("6011|64[4-9]|65"), frozenset({16, 17, 18, 19})),
+    ("jcb", re.compile("35(?:2[89]|[3-8])"), frozenset({16, 17, 18, 19})),
+    ("unionpay", re.compile("62|81"), frozenset({16, 17, 18, 19})),
+    ("maestro", re.compile("5018|5020|5038|5893|6304|6759|676[1-3]"), frozenset({16, 17, 18, 19})),
+    ("mir", re.compile("220[0-4]"), frozenset({16, 17, 18, 19})),
+)
+
+_LETTER_AND_TEN, _FOURS = b"a0000000000", b"0000-0000"
+_IBAN_HEAD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}")
+_IBAN_REST = re.compile(r"(?:[ -]?+[A-Za-z0-9]){11,30}")
+_IBAN_LENGTHS = {
+    country: int(length)
+    for length, countries in {
+        "15": "NO", "16": "BE", "18": "DK FI FO GL NL SD", "19": "MK SI", "20": "AT BA EE KZ LT LU MN XK",
+        "21": "CH HR LI LV", "22": "BG BH CR DE GB GE IE ME RS VA", "23": "AE GI IL IQ OM TL SO",
+        "24": "AD CZ ES MD PK RO SA SE SK TN VG", "25": "LY PT ST", "26": "IS TR", "27": "BI DJ FR GR IT MC MR SM",
+        "28": "AL AZ BY CY DO GT HU LB NI PL SV", "29": "BR EG PS QA UA", "30": "JO KW MU YE", "31": "MT SC",
+        "32": "LC", "33": "RU",
+    }.items()
+    for country in countries.split()
+}  # fmt: skip
+
+_DIALLED = r"(?:[ .\-/()]{0,3}+[0-9])"
+_PLUS = re.compile(rf"\+\(?[1-9]{_DIALLED}{{6,16}}{_AFTER}")
+_ZEROS = re.compile(rf"00(?<![0-9A-Za-z.,:\-/+_]00)(?<![0-9] 00)[1-9]{_DIALLED}{{8,14}}{_AFTER}")
+_BRACKETS = re.compile(rf"\([2-9][0-9]{{2}}\)[ .-]{{0,2}}[0-9]{{3}}[ .-][0-9]{{4}}{_AFTER}")
+_DASHES = re.compile(r"-[0-9]{3}-[0-9]{4}(?![0-9A-Za-z_/-])")
+_DOTS = re.compile(r"\.[0-9]{3}\.[0-9]{4}(?![0-9A-Za-z_/-])")
+_AREA = re.compile(r"(?<![0-9A-Za-z._+/-])(?:1[-. ])?[0-9]{3}\Z")
+_TRUNK = re.compile(r"(?<![0-9A-Za-z._+/-])1[-. ]?\Z")
+_NAMED = re.compile(
+    r"(?i)(?:phone|mobile|fax|tel(?:efon|\.)?)(?:[ _-]?(?:number|num|no|nr)\b\.?)?[\"']?(?: is| at)?"
+    rf"[ \t]{{0,2}}[:.#=]?[ \t]{{0,3}}[\"']?(\(?[0-9]{_DIALLED}{{6,13}}){_AFTER}"
+)
+_NAMES = (b"phone", b"mobile", b"fax", b"tel")
+_DATE = re.compile(r"(?:19|20)[0-9]{2}[-./ ](?:0?[1-9]|1[0-2])[-./ ]|[0-9]{1,2}[./-][0-9]{1,2}[./-](?:19|20)[0-9]{2}")
+_NATIONAL = {
+    "1": (10, 10), "7": (10, 10), "20": (8, 10), "27": (9, 9), "30": (10, 10), "31": (9, 9), "32": (8, 9),
+    "33": (9, 9), "34": (9, 9), "36": (8, 9), "39": (6, 11), "40": (9, 9), "41": (9, 9), "43": (7, 13), "44": (9, 10),
+    "45": (8, 8), "46": (7, 10), "47": (8, 8), "48": (9, 9), "49": (6, 13), "51": (8, 9), "52": (10, 11),
+    "53": (7, 8), "54": (10, 11), "55": (10, 11), "56": (9, 9), "57": (10, 10), "58": (10, 10), "60": (8, 10),
+    "61": (9, 9), "62": (8, 12), "63": (8, 10), "64": (8, 10), "65": (8, 8), "66": (8, 9), "81": (9, 10),
+    "82": (8, 10), "84": (9, 10), "86": (10, 11), "90": (10, 10), "91": (10, 10), "92": (9, 10), "93": (9, 9),
+    "94": (9, 9), "95": (7, 10), "98": (10, 10),
+}  # fmt: skip
+"""How many digits follow a country code; other countries have codes of three digits and 6 to 10 after them."""
+_LONG_CODES = frozenset(
+    map(str, (21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 88, 96, 97, 99))
+)
+
+_V4 = re.compile(r"\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}(?![0-9A-Za-z_]|\.[0-9]|-(?![0-9]+\.)\w)")
+_V4_HEAD = re.compile(r"(?<![0-9A-Za-z._])[0-9]{1,3}\Z")
+_V6 = re.compile(r":(?::|(?:[0-9A-Fa-f]{1,4}:){6})")
+_V6_HEAD = re.compile(r"(?<![0-9A-Za-z:._])(?:[0-9A-Fa-f]{1,4}:){0,6}[0-9A-Fa-f]{1,4}\Z")
+_V6_WHOLE = re.compile(r"[0-9A-Fa-f:]{4,39}(?:%\w+)?(?![0-9A-Za-z:])")
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:version|release|build|firmware|revision|rev|ver|section|chapter|rfc)\b[\"']?[ :=.#v\"']{0,4}\Z"
+)
+_SSN = re.compile(r"[0-9](?<![0-9A-Za-z.-][0-9])[0-9]{2}([- ])[0-9]{2}\1[0-9]{4}(?![0-9A-Za-z-])")
+
+_OPEN_IBAN = re.compile(r"(?i)(?<![A-Za-z0-9])[A-Z]{2}[0-9]{2}(?:[ -]?[A-Z0-9]){0,30}[ -]?\Z")
+
+
+def is_open_number(tail: str, following: str) -> bool:
+    """Whether a number may go on after a text that ends so; ``following`` is its next character, if there is one."""
+    if tail[-1:] != " ":
+        return False
+    account = _OPEN_IBAN.search(tail, max(0, len(tail) - 80))
+    if account is not None and account[0][:2].upper() in _IBAN_LENGTHS:
+        return True
+    return tail.rstrip(" .-_/()")[-1:].isdigit() and not following.isalpha()
+
+
+def places(raw: bytes, word: bytes) -> Iterator[int]:
+    """Where a word begins in some bytes."""
+    at = raw.find(word)
+    while at >= 0:
+        yield at
+        at = raw.find(word, at + len(word))
+
+
+def shape_of(raw: bytes) -> bytes:
+    """A text's bytes by what they are: ``0`` digits, ``a`` letters, ``-`` what stands between groups, else spaces."""
+    return raw.translate(_SHAPE)
+
+
+def cards_in(text: str, shape: bytes) -> Iterator[Span]:
+    """Payment cards: right brand, length and check digit, in groups of four or all alike if in groups at all."""
+    for at in places(shape, _LONG):
+        lone = _LONE_CARD.match(text, at)
+        if lone is not None and (brand := _brand(lone[0])):
+            yield *lone.span(), brand
+    for pattern in _CARD_SHAPES:
+        at = shape.find(pattern)
+        while at >= 0:
+            end = _STRETCH.match(text, at).end()  # type: ignore[union-attr]
+            yield from _cards_between(text, max(0, at - _BEFORE_HIT), end)
+            at = shape.find(pattern, end)
+    for found in _DOTTED_CARD.finditer(text):
+        start = found.start() - 4
+        alone = start >= 0 and text[start : start + 4].isdigit() and not _follows(text, start, ".")
+        if alone and (brand := _brand(text[start : found.end()].replace(".", ""))):
+            yield start, found.end(), brand
+
+
+def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
+    """Cards in the digits, spaces and dashes that end at ``end``."""
+    before = text[start:end]
+    start = end - len(before) + len(before.rstrip("0123456789 -_/"))
+    groups = [group.span() for group in _GROUP.finditer(text, start, end)]
+    if groups and (_follows(text, groups[0][0]) or _is_part_of_more(text, groups[0][0])):
+        groups = groups[1:]
+    if groups and groups[-1][1] == end and _is_sign(text[end : end + 1]):
+        groups = groups[:-1]
+    first = 0
+    for place in range(1, len(groups) + 1):
+        if place == len(groups) or groups[place][0] - groups[place - 1][1] > _LARGEST_GAP:
+            yield from _cards_of(text, groups[first:place])
+            first = place
+
+
+def _is_part_of_more(text: str, start: int) -> bool:
+    """Whether digits are the decimals of a number, or the end of something with letters such as a UUID."""
+    return start > 1 and text[start - 1] in ".-," and _is_sign(text[start - 2])
+
+
+def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:
+    place, small = 0, len(groups) <= _MOST_GROUPS
+    while place < len(groups):
+        first, end = groups[place]
+        width, size, step = end - first, end - first, 1
+        if text[first] in _FIRST_DIGITS and (width >= 4 or small):
+            for number in range(place + 1, len(groups)):
+                start, end = groups[number]
+                size += end - start
+                alike = width >= 4 or groups[number - 1][1] - groups[number - 1][0] == width
+                if size > 19 or not alike:
+                    break
+                if (
+                    size >= 13
+                    and (end - start <= 4 or width >= 4)
+                    and (brand := _brand("".join(filter(str.isdigit, text[first:end]))))
+                ):
+                    yield first, end, brand
+                    step = number - place + 1
+                    break
+                if end - start < 4 <= width:
+                    break
+        place += step
+
+
+def _brand(digits: str) -> str:
+    size = len(digits)
+    brand = next((name for name, head, sizes in _BRANDS if size in sizes and head.match(digits)), "")
+    if not brand or len(set(digits)) == 1 or not _passes_luhn(digits) or (size == 13 and _is_ean(digits)):
+        return ""
+    return brand
+
+
+def _passes_luhn(digits: str) -> bool:
+    odd, even = digits[-1::-2], digits[-2::-2]
+    return (sum(map(int, odd)) + sum((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[int(digit)] for digit in even)) % 10 == 0
+
+
+def _is_ean(digits: str) -> bool:
+    return (sum(map(int, digits[::2])) + 3 * sum(map(int, digits[1::2]))) % 10 == 0
+
+
+def ibans_in(text: str, shape: bytes) -> Iterator[Span]:
+    """Bank accounts: a country's own length, and the check digits."""
+    heads = chain(
+        (head for at in places(shape, _LETTER_AND_TEN) for head in _IBAN_HEAD.finditer(text, max(0, at - 30), at + 3)),
+        (head for at in places(shape, _FOURS) for head in _IBAN_HEAD.finditer(text, max(0, at - 32), at + 4)),
+    )
+    for head in heads:
+        country = head[0][:2].upper()
+        if country in _IBAN_LENGTHS:
+            rest = _IBAN_REST.match(text, head.end())
+            end = _end_of_account(text, head.start(), rest.end(), _IBAN_LENGTHS[country]) if rest else 0
+            if end:
+                yield head.start(), end, country
+
+
+def _end_of_account(text: str, start: int, end: int, length: int) -> int:
+    """Where an account of this length ends, if it is one: written as one word, or in groups of four."""
+    signs, separators = "", set()
+    for place in range(start, end):
+        if not text[place].isalnum():
+            separators.add(text[place])
+            if len(signs) % 4:
+                return 0
+            continue
+        signs += text[place].upper()
+        if len(signs) == length:
+            glued = text[place + 1 : place + 2]
+            alone = not _is_sign(glued) and not (glued in ("-", "_") and _is_sign(text[place + 2 : place + 3]))
+            return place + 1 if alone and len(separators) < 2 and _passes_97(signs) else 0
+    return 0
+
+
+def _passes_97(account: str) -> bool:
+    return int("".join(str(int(sign, 36)) for sign in account[4:] + account[:4])) % 97 == 1
+
+
+def phones_in(text: str, low: bytes) -> Iterator[Span]:
+    """Telephone numbers: with a country code, in the usual forms of North America, or after a word that says so."""
+    for found in _PLUS.finditer(text) if "+" in text else ():
+        if not _follows(text, found.start(), "+"):
+            yield from _international(text, found.start(), found.end(), found.start() + 1)
+    for found in _ZEROS.finditer(text):
+        if not found[0].isdigit():
+            yield from _international(text, found.start(), found.end(), found.start() + 2)
+    for found in _BRACKETS.finditer(text) if "(" in text else ():
+        trunk = _TRUNK.search(text, max(0, found.start() - 4), found.start())
+        if trunk or not _follows(text, found.start(), "."):
+            yield trunk.start() if trunk else found.start(), found.end(), "us"
+    for pattern in (_DASHES, _DOTS):
+        for found in pattern.finditer(text):
+            area = _AREA.search(text, max(0, found.start() - 6), found.start())
+            if area is not None:
+                yield area.start(), found.end(), "us"
+    for name in _NAMES:
+        for at in places(low, name):
+            named = _NAMED.match(text, at)
+            if named is not None and not _DATE.match(named[1]) and (name == b"phone" or not _follows(text, at)):
+                yield *named.span(1), "named"
+
+
+def _follows(text: str, start: int, signs: str = "") -> bool:
+    return start > 0 and (_is_sign(text[start - 1]) or text[start - 1] in signs)
+
+
+def _is_sign(character: str) -> bool:
+    """Whether it is a letter or digit that could be part of the number; those of other scripts end one."""
+    return character.isascii() and character.isalnum()
+
+
+def _international(text: str, start: int, end: int, code: int) -> Iterator[Span]:
+    """The number from ``code`` on, without groups at its end that would make it too long for its country."""
+    groups = [group.span() for group in _GROUP.finditer(text, code, end)]
+    while groups:
+        digits = "".join(text[first:last] for first, last in groups)
+        if _is_dialled(digits) and groups[-1][1] - groups[-1][0] > 1:
+            yield start, groups[-1][1], "international"
+            return
+        groups.pop()
+
+
+def _is_dialled(digits: str) -> bool:
+    for size in (1, 2):
+        if digits[:size] in _NATIONAL:
+            fewest, most = _NATIONAL[digits[:size]]
+            number = digits[size:]
+            trunk = number[:1] == "0" and digits[:1] != "1"  # as in +44 (0)20
+            if digits[0] == "1" and (number[:1] in "01" or number[3:4] in "01"):
+                return False
+            return fewest <= len(number) - trunk <= most
+    return digits[:2] in _LONG_CODES and 6 <= len(digits) - 3 <= 10 and digits[3:].strip("0") != ""
+
+
+def ips_in(text: str, private: bool) -> Iterator[Span]:
+    """Network addresses that a machine can have; those of private networks only if asked for."""
+    for found in _V4.finditer(text):
+        head = _V4_HEAD.search(text, max(0, found.start() - 4), found.start())
+        parts = text[head.start() : found.end()].split(".") if head else []
+        if head and all(int(part) < 256 and (part == "0" or part[0] != "0") for part in parts):
+            first, second = int(parts[0]), int(parts[1])
+            usable = 0 < first < 224 and first != 127 and not _is_a_version(text, head.start())
+            inner = first == 10 or (first, second) in ((192, 168), (169, 254)) or (first == 172 and 16 <= second < 32)
+            if usable and (private or not inner):
+                yield head.start(), found.end(), "v4"
+    done = 0
+    for found in _V6.finditer(text):
+        head = _V6_HEAD.search(text, max(done, found.start() - 35), found.start())
+        whole = _V6_WHOLE.match(text, head.start()) if head else None
+        if whole is not None and _is_v6(whole[0], private):
+            yield *whole.span(), "v6"
+            done = whole.end()
+
+
+def _is_a_version(text: str, start: int) -> bool:
+    before, sign = text[max(0, start - 2) : start - 1], text[start - 1 : start]
+    return (
+        sign == "§"
+        or (sign in ("-", "/") and before.isalpha())
+        or (_VERSION_BEFORE.search(text, max(0, start - 24), start) is not None)
+    )
+
+
+def _is_v6(address: str, private: bool) -> bool:
+    from ipaddress import IPv6Address
+
+    try:
+        value = int(IPv6Address(address.partition("%")[0]))
+    except ValueError:
+        return False
+    return value >> 125 == 1 or (private and (value >> 121 == 0x7E or value >> 118 == 0x3FA))
+
+
+def ssns_in(text: str) -> Iterator[Span]:
+    """US social security numbers that were ever given out."""
+    for found in _SSN.finditer(text):
+        area, group, serial = found[0][:3], found[0][4:6], found[0][7:]
+        if area not in ("000", "666") and area < "900" and group != "00" and serial != "0000":
+            yield *found.span(), "us"

@@ -1,0 +1,1 @@
+"""The parts of TerminalGuard: what programs may be told, and where paths lead."""

@@ -1,0 +1,1 @@
+"""The audit log: a file of chained lines that can be verified (docs/audit.md)."""

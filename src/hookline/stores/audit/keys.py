@@ -1,0 +1,130 @@
+"""Keys for signed audit logs: Ed25519, in PEM files."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base.errors import NotInstalled
+from ..errors import StoreError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+
+class Signer:
+    """Signs with a private key; ``key`` is the id of its public one."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self.sign = private.sign
+        self.key = _id(private.public_key())
+
+
+class Checker:
+    """Checks signatures with a public key; ``key`` is its id."""
+
+    def __init__(self, public: Ed25519PublicKey) -> None:
+        self._public = public
+        self.key = _id(public)
+
+    def good(self, signature: bytes, data: bytes) -> bool:
+        """Whether a signature, in Base64, is that of the data."""
+        from base64 import b64decode
+        from binascii import Error
+
+        from cryptography.exceptions import InvalidSignature
+
+        try:
+            self._public.verify(b64decode(signature, validate=True), data)
+        except (InvalidSignature, Error, ValueError):
+            return False
+        return True
+
+
+def _id(public: Ed25519PublicKey) -> str:
+    return sha256(public.public_bytes_raw()).hexdigest()[:16]
+
+
+def load_signer(path: str | os.PathLike[str]) -> Signer:
+    """The private key in a PEM file.
+
+    Raises:
+        StoreError: there is none that can be used.
+        NotInstalled: the package ``cryptography`` is missing.
+    """
+    ed25519, serialization = _crypto()
+    data = _read(path)
+    try:
+        private = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} holds no private key that can be used without a password ({error})") from None
+    if not isinstance(private, ed25519.Ed25519PrivateKey):
+        raise StoreError(f"{path} is not an Ed25519 key: make one with hookline audit keygen FILE")
+    return Signer(private)
+
+
+def load_checker(path: str | os.PathLike[str]) -> Checker:
+    """The public key in a PEM file; that of a private one will do.
+
+    Raises:
+        StoreError: there is none that can be used.
+        NotInstalled: the package ``cryptography`` is missing.
+    """
+    ed25519, serialization = _crypto()
+    data = _read(path)
+    try:
+        if b"PRIVATE KEY" in data:
+            public = serialization.load_pem_private_key(data, password=None).public_key()
+        else:
+            public = serialization.load_pem_public_key(data)
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} holds no public key ({error})") from None
+    if not isinstance(public, ed25519.Ed25519PublicKey):
+        raise StoreError(f"{path} is not an Ed25519 key: give the .pub file that hookline audit keygen made")
+    return Checker(public)
+
+
+def make_keys(path: str | os.PathLike[str]) -> tuple[Path, Path, str]:
+    """Make a private key at ``path`` for its owner only, and its public one beside it (``.pub``); both paths, the id.
+
+    Raises:
+        StoreError: a file is there already, or cannot be written.
+        NotInstalled: the package ``cryptography`` is missing.
+    """
+    ed25519, serialization = _crypto()
+    private = ed25519.Ed25519PrivateKey.generate()
+    own, shared = Path(path), Path(f"{os.fspath(path)}.pub")
+    pem, raw = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    plain = serialization.NoEncryption()
+    _write(own, private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), 0o600)
+    _write(shared, private.public_key().public_bytes(pem, raw), 0o644)
+    return own, shared, _id(private.public_key())
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            file.write(data)
+    except FileExistsError:
+        raise StoreError(f"{path} is there already: give another name, or move it away") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written ({error.strerror or error})") from None
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StoreError(f"the key {os.fspath(path)!r} cannot be read ({why})") from None
+
+
+def _crypto() -> tuple[Any, Any]:
+    try:
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise NotInstalled("cryptography", "sign") from None
+    return ed25519, serialization

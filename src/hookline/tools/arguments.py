@@ -1,0 +1,188 @@
+"""What the arguments of a call name: paths, and places on a network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Literal
+
+from ..base.names import snake
+
+_PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
+_PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
+_FILE_URI = re.compile(r"\s*file:\S", re.IGNORECASE)
+_OTHER_URI = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)
+_UPWARDS = re.compile(r"(^|[/\\])\.\.($|[/\\])")
+_SEPARATED = re.compile(r"[/\\]|^[~$]")
+
+_URL_NAME = re.compile(
+    r"(^|[_-])(url|uri|iri|href|webhook|host|hostname|fqdn|ip|ip_address|ipv4|ipv6)s?$|(^|[_-])urls?[_-]"
+)
+_SITE_NAME = re.compile(r"(^|[_-])(link|endpoint|domain|server|site|website|proxy|callback|origin|netloc)(s|es)?$")
+_FORMATS = frozenset(("uri", "iri", "uri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"))
+_HOST_LIKE = re.compile(
+    r"[^.]*[^.\s][.\u3002\uff0e\uff61][^.\s].*|.*(?:[\\@\[]|//|:\d).*|localhost|\d+|0x[\da-f]+", re.I | re.S
+)
+_RELATIVE = re.compile(r"/(?![/\\\t\r\n])|[?#]")
+
+_KNOWN = "|".join(rf"(?<=\b{scheme}:)" for scheme in ("https", "http", "wss", "ws", "ftps", "ftp"))
+_UNSEEN = r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
+_MARK = re.compile(rf":(?:(?<=[a-z0-9+.\-]:)[\\/]{{2}}|(?:{_KNOWN})(?=[\\/\w]))", re.IGNORECASE)
+_SPLIT_MARK = re.compile(
+    rf":(?:{_UNSEEN}+[\\/]{_UNSEEN}*[\\/]|[\\/]{_UNSEEN}+[\\/]|(?<={_UNSEEN}:)[\\/]{{2}}|(?:{_KNOWN}){_UNSEEN}+\w)",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
+_LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:)([\\/]*)([^/?#\\]*)(.?)(.*)", re.DOTALL)
+_LOCAL_LINK = re.compile(r"(?!https?:|wss?:|ftps?:)[A-Za-z][A-Za-z0-9+.\-]*:///(?![/\\])", re.IGNORECASE)
+_SPACE = re.compile(r"[ \t\r\n\v\f]+")
+_CLOSED = re.compile(r"""([^"'`<>)\]}|,;&*]*)(["'`]*)(.?)""", re.DOTALL)
+_MAX_SCHEME = 40
+_MAX_LINKS = 10_000
+
+_Kind = Literal["strong", "weak", ""]
+
+
+def paths_in(arguments: Mapping[str, Any], typed: Collection[str]) -> list[str]:
+    """The paths that arguments name; those of the parameters in ``typed`` are known to be some."""
+    found: list[str] = []
+    for name, value in arguments.items():
+        kind: _Kind = "strong" if name in typed else _path_kind(name)
+        found += (text for text, kind in _texts(value, kind, _path_kind, "weak") if text and _is_path(text, kind))
+    return found
+
+
+def links_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = True) -> Iterator[str]:
+    """The URLs and hosts that arguments name.
+
+    Args:
+        arguments: the arguments of a call.
+        typed: the names that are known to hold one, at any depth.
+        free: whether to look into texts whose names say nothing, too.
+    """
+
+    def kind_of(name: str) -> _Kind:
+        return "strong" if name in typed else _link_kind(name)
+
+    for name, value in arguments.items():
+        for text, kind in _texts(value, kind_of(name), kind_of, ""):
+            if (kind == "strong" and text and not _RELATIVE.match(text)) or (kind == "weak" and _is_host(text)):
+                yield text
+            elif free or kind:
+                yield from links_of(text)
+
+
+def links_of(text: str) -> Iterator[str]:
+    """The URLs in a text, up to their hosts; what might be read in two ways as it is, so that it is refused."""
+    text = text.strip()
+    split = _SPLIT_MARK.search(text)
+    if split is not None:
+        yield text[max(split.start() - _MAX_SCHEME, 0) : split.end() + _MAX_SCHEME]
+        return
+    starts = list(_starts(text))
+    if starts and starts[0] == 0 and " " not in text:  # perhaps it is used as one URL
+        yield from _whole(text)
+        return
+    for at, end in pairwise([*starts, len(text)]):
+        word = _SPACE.split(text[at:end], 1)[0]
+        if not _LOCAL_LINK.match(word):
+            yield _closed(word)
+
+
+def named_links(schema: Any) -> Iterator[str]:
+    """The names of all properties in a JSON schema whose format is that of a URL or a host."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        for name, about in properties.items() if isinstance(properties, dict) else ():
+            if _has_format(about):
+                yield name
+        for value in schema.values():
+            yield from named_links(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from named_links(value)
+
+
+def _texts(value: Any, kind: _Kind, kind_of: Callable[[str], _Kind], of_keys: _Kind) -> Iterator[tuple[str, _Kind]]:
+    """Every text in a value, keys too, with what the names above it say of it."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield name, of_keys if kind else ""
+            yield from _texts(item, kind if kind == "strong" else kind_of(name) or kind, kind_of, of_keys)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item, kind, kind_of, of_keys)
+    elif isinstance(value, str):
+        yield value, kind
+
+
+def _path_kind(name: str) -> _Kind:
+    name = snake(name)
+    return "strong" if _PATH_NAME.search(name) else "weak" if _PLACE_NAME.search(name) else ""
+
+
+def _is_path(text: str, kind: _Kind) -> bool:
+    if kind == "strong" or _FILE_URI.match(text):
+        return True
+    return kind == "weak" and bool(_UPWARDS.search(text) or (_SEPARATED.search(text) and not _OTHER_URI.match(text)))
+
+
+def _link_kind(name: str) -> _Kind:
+    name = snake(name)
+    return "strong" if _URL_NAME.search(name) else "weak" if _SITE_NAME.search(name) else ""
+
+
+def _is_host(text: str) -> bool:
+    return not _SPACE.search(text) and _RELATIVE.match(text) is None and _HOST_LIKE.fullmatch(text) is not None
+
+
+def _has_format(schema: Any) -> bool:
+    """Whether a property, or an item of it, has the format; what is in objects below it has names of its own."""
+    if isinstance(schema, dict):
+        below = (value for key, value in schema.items() if key not in ("properties", "default", "examples", "enum"))
+        return schema.get("format") in _FORMATS or any(map(_has_format, below))
+    return isinstance(schema, list) and any(map(_has_format, schema))
+
+
+def _starts(text: str) -> Iterator[int]:
+    """Where the links in a text begin."""
+    last = 0
+    for count, mark in enumerate(_MARK.finditer(text)):
+        colon = mark.start()
+        scheme = _SCHEME.search(text, max(last, colon - _MAX_SCHEME), colon)
+        if count > _MAX_LINKS:
+            yield colon  # which is no URL: nobody writes so many
+            return
+        if scheme is not None and colon - scheme.start() > 1:  # a single letter is a drive
+            yield scheme.start()
+        last = colon
+
+
+def _whole(text: str) -> Iterator[str]:
+    """A text that begins like a URL and has no space: one URL, or one on each line."""
+    lines = re.split(r"[\t\r\n]+", text)
+    if len(lines) > 1 and all(0 in _starts(line) for line in lines):
+        yield from (line for line in lines if not _LOCAL_LINK.match(line))
+    elif not _LOCAL_LINK.match(text):
+        yield text
+
+
+def _closed(word: str) -> str:
+    """A URL within other text, up to its host: without the marks that close it."""
+    link = _LINK.fullmatch(word)
+    if link is None:
+        return word
+    scheme, slashes, authority, mark, rest = link.groups()
+    closed = _CLOSED.match(authority)
+    assert closed is not None
+    host, quotes, following = closed.groups()
+    if len(host) < len(authority):
+        joined = quotes and re.match(r"[\w.:%$@-]", following or mark)
+        if joined or "@" in authority[len(host) :] + mark + rest:
+            return word
+        mark = ""
+    elif mark in ("?", "#") and "@" in rest:
+        return word
+    host = host.rstrip(".:!_~") if not mark else host
+    return f"{scheme}{slashes}{host}{mark}"

@@ -1,0 +1,271 @@
+"""hookline audit: verify, show, keygen; and the log that --audit writes."""
+
+import json
+import sys
+import threading
+import time
+
+import pytest
+
+from hookline import Agent, AuditLog, AuditLogHook, HookResult, ScriptedModel, Usage, call, guard, reply, tool
+from hookline import verify_audit as verify
+from hookline.cli.app import run_app
+from hookline.cli.audit_rows import followed, what
+from hookline.cli.failures import report
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys):
+    def go(*args):
+        try:
+            code = run_app(args)
+        except Exception as error:
+            code = report(error, args)
+        return code, *capsys.readouterr()
+
+    return go
+
+
+@pytest.fixture
+def made(here):
+    """A log with a run in it that has all sorts of records."""
+
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    @guard("before_tool")
+    def no_big(ctx, request):
+        return HookResult.block("no", reason="too big \x1b[31m") if request.arguments["a"] > 100 else None
+
+    audit = AuditLogHook("audit.jsonl", content=True)
+    turns = [[call("add", a=1, b=2), call("add", a=500, b=2)], reply("Three.", usage=Usage(1200, 60), model="gpt-x")]
+    Agent("helper", llm=ScriptedModel(turns), tools=[add], hooks=[audit, no_big]).run("1 + 2?")
+    audit.log.close()
+    return here / "audit.jsonl"
+
+
+def shown(out):
+    return [line.split()[4 if line[34:40].strip() else 3] for line in out.splitlines()[1:]]
+
+
+# verify
+
+
+def test_a_good_log_is_said_to_be_one(run, made):
+    code, out, _ = run("audit", "verify", "audit.jsonl")
+    assert code == 0
+    assert "✓ audit.jsonl" in out
+    assert "as they were written" in out
+    assert verify(made).head in out
+
+
+def test_a_changed_log_is_told_line_by_line_and_ends_with_1(run, made):
+    made.write_bytes(made.read_bytes().replace(b'"agent":"helper"', b'"agent":"HELPER"', 1))
+    code, out, _ = run("audit", "verify", "audit.jsonl")
+    assert code == 1
+    assert "✗ audit.jsonl" in out
+    assert "audit.jsonl:3" in out
+    assert "changed" in out
+
+
+def test_the_report_is_there_as_json(run, made):
+    code, out, _ = run("audit", "verify", "audit.jsonl", "--json")
+    told = json.loads(out)
+    assert (code, told["ok"], told["findings"]) == (0, True, [])
+    made.write_bytes(made.read_bytes()[:-100])
+    code, out, _ = run("audit", "verify", "audit.jsonl", "--json")
+    assert (code, json.loads(out)["findings"][0]["kind"]) == (1, "cut")
+
+
+def test_a_cut_tail_shows_against_a_head_or_a_checkpoint_elsewhere(run, made):
+    head = verify(made).head
+    (made.parent / "audit.jsonl.head").rename("kept")
+    made.write_bytes(b"\n".join(made.read_bytes().split(b"\n")[:-3]) + b"\n")
+    assert run("audit", "verify", "audit.jsonl")[0] == 0
+    assert run("audit", "verify", "audit.jsonl", "--head", head)[0] == 1
+    assert run("audit", "verify", "audit.jsonl", "--checkpoint", "kept")[0] == 1
+
+
+def test_keys_are_made_and_used(run, here):
+    code, out, _ = run("audit", "keygen", "my.key")
+    assert code == 0
+    assert "my.key.pub" in out
+    log = AuditLog("signed.jsonl", sign="my.key")
+    log.record("test")
+    log.close()
+    assert run("audit", "verify", "signed.jsonl", "--key", "my.key.pub")[0] == 0
+    assert run("audit", "keygen", "my.key")[0] == 2
+    run("audit", "keygen", "other.key")
+    code, out, _ = run("audit", "verify", "signed.jsonl", "--key", "other.key.pub")
+    assert code == 1
+    assert "signature" in out
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["none.jsonl"], ["."], ["audit.jsonl", "--key", "none"], ["audit.jsonl", "--head", "abc"], []],
+)
+def test_what_cannot_be_read_ends_with_2(run, made, args):
+    code, _, err = run("audit", "verify", *args)
+    assert code == 2
+    assert err.startswith("error: ")
+
+
+def test_a_file_of_any_bytes_makes_neither_command_stumble(run, here):
+    (here / "junk.jsonl").write_bytes(bytes(range(256)) * 20 + b'\n{"type":5}\n{"type":"model"}\n[]\n')
+    assert run("audit", "verify", "junk.jsonl")[0] == 1
+    code, out, _ = run("audit", "show", "junk.jsonl")
+    assert code == 0
+    assert "no record" in out
+    assert "\x1b" not in out
+
+
+# show
+
+
+def test_records_are_shown_newest_last_and_nothing_in_them_is_obeyed(run, made):
+    code, out, _ = run("audit", "show", "audit.jsonl")
+    assert code == 0
+    assert shown(out) == [
+        "open",
+        "run_start",
+        "task",
+        "model",
+        "verdict",
+        "error",
+        "tool",
+        "tool",
+        "model",
+        "stop",
+        "run_end",
+    ]
+    assert "no_big block at before_tool: too big \\x1b[31m" in out
+    assert "add blocked" in out
+    assert "1,200 in, 60 out" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--type", "tool"], ["tool", "tool"]),
+        (["--type", "tool", "--type", "stop"], ["tool", "tool", "stop"]),
+        (["--tool", "add"], ["model", "tool", "tool"]),
+        (["--hook", "no_big"], ["verdict"]),
+        (["--verb", "block"], ["verdict"]),
+        (["--model", "gpt-x"], ["model"]),
+        (["--tail", "2"], ["stop", "run_end"]),
+        (["-n", "0", "--type", "run_end"], ["run_end"]),
+        (["--since", "1h", "--type", "stop"], ["stop"]),
+        (["--until", "2020-01-01T00:00"], []),
+        (["--run", "none"], []),
+    ],
+)  # fmt: skip
+def test_filters(run, made, args, expected):
+    code, out, err = run("audit", "show", "audit.jsonl", *args)
+    assert (code, shown(out)) == (0, expected)
+    assert expected or "no record matches" in err
+
+
+def test_a_run_is_found_by_the_end_of_its_id(run, made):
+    run_id = json.loads(made.read_bytes().splitlines()[-1])["run_id"]
+    assert len(shown(run("audit", "show", "audit.jsonl", "--run", run_id[-6:])[1])) == 10
+
+
+def test_lines_are_there_as_they_are(run, made):
+    assert run("audit", "show", "audit.jsonl", "--json")[1].encode() == made.read_bytes()
+
+
+@pytest.mark.parametrize("bad", ["yesterday", "", "5x", "9" * 30 + "d"])
+def test_a_time_that_is_none_is_told(run, made, bad):
+    code, _, err = run("audit", "show", "audit.jsonl", "--since", bad)
+    assert code == 2
+    assert "--since takes" in err
+
+
+def test_what_is_written_later_is_followed_into_the_next_file(here):
+    log = AuditLog("audit.jsonl", max_bytes=4096)
+    log.record("test", n=-1)
+    log.flush()
+    seen, reading = [], followed(here / "audit.jsonl")
+
+    def read():
+        for _, record in reading:
+            if record["type"] == "test":
+                seen.append(record["n"])
+                if record["n"] == 49:
+                    return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    time.sleep(0.1)
+    for n in range(50):
+        log.record("test", n=n, pad="x" * 100)
+        if n % 10 == 0:
+            log.flush()
+            time.sleep(0.25)
+    log.close()
+    reader.join(20)
+    assert not reader.is_alive()
+    assert seen[-1] == 49
+    assert set(seen) <= set(range(50))
+
+
+def test_on_a_narrow_screen_the_date_stands_above_the_rows_of_its_day(run, made, monkeypatch):
+    monkeypatch.setattr("hookline.cli.screen.WIDE", 80)
+    day, _, clock = json.loads(made.read_bytes().splitlines()[-1])["time"].partition("T")
+    out = run("audit", "show", "audit.jsonl", "--type", "run_end")[1].splitlines()
+    assert out[1].strip() == day
+    assert clock[:8] in out[2]
+    assert day not in out[2]
+    assert max(map(len, out)) <= 80
+
+
+def test_records_that_somebody_changed_are_shown_all_the_same():
+    for kind in ("model", "run_end", "tool", "verdict", "open", "lost", "stop", "own"):
+        assert isinstance(what({"type": kind, "duration_ms": "x", "tool_calls": 5, "cost": []}), str)
+
+
+# --audit
+
+
+def test_the_setting_writes_a_log_that_verifies(hookline, script, folder):
+    done = hookline("run", "hi", "--audit", "logs/audit.jsonl", "--model", script("hello"))
+    assert done.returncode == 0, done.stderr
+    assert verify(folder / "logs" / "audit.jsonl").warnings == ()
+    types = [json.loads(line)["type"] for line in (folder / "logs" / "audit.jsonl").read_bytes().splitlines()]
+    assert types == ["open", "run_start", "task", "model", "stop", "run_end"]
+
+
+def test_a_log_that_cannot_be_written_is_told_and_the_run_goes_on(hookline, script):
+    if sys.platform != "linux":
+        pytest.skip("/dev/full")
+    done = hookline("run", "hi", "--audit", "/dev/full", "--model", script("hello"))
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "No space left" in done.stderr
+
+
+def test_the_agent_may_not_write_its_own_log(hookline, script, folder):
+    for name in ("audit.jsonl", "audit.jsonl.head", "audit-000001.jsonl"):
+        turns = script({"tool": "write_file", "arguments": {"path": name, "content": "mine"}}, "done")
+        hookline("run", "hi", "--audit", "audit.jsonl", "--write", "--model", turns)
+    assert verify(folder / "audit.jsonl").findings == ()
+    assert not (folder / "audit-000001.jsonl").exists()
+    kinds = [json.loads(line).get("outcome") for line in (folder / "audit.jsonl").read_bytes().splitlines()]
+    assert kinds.count("blocked") == 3
+
+
+def test_nor_one_that_is_among_the_hooks(hookline, script, folder):
+    (folder / "hookline.toml").write_text('hooks = [{ use = "AuditLogHook", args = { path = "a.jsonl" } }]')
+    turns = script({"tool": "write_file", "arguments": {"path": "a.jsonl", "content": "mine"}}, "done")
+    hookline("run", "hi", "--write", "--model", turns)
+    assert verify(folder / "a.jsonl").findings == ()

@@ -1,0 +1,48 @@
+"""``hookline run --shell``: what only reads runs, the rest is put to the person."""
+
+import pytest
+
+
+def use(command):
+    return {"tool": "shell", "arguments": {"command": command}}
+
+
+def test_what_only_reads_runs_at_once(hookline, script, folder):
+    (folder / "notes.txt").write_text("milk\nbread\n")
+    done = hookline("run", "look", "--shell", "-m", script(use("grep -c . notes.txt"), "Two."))
+    assert (done.returncode, done.stdout) == (0, "Two.\n")
+    assert "tool shell ok: 2" in done.stderr
+
+
+def test_there_is_no_shell_unless_it_is_asked_for(hookline, script):
+    done = hookline("run", "look", "-m", script(use("ls"), "Done."))
+    assert "Unknown tool 'shell'" in done.stderr
+
+
+@pytest.mark.parametrize(("flags", "made"), [(["--yes"], True), (["--deny"], False), ([], False)])
+def test_what_does_more_is_put_to_the_person(hookline, script, folder, flags, made):
+    hookline("run", "make it", "--shell", *flags, "-m", script(use("mkdir made"), "Done."))
+    assert (folder / "made").is_dir() == made
+
+
+@pytest.mark.parametrize(
+    ("commands", "flags"),
+    [
+        (["cat ../home/x", "echo x > made", "bash -c 'mkdir made'", "mkdir $(echo made)"], []),
+        (["echo x > hookline.toml", "echo x > ../made", "cat .env"], ["--write"]),
+    ],
+    ids=["reading", "writing"],
+)
+def test_what_nobody_may_do_is_blocked_even_with_yes(hookline, script, folder, commands, flags):
+    (folder / "hookline.toml").write_text("max_steps = 9\n")
+    (folder / ".env").write_text("KEY=hush\n")
+    done = hookline("run", "do", "--shell", "--yes", *flags, "-m", script(*map(use, commands), "Done."))
+    assert done.stderr.count("tool shell blocked") == len(commands)
+    assert not (folder / "made").exists()
+    assert not (folder.parent / "made").exists()
+    assert (folder / "hookline.toml").read_text() == "max_steps = 9\n"
+
+
+def test_with_write_the_shell_may_write_in_the_folder(hookline, script, folder):
+    hookline("run", "write", "--shell", "--write", "-m", script(use("echo hi > made.txt"), "Done."))
+    assert (folder / "made.txt").read_text() == "hi\n"

@@ -1,0 +1,237 @@
+"""``hookline stats``, and what the command line records."""
+
+import json
+import os
+import re
+import sqlite3
+import time
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import BEFORE_TOOL, HookResult, ObservabilityHook, RunFailed, call, guard, reply, tool
+from hookline.cli.app import run_app
+from hookline.cli.failures import report
+from hookline.cli.stats import since_time
+from hookline.cli.stats_views import spark
+from hookline.config.errors import ConfigError
+from hookline.config.sources import load
+from hookline.testing import scripted_agent
+
+EVIL = "evil\x1b[2J\x1b]0;X\x07"
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@guard(BEFORE_TOOL)
+def no_nines(ctx, request):
+    if request.arguments.get("a") == 9:
+        return HookResult.block("no", reason=f"nines {EVIL}")
+
+
+@pytest.fixture
+def stats(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOOKLINE_RUNS", str(tmp_path / "runs.db"))
+
+    def run(*args):
+        try:
+            code = run_app(["stats", *args])
+        except Exception as error:
+            code = report(error, args)
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A few runs in the file."""
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    turns = [[call("add", a=9, b=1), call("add", a=1, b=1), call(EVIL)], reply("done", cost=0.5)]
+    results = [scripted_agent(turns, tools=[add], hooks=[recorder, no_nines], name="helper").run("x")]
+    with pytest.raises(RunFailed):
+        scripted_agent([TimeoutError("late")], hooks=[recorder], name="other").run("x")
+    assert recorder.flush(10)
+    recorder.store.close()
+    return results
+
+
+def test_everything_is_shown_and_nothing_that_a_model_sent_is_obeyed(stats, recorded):
+    code, out, _ = stats()
+    assert code == 0
+    words = (
+        "2 runs in runs.db", "completed 1", "failed 1", "$0.5000", "Models", "scripted", "Tools", "add", "Hooks",
+        "no_nines", "block 1", "What hooks did not let happen", "nines", "Errors", "TimeoutError", "InvalidCall",
+    )  # fmt: skip
+    for word in words:
+        assert word in out, word
+    assert r"evil\x1b[2J" in out
+    assert all(line.isprintable() for line in out.splitlines())
+
+
+def test_the_same_is_there_as_json(stats, recorded):
+    told = json.loads(stats("--json")[1])
+    assert told["totals"]["runs"] == 2
+    assert told["totals"]["statuses"] == {"completed": 1, "failed": 1}
+    by_tool = {row["tool"]: row["outcomes"] for row in told["tools"]}
+    assert by_tool["add"] == {"ok": 1, "blocked": 1}
+    assert [row["type"] for row in told["errors"] if row["fatal"]] == ["TimeoutError"]
+
+
+def test_runs_are_chosen_by_agent_model_and_time(stats, recorded):
+    assert json.loads(stats("--agent", "helper", "--json")[1])["totals"]["runs"] == 1
+    assert json.loads(stats("--model", "scripted", "--json")[1])["totals"]["runs"] == 1  # the other one got no reply
+    assert json.loads(stats("--since", "1h", "--json")[1])["totals"]["runs"] == 2
+    code, out, _ = stats("--since", "2999-01-01")
+    assert (code, out.splitlines()[0]) == (0, "No run is like that.")
+
+
+def test_the_last_runs_have_a_line_each(stats, recorded):
+    lines = stats("--last", "5")[1].splitlines()
+    assert [name in line for name, line in zip(("began", "other", "helper"), lines, strict=True)] == [True] * 3
+    assert [row["agent"] for row in json.loads(stats("--last", "1", "--json")[1])] == ["other"]
+
+
+def test_one_run_is_shown_call_by_call(stats, recorded):
+    run_id = recorded[0].ids.run_id
+    code, out, _ = stats("--run", run_id[:10])
+    assert code == 0
+    assert out.startswith(f"{run_id}  completed")
+    for word in ("agent helper", "2 steps", "3 tool calls", "scripted", "blocked", "█", "What hooks said", "no_nines"):
+        assert word in out, word
+    told = json.loads(stats("--run", run_id, "--json")[1])
+    assert [call["kind"] for call in told["calls"]].count("tool") == 3
+    assert "failed (TimeoutError)" in stats("--run", "last")[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["nowhere.db"], "there is no file 'nowhere.db'"),
+        (["--run", "run_x"], "there is no run 'run_x'"),
+        (["--since", "soon"], "--since: expected 30m, 24h, 7d, 2w or a date"),
+        (["--last", "3", "--run", "x"], "--last goes alone"),
+        (["--run", "x", "--agent", "a"], "--run goes alone"),
+        (["--last", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(stats, recorded, args, message):
+    code, _, err = stats(*args)
+    assert code == 2
+    assert message in err
+
+
+def test_a_file_of_somebody_else_is_told(stats, tmp_path):
+    with sqlite3.connect(tmp_path / "other.db") as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    code, _, err = stats("other.db")
+    assert (code, "not one of runs" in err) == (2, True)
+
+
+def test_where_nothing_is_recorded_it_says_how_and_makes_no_file(stats, tmp_path, monkeypatch):
+    code, out, _ = stats()
+    assert code == 0
+    assert "Nothing is recorded in runs.db yet." in out
+    assert "ObservabilityHook" in out
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("HOOKLINE_RUNS", "none")
+    assert "Recording is off (runs = none)." in stats()[1]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_is_wider_than_the_terminal(stats, recorded, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for args in ([], ["--last", "5"], ["--run", recorded[0].ids.run_id]):
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", stats(*args)[1])
+        assert max(map(len, shown.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("30m", 1000 - 1800), ("24h", 1000 - 86400), ("2d", 1000 - 2 * 86400), ("1w", 1000 - 7 * 86400)],
+)
+def test_a_time_ago_counts_from_now(text, expected):
+    assert since_time(text, now=1000) == expected
+
+
+def test_a_date_begins_at_midnight_here():
+    assert since_time("2026-11-01") == datetime(2026, 11, 1).timestamp()
+    assert since_time("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
+
+
+@given(st.text(st.characters()) | st.text("0123456789mhdw-:T. "))
+def test_any_other_text_is_refused_in_words(text):
+    try:
+        told = since_time(text)
+    except ConfigError as error:
+        told = str(error)
+    assert isinstance(told, float) or told.startswith("--since: expected")
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=80))
+def test_a_row_of_blocks_is_as_long_as_its_numbers_and_highest_where_they_are(values):
+    blocks = spark(values)
+    assert len(blocks) == len(values)
+    assert [block == "·" for block in blocks] == [value == 0 for value in values]
+    if any(values):
+        assert blocks[values.index(max(values))] == "█"
+
+
+# Recording.
+
+
+def test_a_run_is_recorded_in_the_users_data_folder(hookline, script, env):
+    assert hookline("run", "hi", "--model", script("hello")).returncode == 0
+    assert os.path.exists(f"{env['HOME']}/.local/share/hookline/runs.db")
+    done = hookline("stats", "--last", "1", "--json")
+    (row,) = json.loads(done.stdout)
+    assert (row["status"], row["agent"], row["steps"]) == ("completed", "hookline", 1)
+
+
+def test_recording_goes_where_it_is_told_or_not_at_all(hookline, script, env, folder):
+    model = script("hello")
+    assert hookline("run", "hi", "--model", model, "--runs", "mine.db").returncode == 0
+    assert (folder / "mine.db").exists()
+    assert hookline("run", "hi", "--model", model, "--runs", "none").returncode == 0
+    assert not os.path.exists(f"{env['HOME']}/.local/share/hookline/runs.db")
+
+
+def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, script, folder):
+    (folder / "bad.db").write_text("this is no database, and never was one" * 100)
+    done = hookline("run", "hi", "--model", script("hello"), "--runs", "bad.db")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert "note: this is not recorded: " in done.stderr
+    assert "is not a SQLite database" in done.stderr
+
+
+def test_the_setting_is_a_path_from_where_it_is_written(tmp_path):
+    (tmp_path / "hookline.toml").write_text('runs = "mine.db"')
+    assert load(env={}, folder=tmp_path).settings.runs == str(tmp_path / "mine.db")
+    (tmp_path / "hookline.toml").write_text('runs = "none"')
+    assert load(env={}, folder=tmp_path).settings.runs is None
+    (tmp_path / "hookline.toml").write_text("")
+    assert load(env={}, folder=tmp_path).settings.runs.endswith("runs.db")
+
+
+def test_a_killed_run_is_shown_as_interrupted(hookline, script, start, folder):
+    (folder / "slow.py").write_text(
+        "import time\nfrom hookline import tool\n@tool\ndef wait() -> str:\n    'Wait.'\n    time.sleep(60)\n"
+    )
+    model = script({"tool": "wait", "arguments": {}})
+    process = start("run", "hi", "--model", model, "--tools", "slow.py", "--runs", "r.db")
+    end = time.monotonic() + 30
+    while "running" not in hookline("stats", "r.db").stdout if (folder / "r.db").exists() else True:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    assert "interrupted 1" in hookline("stats", "r.db").stdout

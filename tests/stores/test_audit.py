@@ -1,0 +1,661 @@
+"""The audit log: chained, shared by threads and programs, rotated, and honest about what it could not write."""
+
+import asyncio
+import json
+import logging
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import AuditError, AuditLog, StoreError, verify_audit
+from hookline.stores.audit import file as audit_file
+from hookline.stores.audit import format as audit_format
+from hookline.stores.audit import log as audit_log
+from hookline.stores.audit.keys import make_keys
+from hookline.stores.audit.lines import START, end_of, head_of, line_hash
+
+posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "logs" / "audit.jsonl"
+
+
+def lines(path):
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def records(path):
+    return [json.loads(line) for line in lines(path)]
+
+
+def write(path, count=3, **options):
+    log = AuditLog(path, **options)
+    for n in range(count):
+        log.record("test", n=n)
+    log.close()
+    return log
+
+
+def test_records_are_numbered_from_one_and_each_has_the_hash_of_the_line_before(path):
+    write(path)
+    raw, read = lines(path), records(path)
+    assert [record["seq"] for record in read] == [1, 2, 3, 4]
+    assert [record["type"] for record in read] == ["open", "test", "test", "test"]
+    assert [record["prev"] for record in read] == [START, *map(line_hash, raw[:-1])]
+    assert list(read[1]) == ["v", "seq", "time", "type", "n", "prev"]
+
+
+def test_the_first_record_of_a_program_says_who_writes(path):
+    write(path)
+    first = records(path)[0]
+    assert (first["pid"], first["file"], first["key"], first["torn"]) == (os.getpid(), 1, "", 0)
+
+
+def test_a_restart_goes_on_with_the_chain(path):
+    for _ in range(3):
+        write(path, 2)
+    assert [r["seq"] for r in records(path)] == list(range(1, 10))
+    assert [r["type"] for r in records(path)].count("open") == 3
+    assert verify_audit(path).ok
+
+
+def test_a_record_that_is_put_in_after_close_is_written_too(path):
+    log = write(path, 1)
+    log.record("test", n=2)
+    log.close()
+    assert [r.get("n") for r in records(path)] == [None, 0, 2]
+    assert verify_audit(path).ok
+
+
+@posix
+def test_file_folder_and_checkpoint_belong_to_their_owner_alone(path):
+    write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE((path.parent / "audit.jsonl.head").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mark", ["\x85", "\u2028", "\u2029", "\x1c", "\x0b", "\r", "\n", "\ud800", "\0"])
+def test_what_some_readers_take_for_the_end_of_a_line_stays_inside_one(path, mark):
+    log = AuditLog(path)
+    log.record("test", text=f"a{mark}b")
+    log.close()
+    assert len(path.read_bytes().decode().splitlines()) == 2
+    assert records(path)[1]["text"] == f"a{mark}b".encode("utf-8", "replace").decode()
+
+
+TEXTS = st.text(st.characters(codec=None, max_codepoint=0x2100) | st.characters(categories=["Cs"]), max_size=8)
+
+
+@given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=2) | st.none(), max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_any_json_becomes_one_line_of_json(fields):
+    body = audit_format.record_of(1.5, audit_format.kind_of("test"), fields)
+    line = b'{"v":1,%b}' % body
+    assert b"\n" not in line
+    assert len(line.decode().splitlines()) == 1
+    assert json.loads(line)["time"] == "1970-01-01T00:00:01.500Z" or "time" in fields
+
+
+@pytest.mark.parametrize("at", [1e18, -1e18, float("nan"), float("inf"), -1.5, 0.0, 253402300800.0])
+def test_a_time_that_no_calendar_knows_loses_no_record(at):
+    assert len(audit_format.stamp(at)) == len("2026-11-15T10:00:00.123Z")
+
+
+def test_names_of_megabytes_are_cut_and_a_record_that_is_too_long_says_so(path, monkeypatch):
+    log = AuditLog(path)
+    log.record("test", name="x" * 1_000_000, many=["y" * 1000] * 5000)
+    monkeypatch.setattr(audit_format, "_LONGEST", 100)
+    log.record("test", name="x" * 1_000_000)
+    log.close()
+    assert len(records(path)[1]["name"]) < 300
+    assert records(path)[1]["name"].endswith("…(+999744)")
+    assert len(records(path)[1]["many"]) == 1000
+    assert records(path)[2]["too_long"] > 100
+
+
+@pytest.mark.parametrize("fields", [{"seq": 1}, {"prev": "x"}, {"sig": ""}, {"odd": object()}, {"odd": {1j: 2}}])
+def test_fields_that_are_the_logs_own_or_no_json_are_refused(path, fields):
+    with pytest.raises(StoreError):
+        AuditLog(path).record("test", **fields)
+
+
+@pytest.mark.parametrize("type", ["open", "lost", "rotate", "checkpoint", "", 'a"b', "a b"])
+def test_types_that_are_the_logs_own_or_no_names_are_refused(path, type):
+    with pytest.raises(StoreError):
+        AuditLog(path).record(type)
+
+
+def test_nonsense_is_refused_at_once(path, tmp_path):
+    for bad in [{"path": None}, {"path": tmp_path}, {"fsync": "often"}, {"max_bytes": 10}, {"sign": tmp_path / "no"}]:
+        with pytest.raises(StoreError):
+            AuditLog(**{"path": path, **bad})
+    with pytest.raises(TypeError):
+        AuditLog(5)
+    assert not path.parent.exists()
+
+
+# Threads, programs, forks.
+
+WRITER = """
+import sys, threading
+from hookline import AuditLog
+log = AuditLog(sys.argv[1], max_bytes=int(sys.argv[2]) or None, fsync="never")
+def work():
+    for n in range(200):
+        log.record("test", n=n, pad="x" * 100)
+        if n % 20 == 0:
+            log.flush()
+threads = [threading.Thread(target=work) for _ in range(2)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert log.flush(60) and not log.lost, log.problem
+"""
+
+
+@pytest.mark.parametrize("max_bytes", [0, 30_000])
+def test_threads_and_programs_share_one_log_also_while_it_is_rotated(path, max_bytes):
+    command = [sys.executable, "-c", WRITER, str(path), str(max_bytes)]
+    others = [subprocess.Popen(command) for _ in range(3)]
+    assert [other.wait(60) for other in others] == [0, 0, 0]
+    report = verify_audit(path)
+    assert (report.findings, report.warnings) == ((), ())
+    written = [r for file in report.files for r in records_of_type(Path(file), "test")]
+    assert len(written) == 3 * 2 * 200
+    assert len(report.files) > 5 if max_bytes else len(report.files) == 1
+
+
+@posix
+def test_a_forked_program_goes_on_with_the_chain_of_its_parent(path):
+    log = AuditLog(path)
+    log.record("test", who="parent")
+    log.flush()
+    child = os.fork()
+    if not child:
+        try:
+            log.record("test", who="child")
+            log.close(10)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    log.record("test", who="parent")
+    log.close()
+    assert [r.get("who") for r in records(path)] == [None, "parent", None, "child", "parent"]
+    assert verify_audit(path).ok
+
+
+KILLED = """
+import sys
+from hookline import AuditLog
+log = AuditLog(sys.argv[1], fsync="never", max_bytes=int(sys.argv[2]) or None)
+n = 0
+while True:
+    n += 1
+    log.record("test", n=n, pad="x" * (n % 3000))
+    if n == 1:
+        print("begun", flush=True)
+    if n % 100 == 0:
+        log.flush()
+"""
+
+
+@posix
+@pytest.mark.parametrize("max_bytes", [0, 100_000])
+def test_a_log_whose_writers_are_killed_verifies_to_its_last_whole_line_and_goes_on(path, max_bytes):
+    dice = random.Random(max_bytes)
+    for _ in range(4):
+        command = [sys.executable, "-c", KILLED, str(path), str(max_bytes)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
+            writer.stdout.readline()
+            time.sleep(dice.uniform(0.0, 0.1))
+            writer.send_signal(signal.SIGKILL)
+        if path.exists() and path.stat().st_size:
+            assert verify_audit(path).findings == ()
+    write(path)
+    report = verify_audit(path)
+    assert report.findings == ()
+    assert records(path)[-1]["n"] == 2
+
+
+@pytest.mark.parametrize("cut", [1, 2, 10, 150])
+def test_half_a_line_is_kept_as_it_is_and_the_next_record_says_so(path, cut):
+    write(path)
+    raw = path.read_bytes()
+    path.write_bytes(raw[:-cut])
+    (path.parent / "audit.jsonl.head").unlink()
+    write(path, 1)
+    report = verify_audit(path)
+    assert report.findings == ()
+    assert path.read_bytes().startswith(raw[:-cut])
+    if cut > 1:  # a line that lacks only its end is whole
+        assert [w.kind for w in report.warnings] == ["torn"]
+        assert records_of_type(path, "open")[-1]["torn"] > 0
+
+
+def records_of_type(path, type):
+    found = []
+    for line in lines(path):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and record.get("type") == type:
+            found.append(record)
+    return found
+
+
+def test_two_crashes_in_a_row_leave_a_log_that_goes_on(path):
+    write(path)
+    with open(path, "ab") as file:
+        file.write(b'{"v":1,"se\n{"v":1,"seq":5,"ti')
+    write(path, 1)
+    assert verify_audit(path).findings == ()
+
+
+@given(st.binary(max_size=300), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_any_file_can_be_gone_on_with(tmp_path_factory, junk, count):
+    path = tmp_path_factory.mktemp("junk") / "audit.jsonl"
+    path.write_bytes(junk)
+    log = write(path, count, fsync="never")
+    assert log.lost == 0
+    assert path.read_bytes().startswith(junk)
+    assert len(records_of_type(path, "test")) == count
+
+
+@given(st.lists(st.sampled_from(["record", "junk", "blank"]), max_size=6), st.booleans(), st.integers(1, 200))
+@settings(max_examples=60, deadline=None)
+def test_the_last_record_is_found_from_behind_however_small_the_steps(tmp_path_factory, parts, ended, step):
+    made, last = [], None
+    for number, part in enumerate(parts, 1):
+        if part == "record":
+            last = b'{"v":1,"seq":%d,"time":"","type":"x","prev":"","pad":"%b"}' % (number, b"p" * 90)
+        made.append(last if part == "record" else b"" if part == "blank" else b'{"seq":9')
+    data = b"\n".join(made) + (b"\n" if made and ended else b"")
+    path = tmp_path_factory.mktemp("end") / "file"
+    path.write_bytes(data)
+    audit_lines = end_of.__globals__
+    was = audit_lines["_TAIL"]
+    audit_lines["_TAIL"] = step
+    try:
+        with open(path, "rb") as file:
+            end = end_of(file.fileno(), len(data))
+    finally:
+        audit_lines["_TAIL"] = was
+    assert end.hash == (START if last is None else line_hash(last))
+
+
+# What was cut off or put elsewhere while the program was not looking.
+
+
+def test_a_program_that_still_runs_does_not_hide_that_the_log_was_cut(path):
+    log = AuditLog(path)
+    for n in range(5):
+        log.record("test", n=n)
+    log.flush()
+    path.write_bytes(b"".join(line + b"\n" for line in lines(path)[:3]))
+    log.record("test", n=9)
+    log.close()
+    assert [f.kind for f in verify_audit(path).findings] == ["missing"]
+
+
+def test_a_program_that_starts_later_does_not_hide_it_either(path):
+    write(path, 5)
+    path.write_bytes(b"".join(line + b"\n" for line in lines(path)[:3]))
+    write(path, 1)
+    assert "missing" in [f.kind for f in verify_audit(path).findings]
+
+
+def test_a_log_that_is_moved_away_goes_on_where_it_was(path):
+    log = AuditLog(path)
+    log.record("test")
+    log.flush()
+    path.rename(path.with_name("old"))
+    log.record("test")
+    log.close()
+    assert [r["seq"] for r in records(path)] == [3, 4]
+    assert verify_audit(path.with_name("old"), path, checkpoint=path.with_name("audit.jsonl.head")).ok
+    assert [f.kind for f in verify_audit(path).findings] == ["missing"]
+    assert verify_audit(path, partial=True).ok
+
+
+# Rotation, checkpoints, signatures.
+
+
+def test_a_full_file_gets_a_number_and_the_chain_goes_on(path):
+    for _ in range(3):
+        write(path, 30, max_bytes=5000)
+    report = verify_audit(path)
+    assert report.findings == ()
+    assert [os.path.basename(file) for file in report.files[:2]] == ["audit-000001.jsonl", "audit-000002.jsonl"]
+    assert all(os.path.getsize(file) <= 5600 for file in report.files)
+    first = records(path.with_name("audit-000001.jsonl"))
+    second = records(path.with_name("audit-000002.jsonl"))
+    assert (first[-1]["type"], first[-1]["file"], first[-1]["next"]) == (
+        "rotate", "audit-000001.jsonl", "audit-000002.jsonl",
+    )  # fmt: skip
+    assert (second[0]["type"], second[0]["file"], second[0]["seq"]) == ("open", 2, first[-1]["seq"] + 1)
+
+
+def test_a_record_longer_than_a_file_has_one_of_its_own(path):
+    log = AuditLog(path, max_bytes=4096)
+    for _ in range(3):
+        log.record("test", many=["x" * 200] * 50)
+    log.close()
+    assert verify_audit(path).findings == ()
+    assert len(verify_audit(path).files) == 3
+
+
+@posix
+def test_a_file_that_cannot_be_renamed_grows_on(path, monkeypatch, caplog):
+    monkeypatch.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no")))
+    log = write(path, 60, max_bytes=5000)
+    assert log.lost == 0
+    assert caplog.text.count("cannot be renamed") == 1
+    assert verify_audit(path).findings == ()
+
+
+def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
+    heads = []
+    elsewhere = tmp_path / "other" / "head"
+    write(path, 10, checkpoint=elsewhere, on_checkpoint=heads.append)
+    head = head_of(elsewhere.read_bytes())
+    assert (head.seq, head.hash) == (11, line_hash(lines(path)[-1]))
+    assert heads[-1] == head
+    assert not path.with_name("audit.jsonl.head").exists()
+
+
+def test_the_checkpoint_is_brought_up_to_date_when_nothing_is_written_any_more(path, monkeypatch):
+    monkeypatch.setattr("hookline.base.background.IDLE", 0.05)
+    log = AuditLog(path)
+    log.record("test")
+    log.flush()
+    log.record("test")
+    log.flush()
+    end = time.monotonic() + 10
+    while head_of(path.with_name("audit.jsonl.head").read_bytes()).seq < 3 and time.monotonic() < end:
+        time.sleep(0.02)
+    assert head_of(path.with_name("audit.jsonl.head").read_bytes()).seq == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_the_log_goes_on(path, tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    log = write(path, checkpoint=tmp_path / "file" / "head", checkpoint_every=1)
+    assert log.lost == 0
+    assert caplog.text.count("cannot be written") == 1
+    write(path.with_name("b.jsonl"), on_checkpoint=lambda head: 1 / 0)
+    assert "on_checkpoint" in caplog.text
+
+
+def test_every_line_and_the_checkpoint_are_signed(path, tmp_path):
+    private, public, key = make_keys(tmp_path / "key")
+    write(path, sign=private)
+    report = verify_audit(path, key=public)
+    assert (report.findings, report.warnings, report.signed, report.checked) == ((), (), 4, True)
+    assert records(path)[0]["key"] == key
+    assert list(records(path)[1])[-2:] == ["prev", "sig"]
+
+
+@posix
+def test_a_private_key_is_for_its_owner_only_and_never_overwritten(tmp_path):
+    private, _, _ = make_keys(tmp_path / "key")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o600
+    with pytest.raises(StoreError, match="there already"):
+        make_keys(tmp_path / "key")
+
+
+@pytest.mark.parametrize("junk", [b"", b"junk", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"])
+def test_a_file_that_is_no_key_is_told(path, tmp_path, junk):
+    (tmp_path / "key").write_bytes(junk)
+    with pytest.raises(StoreError, match="key"):
+        AuditLog(path, sign=tmp_path / "key")
+    write(path)
+    with pytest.raises(StoreError, match="key"):
+        verify_audit(path, key=tmp_path / "key")
+
+
+# What cannot be written.
+
+
+@posix
+def test_a_full_disk_is_told_once_and_nothing_waits_for_it(caplog):
+    log = AuditLog("/dev/full")
+    for n in range(3):
+        log.record("test", n=n)
+        assert log.flush(10)
+    assert (log.lost, log.working) == (3, False)
+    assert "No space left" in log.problem
+    assert caplog.text.count("are being lost") == 1
+
+
+LIMITED = """
+import resource, sys
+from hookline import AuditLog, verify_audit
+path = sys.argv[1]
+log = AuditLog(path)
+for n in range(5):
+    log.record("test", n=n)
+log.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
+for n in range(5, 20):
+    log.record("test", n=n)
+log.flush()
+lost = log.lost
+assert 0 < lost < 15, lost
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+log.record("test", n=99)
+log.close()
+print(lost)
+"""
+
+
+@posix
+def test_after_a_disk_was_full_the_log_goes_on_and_says_how_much_is_missing(path):
+    command = [sys.executable, "-c", LIMITED, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    lost = int(done.stdout)
+    report = verify_audit(path)
+    assert report.findings == ()
+    assert sorted(w.kind for w in report.warnings) in (["lost", "torn"], ["lost"])
+    (told,) = records_of_type(path, "lost")
+    assert told["count"] == lost
+    written = [r["n"] for r in records_of_type(path, "test")]
+    assert written == [*range(20 - lost), 99]
+    assert "are being lost" in done.stderr
+    assert "can be written again" in done.stderr
+
+
+@given(
+    cuts=st.lists(st.none() | st.integers(0, 900), min_size=1, max_size=8),
+    size=st.integers(1, 4),
+    max_bytes=st.sampled_from([None, 4096]),
+)
+@settings(max_examples=50, deadline=None)
+def test_wherever_writing_breaks_off_every_record_is_there_or_counted_and_the_log_verifies(
+    tmp_path_factory, cuts, size, max_bytes
+):
+    path, real, faults = tmp_path_factory.mktemp("faults") / "audit.jsonl", audit_file._write_all, list(cuts)
+
+    def write_some(fd, data):
+        cut = faults.pop(0) if faults else None
+        if cut is None or cut >= len(data):
+            return real(fd, data)
+        return real(fd, data[:cut])[0], OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(audit_file, "_write_all", write_some)
+        log = AuditLog(path, fsync="never", max_bytes=max_bytes)
+        for round in range(len(cuts) + 2):
+            for n in range(size):
+                log.record("test", n=round * size + n, pad="x" * 150)
+            log.flush()
+        log.close()
+    report = verify_audit(path)
+    assert report.findings == ()
+    files = [Path(file) for file in report.files]
+    there = [r["n"] for file in files for r in records_of_type(file, "test")]
+    told = sum(r["count"] for file in files for r in records_of_type(file, "lost"))
+    assert there == sorted(set(there))
+    assert (len(there) + log.lost, told) == ((len(cuts) + 2) * size, log.lost)
+
+
+def test_a_folder_that_goes_away_is_made_again(path):
+    log = AuditLog(path)
+    log.record("test")
+    log.flush()
+    for each in path.parent.iterdir():
+        each.unlink()
+    path.parent.rmdir()
+    log.record("test")
+    log.close()
+    assert (log.lost, [r["seq"] for r in records(path)]) == (0, [3, 4])
+
+
+def test_a_file_in_the_way_is_told_and_writing_begins_when_it_is_gone(tmp_path, caplog):
+    (tmp_path / "file").write_text("x")
+    log = AuditLog(tmp_path / "file" / "audit.jsonl")
+    log.record("test", n=1)
+    log.flush()
+    assert (log.lost, log.working) == (1, False)
+    (tmp_path / "file").unlink()
+    log.record("test", n=2)
+    log.close()
+    assert [r["type"] for r in records(tmp_path / "file" / "audit.jsonl")] == ["open", "lost", "test"]
+    assert "can be written again" in caplog.text
+
+
+@posix
+def test_a_pipe_gets_the_records_and_one_that_nobody_reads_holds_up_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_file, "STALL_SECONDS", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    log = AuditLog(pipe)
+    log.record("test", n=0)
+    assert log.flush(10)
+    assert log.lost == 1
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    log.record("test", n=1)
+    assert log.flush(10)
+    assert [json.loads(line)["type"] for line in os.read(reader, 1 << 16).splitlines()] == ["open", "lost", "test"]
+    for _ in range(40):
+        log.record("test", many=["x" * 200] * 50)
+    assert log.flush(10)
+    assert log.lost > 1
+    os.close(reader)
+    log.record("test", n=1)
+    assert log.flush(10)
+    assert log.working is False
+
+
+def test_what_waits_is_limited_and_the_rest_is_counted(path, monkeypatch):
+    monkeypatch.setattr(audit_log, "WAITING", 2000)
+    log, gate = AuditLog(path), threading.Event()
+    log._background._write, write_all = lambda items: gate.wait(10) and write_all(items), log._background._write
+    for n in range(100):
+        log.record("test", n=n)
+    gate.set()
+    log.record("test", n=100)
+    log.close()
+    assert 50 < log.lost < 100
+    assert log.lost + len(records_of_type(path, "test")) == 101
+    assert log.lost == sum(r["count"] for r in records_of_type(path, "lost"))
+    assert verify_audit(path).findings == ()
+
+
+async def test_settled_tells_when_all_is_written_and_gives_up_in_time(path, monkeypatch):
+    log = AuditLog(path)
+    log.record("test")
+    assert await log.settled(10)
+    assert len(records(path)) == 2
+    gate = threading.Event()
+    log._background._write = lambda items: gate.wait(10)
+    log.record("test")
+    assert not await log.settled(0.01)
+    gate.set()
+
+
+def test_a_loop_that_is_gone_does_not_disturb_the_writer(path):
+    log, gate = AuditLog(path), threading.Event()
+    write_all = log._background._write
+    log._background._write = lambda items: gate.wait(10) and write_all(items)
+    log.record("test")
+
+    async def leave():
+        await log.settled(0.01)
+
+    asyncio.run(leave())
+    gate.set()
+    log.record("test")
+    log.close()
+    assert len(records_of_type(path, "test")) == 2
+
+
+@pytest.mark.parametrize("fsync", ["never", "batch", "always"])
+def test_records_are_forced_to_the_disk_as_often_as_was_said(path, monkeypatch, fsync):
+    synced = []
+    monkeypatch.setattr(audit_file, "_sync", synced.append)
+    log = AuditLog(path, fsync=fsync)
+    gate = threading.Event()
+    write_all = log._background._write
+    log._background._write = lambda items: gate.wait(10) and write_all(items)
+    for n in range(10):
+        log.record("test", n=n)
+    gate.set()
+    log.flush()
+    assert len(synced) in {"never": (0,), "batch": (1, 2), "always": (10,)}[fsync]
+
+
+def test_a_disk_that_cannot_be_forced_is_told(path, monkeypatch):
+    def broken(fd):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(audit_file, "_sync", broken)
+    log = write(path)
+    assert log.working is False
+    assert "Input/output" in log.problem
+
+
+# The logger.
+
+
+def test_a_logger_gets_every_record_at_info_as_json_and_as_a_dict(caplog):
+    with caplog.at_level(logging.INFO, "my.audit"):
+        log = AuditLog(None, logger="my.audit")
+        log.record("auth", user="ann")
+        log.close()
+    (told,) = [r for r in caplog.records if r.name == "my.audit"]
+    assert told.levelno == logging.INFO
+    assert json.loads(told.getMessage()) == told.audit
+    assert (told.audit["type"], told.audit["user"]) == ("auth", "ann")
+
+
+def test_with_a_file_the_logger_gets_checkpoints_too(path, caplog):
+    with caplog.at_level(logging.INFO, "my.audit"):
+        write(path, 3, logger="my.audit")
+    told = [r.audit for r in caplog.records if r.name == "my.audit"]
+    assert [r["type"] for r in told if r["type"] != "checkpoint"] == ["test"] * 3
+    last = [r for r in told if r["type"] == "checkpoint"][-1]
+    assert (last["seq"], last["hash"]) == (4, line_hash(lines(path)[-1]))
+
+
+def test_a_program_that_ends_leaves_nothing_unwritten(path):
+    code = "import sys; from hookline import AuditLog; AuditLog(sys.argv[1]).record('test')"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+    assert [r["type"] for r in records(path)] == ["open", "test"]
+    assert head_of(path.with_name("audit.jsonl.head").read_bytes()).seq == 2
+
+
+def test_an_audit_error_is_a_store_error():
+    assert issubclass(AuditError, StoreError)

@@ -1,0 +1,341 @@
+"""Verification: everything that is not as it was written is found, and nothing makes it stumble."""
+
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from hookline import AuditLog, StoreError, verify_audit
+from hookline.stores.audit.keys import make_keys
+from hookline.stores.audit.lines import MAX_LINE, line_hash, signed_part
+from hookline.stores.audit.verify import MOST, files_of
+
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def write(path, count=8, **options):
+    log = AuditLog(path, fsync="never", **options)
+    for n in range(count):
+        log.record("test", n=n, text=f"line {n}")
+    log.close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A log, a signed one, one in several files, and the keys."""
+    folder = tmp_path_factory.mktemp("audit")
+    private, public, _ = make_keys(folder / "key")
+    write(folder / "plain.jsonl")
+    write(folder / "signed.jsonl", sign=private)
+    write(folder / "many.jsonl", 60, max_bytes=4500)
+    other, _, _ = make_keys(folder / "other")
+    return folder, public, other
+
+
+@pytest.fixture
+def log(made, tmp_path):
+    shutil.copytree(made[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def copied(path, folder):
+    for name in (path.name, f"{path.name}.head"):
+        (folder / name).write_bytes((path.parent / name).read_bytes())
+    return folder / path.name
+
+
+def kinds(*paths, **options):
+    return [finding.kind for finding in verify_audit(*paths, **options).findings]
+
+
+def lines(path):
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def rewrite(path, changed):
+    path.write_bytes(b"".join(line + b"\n" for line in changed))
+
+
+@pytest.mark.parametrize("name", ["plain", "signed", "many"])
+def test_a_log_as_it_was_written_has_no_findings(made, name):
+    report = verify_audit(made[0] / f"{name}.jsonl", key=made[1] if name == "signed" else None)
+    assert (report.findings, report.ok, report.first) == ((), True, 1)
+    assert report.last == report.records
+    assert report.head == line_hash(lines(made[0] / f"{name}.jsonl")[-1])
+
+
+# Tampering: whatever is done to a log, it is found.
+
+
+@pytest.mark.parametrize("name", ["plain", "signed"])
+@given(data=st.data())
+@QUICK
+def test_any_changed_byte_is_found(made, tmp_path_factory, name, data):
+    path = copied(made[0] / f"{name}.jsonl", tmp_path_factory.getbasetemp())
+    raw = bytearray(path.read_bytes())
+    at, new = data.draw(st.integers(0, len(raw) - 1)), data.draw(st.integers(0, 255))
+    assume(raw[at] != new)
+    raw[at] = new
+    path.write_bytes(raw)
+    assert not verify_audit(path).ok
+    assert not verify_audit(path, key=made[1]).ok
+
+
+@pytest.mark.parametrize("name", ["plain", "signed"])
+@given(data=st.data())
+@QUICK
+def test_lines_deleted_doubled_moved_or_put_in_are_found(made, tmp_path_factory, name, data):
+    path = copied(made[0] / f"{name}.jsonl", tmp_path_factory.getbasetemp())
+    was = lines(path)
+    changed, places = list(was), st.integers(0, len(was) - 1)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, to = min(data.draw(places), len(changed) - 1), data.draw(places)
+        what = data.draw(st.sampled_from(["delete", "double", "move", "swap", "junk", "cut"]))
+        if what == "delete" and len(changed) > 1:
+            del changed[at]
+        elif what == "double":
+            changed.insert(to, changed[at])
+        elif what == "move":
+            changed.insert(to, changed.pop(at))
+        elif what == "swap":
+            to = min(to, len(changed) - 1)
+            changed[at], changed[to] = changed[to], changed[at]
+        elif what == "junk":
+            changed.insert(
+                at, data.draw(st.sampled_from([b"", b"{}", b"x", b"null", was[0].replace(b"open", b"test")]))
+            )
+        elif what == "cut":
+            changed = changed[: max(1, at)]
+    assume(changed != was)
+    rewrite(path, changed)
+    assert not verify_audit(path).ok
+
+
+@given(st.binary(max_size=400), st.sampled_from(["alone", "before", "after"]))
+@QUICK
+def test_no_bytes_make_it_stumble(made, tmp_path_factory, junk, where):
+    path = tmp_path_factory.getbasetemp() / "junk.jsonl"
+    raw = (made[0] / "plain.jsonl").read_bytes()
+    path.write_bytes({"alone": junk, "before": junk + raw, "after": raw + junk}[where])
+    report = verify_audit(path)
+    assert report.ok or report.findings
+    if where == "before" and junk:
+        assert not report.ok
+
+
+@given(st.lists(st.sampled_from(["{", "[", '"', "seq", "9" * 30, "-1", "1e999", ":", ",", "\\ud800", "}", "null"])))
+@QUICK
+def test_no_json_makes_it_stumble(made, tmp_path_factory, parts):
+    path = tmp_path_factory.getbasetemp() / "json.jsonl"
+    path.write_bytes("".join(parts).encode() + b"\n" + b"[" * 100_000 + b"\n")
+    assert not verify_audit(path).ok
+
+
+# What each finding is called, and where it is.
+
+
+def test_an_edit_is_told_with_its_line(log):
+    path = log / "plain.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"line 3"', b'"LINE 3"'))
+    (finding,) = verify_audit(path).findings
+    assert (finding.kind, finding.line) == ("changed", 6)
+
+
+def test_missing_doubled_and_moved_lines_are_called_so(log):
+    path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
+    rewrite(path, was[:3] + was[5:])
+    (finding,) = verify_audit(path).findings
+    assert (finding.kind, finding.line, finding.text) == ("missing", 4, "records 4 to 5 should come before it")
+    rewrite(path, was[:3] + was[2:])
+    assert kinds(path) == ["doubled"]
+    rewrite(path, [*was[:3], was[4], was[3], *was[5:]])
+    assert kinds(path) == ["missing", "order", "missing"]
+
+
+def test_a_line_put_in_with_a_right_link_is_found(log):
+    path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
+    forged = was[4].replace(b'"seq":5', b'"seq":4').replace(was[4][-67:], was[3][-67:])
+    rewrite(path, [*was[:3], forged, *was[3:]])
+    assert kinds(path)
+
+
+def test_a_cut_tail_is_found_by_the_checkpoint_and_by_a_head(log):
+    path, was = log / "plain.jsonl", lines(log / "plain.jsonl")
+    rewrite(path, was[:-2])
+    assert kinds(path) == ["cut"]
+    (log / "plain.jsonl.head").rename(log / "kept")
+    assert kinds(path) == []
+    assert [w.kind for w in verify_audit(path).warnings] == ["checkpoint"]
+    assert kinds(path, checkpoint=log / "kept") == ["cut"]
+    assert kinds(path, head=line_hash(was[-1])) == ["head"]
+    assert kinds(path, head=f"{len(was)}:{line_hash(was[-1])}") == ["cut"]
+    assert kinds(path, head=line_hash(was[3])) == []
+
+
+def test_a_changed_last_line_is_found_by_the_checkpoint(log):
+    path = log / "plain.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"line 7"', b'"LINE 7"'))
+    assert kinds(path) == ["head"]
+
+
+def test_a_log_written_anew_as_a_whole_is_found_by_a_head_that_was_kept(log):
+    kept = verify_audit(log / "plain.jsonl").head
+    for name in ("plain.jsonl", "plain.jsonl.head"):
+        (log / name).unlink()
+    write(log / "plain.jsonl")
+    assert kinds(log / "plain.jsonl") == []
+    assert kinds(log / "plain.jsonl", head=kept) == ["head"]
+
+
+def test_missing_and_swapped_files_are_found(log):
+    path = log / "many.jsonl"
+    first, second, third = files_of([path])[:3]
+    second.rename(log / "away")
+    assert kinds(path) == ["missing"]
+    third.rename(second)
+    (log / "away").rename(third)
+    assert set(kinds(path)) >= {"missing", "order"}
+    first.unlink()
+    assert "missing" in kinds(path)
+
+
+def test_older_files_may_be_missing_if_that_is_said(log):
+    path = log / "many.jsonl"
+    files_of([path])[0].unlink()
+    assert kinds(path) == ["missing"]
+    assert kinds(path, partial=True) == []
+
+
+def test_several_files_are_read_in_the_order_given(log):
+    files = files_of([log / "many.jsonl"])
+    assert kinds(*files) == []
+    assert kinds(*reversed(files))
+
+
+# Signatures.
+
+
+def test_stripped_signatures_are_found_with_the_key_and_without(log, made):
+    path = log / "signed.jsonl"
+    rewrite(path, [signed_part(line)[0] + b"}" for line in lines(path)])
+    for options in ({"key": made[1]}, {}):
+        assert set(kinds(path, **options)) >= {"unsigned"}
+
+
+def test_a_log_whose_chain_was_made_anew_without_the_key_is_found(log, made):
+    changed, prev = [], b"0" * 64
+    for line in lines(log / "signed.jsonl"):
+        data, sig = signed_part(line)
+        data = data[:-65] + prev + b'"'
+        data = data.replace(b"line 3", b"LINE 3")
+        changed.append(data + b',"sig":"' + sig + b'"}')
+        prev = line_hash(changed[-1]).encode()
+    rewrite(log / "signed.jsonl", changed)
+    assert "changed" not in kinds(log / "signed.jsonl")
+    assert "signature" in kinds(log / "signed.jsonl", key=made[1])
+
+
+def test_another_key_is_told(log, made):
+    report = verify_audit(log / "signed.jsonl", key=made[2])
+    assert {"key", "signature"} <= {finding.kind for finding in report.findings}
+
+
+def test_a_log_that_is_not_signed_does_not_pass_with_a_key(log, made):
+    assert set(kinds(log / "plain.jsonl", key=made[1])) == {"unsigned", "signature"}
+
+
+def test_a_forged_checkpoint_does_not_pass_with_a_key(log, made):
+    head = log / "signed.jsonl.head"
+    head.write_bytes(head.read_bytes().replace(b'"seq":9', b'"seq":8'))
+    assert "signature" in kinds(log / "signed.jsonl", key=made[1])
+
+
+def test_signatures_that_were_not_checked_are_told(log):
+    assert [w.kind for w in verify_audit(log / "signed.jsonl").warnings] == ["signature"]
+
+
+# Warnings, limits, bad input.
+
+
+def test_a_blank_line_before_an_open_record_is_no_torn_one(log):
+    write(log / "plain.jsonl", 1)
+    was = lines(log / "plain.jsonl")
+    rewrite(log / "plain.jsonl", [*was[:9], b"", *was[9:]])
+    assert kinds(log / "plain.jsonl") == ["no record"]
+
+
+def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
+    (log / "plain.jsonl.head").unlink()
+    with open(log / "plain.jsonl", "ab") as file:
+        file.write(b'{"v":1,"seq":10,"ti')
+    report = verify_audit(log / "plain.jsonl")
+    assert (report.findings, [w.kind for w in report.warnings]) == ((), ["checkpoint", "torn"])
+
+
+def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):
+    times = iter([2e9, 2e9, 1e9, 2e9])
+    monkeypatch.setattr("hookline.stores.audit.file.time.time", lambda: next(times, 2e9))
+    write(tmp_path / "audit.jsonl", 3)
+    report = verify_audit(tmp_path / "audit.jsonl")
+    assert report.ok
+    assert "time" in [w.kind for w in report.warnings]
+
+
+def test_a_newer_format_is_told(log):
+    path = log / "plain.jsonl"
+    rewrite(path, [line.replace(b'{"v":1', b'{"v":2') for line in lines(path)])
+    assert "version" in kinds(path)
+
+
+def test_a_line_without_end_takes_no_memory(log):
+    path = log / "plain.jsonl"
+    with open(path, "ab") as file:
+        file.write(b"x")
+        file.truncate(path.stat().st_size + 3 * MAX_LINE)
+    assert [w.kind for w in verify_audit(path).warnings] == ["torn"]
+
+
+def test_findings_are_limited_and_like_ones_are_told_together(tmp_path):
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(b"junk\n" * 5000)
+    report = verify_audit(path)
+    assert [(f.line, f.last) for f in report.findings if f.kind == "no record"] == [(1, 5000)]
+    record = b'{"v":1,"seq":%d,"time":"","type":"x","prev":""}\n'
+    path.write_bytes(b"".join(record % (n * 2) for n in range(5000, 1, -1)))
+    report = verify_audit(path)
+    assert len(report.findings) == MOST
+    assert report.more > 3000
+
+
+def test_progress_is_told(log):
+    seen = []
+    verify_audit(log / "many.jsonl", progress=seen.append)
+    assert seen[-1] == sum(os.path.getsize(path) for path in files_of([log / "many.jsonl"]))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\n\n"])
+def test_an_empty_file_is_no_good_log(tmp_path, content):
+    (tmp_path / "audit.jsonl").write_bytes(content)
+    assert "empty" in kinds(tmp_path / "audit.jsonl")
+
+
+def test_bad_input_is_told(log, tmp_path):
+    for paths, options in [
+        ((), {}),
+        ((tmp_path / "none",), {}),
+        ((tmp_path,), {}),
+        ((log / "plain.jsonl",), {"head": "abc"}),
+        ((log / "plain.jsonl",), {"head": "x:" + "0" * 64}),
+        ((log / "plain.jsonl",), {"checkpoint": tmp_path / "none"}),
+        ((log / "plain.jsonl",), {"key": tmp_path / "none"}),
+    ]:
+        with pytest.raises(StoreError):
+            verify_audit(*paths, **options)
+
+
+def test_a_checkpoint_that_is_not_readable_is_a_finding(log):
+    for junk in (b"", b"junk", b'{"seq":-1,"hash":"x","time":""}', b'{"seq":1e99}'):
+        (log / "plain.jsonl.head").write_bytes(junk)
+        assert kinds(log / "plain.jsonl") == ["checkpoint"]

@@ -1,0 +1,320 @@
+"""The store of runs: what is kept, for how long, and what becomes of bad files."""
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hookline import RunStore, StoreError, run_stats
+from hookline.stores import runs as module
+from hookline.stores.runs import PARTS, is_running
+
+ROOT = Path(__file__).parents[2]
+NOW = time.time()
+
+
+def run_row(run_id, started=NOW - 10, *, ended=NOW - 5, status="completed", pid=None, host="here", agent="a", cost=0.5):
+    who = (run_id, run_id, run_id, "s", agent, "", host, os.getpid() if pid is None else pid)
+    return (
+        *who,
+        started,
+        ended,
+        status,
+        status,
+        None,
+        2,
+        1,
+        10,
+        5,
+        0,
+        cost,
+        None if ended is None else ended - started,
+    )
+
+
+def model_row(run_id, *, at=NOW - 6, model="m", source="model", cost=0.25, duration=1.0, verdict="cont", tokens=10):
+    return (run_id, at, 0, 1, "step", model, "p", "", source, verdict, "stop", tokens, 5, 0, cost, duration)
+
+
+def tool_row(run_id, *, tool="t", outcome="ok", duration=1.0, at=NOW - 6):
+    return (run_id, at, "c", 1, tool, outcome, duration)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = RunStore(tmp_path / "sub" / "runs.db")
+    yield made
+    made.close()
+
+
+def add(store, *rows, **parts):
+    store.add({row[0]: row for row in rows}, parts)
+
+
+def test_nothing_is_made_before_it_is_needed_and_then_for_its_owner_only(store):
+    path = Path(store.path)
+    assert not path.parent.exists()
+    store.open()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_newest_run_comes_first(store):
+    add(store, *(run_row(f"run_{n}", NOW - n) for n in range(30)))
+    assert [row.run_id for row in store.runs(3)] == ["run_0", "run_1", "run_2"]
+    assert store.runs(1)[0].cost == 0.5
+
+
+def test_the_end_of_a_run_takes_the_place_of_its_beginning(store):
+    add(store, run_row("run_1", ended=None, status=None))
+    add(store, run_row("run_1"))
+    assert [(row.run_id, row.status) for row in store.runs()] == [("run_1", "completed")]
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id(store):
+    add(store, run_row("run_ab"), run_row("run_ac", NOW - 1), run_row("run_a"))
+    assert store.find("run_ab").run_id == "run_ab"
+    assert store.find("run_a").run_id == "run_a"
+    assert store.find("last").run_id == "run_ac"
+    with pytest.raises(StoreError, match="more than one run begins with 'run'"):
+        store.find("run")
+    for nothing in ("run_x", "%", "\ud800"):
+        with pytest.raises(StoreError, match="there is no run"):
+            store.find(nothing)
+
+
+def test_calls_come_in_the_order_in_which_they_began(store):
+    add(
+        store, run_row("r"), model_calls=[model_row("r", at=NOW), model_row("r", at=NOW - 5, verdict="retry")],
+        tool_calls=[tool_row("r", at=NOW - 1, duration=2.0), tool_row("other")],
+    )  # fmt: skip
+    calls = [(call.kind, call.outcome) for call in store.calls("r")]
+    assert calls == [("model", "retry"), ("tool", "ok"), ("model", "stop")]
+
+
+def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
+    old = NOW - 8 * 86400
+    for run_id, at in (("old", old), ("new", NOW - 5)):
+        parts = {
+            "model_calls": [model_row(run_id)],
+            "tool_calls": [tool_row(run_id)],
+            "verdicts": [(run_id, at, "before_tool", "c", "h", "guard", "block", "", None)],
+            "approvals": [(run_id, at, "c", "t", "denied", "h", 1.0)],
+            "errors": [(run_id, at, "tool", "Blocked", "h", "c", 0)],
+        }
+        assert set(parts) == set(PARTS)
+        add(store, run_row(run_id, at - 1, ended=at), **parts)
+    assert store.prune(7) == 1
+    assert [row.run_id for row in store.runs()] == ["new"]
+    with store.db.transaction() as db:
+        for table in PARTS:
+            assert db.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("new",)]
+    assert store.prune(7) == 0
+
+
+def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
+    store = RunStore(tmp_path / "runs.db", keep_days=7)
+    add(store, run_row("old", NOW - 9 * 86400, ended=NOW - 8 * 86400), run_row("new"))
+    assert [row.run_id for row in store.runs()] == ["new"]
+    store.close()
+
+
+@pytest.mark.parametrize("days", [0, -1, True, "7", float("nan"), float("inf"), 10**9])
+def test_a_number_of_days_that_is_none_is_refused(store, days):
+    with pytest.raises(StoreError, match="days is above 0"):
+        RunStore(":memory:", keep_days=days)
+    with pytest.raises(StoreError, match="days is above 0"):
+        store.prune(days)
+
+
+def test_what_sqlite_cannot_hold_is_held_as_well_as_it_can_be(store):
+    add(store, run_row("run_\ud800"), model_calls=[model_row("run_x", tokens=2**70, cost=float("nan"))])
+    assert store.runs()[0].run_id == "run_?"
+    assert run_stats(store).totals.runs == 1
+
+
+def test_many_rows_are_all_kept(store):
+    for count in (0, 1, 3, 4, 31, 33, 255, 256, 700):
+        add(store, model_calls=[model_row("r", at=float(n)) for n in range(count)])
+    with store.db.transaction() as db:
+        assert db.execute("SELECT count(*) FROM model_calls").fetchone() == (1283,)
+
+
+# A run that has no end.
+
+
+def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch):
+    monkeypatch.setattr(module, "gethostname", lambda: "here")
+    add(
+        store,
+        run_row("mine", time.time(), ended=None, status=None),
+        run_row("killed", ended=None, status=None, pid=gone()),
+        run_row("elsewhere", ended=None, status=None, host="there"),
+        run_row("elsewhere, long ago", NOW - 2 * 86400, ended=None, status=None, host="there"),
+    )
+    assert {row.run_id: row.status for row in store.runs()} == {
+        "mine": "running", "killed": "interrupted", "elsewhere": "running", "elsewhere, long ago": "interrupted",
+    }  # fmt: skip
+    assert run_stats(store).totals.statuses == {"running": 2, "interrupted": 2}
+
+
+def gone():
+    """The number of a process that has ended."""
+    return int(
+        subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
+    )
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="this system does not tell when a process began")
+def test_another_program_that_got_the_number_of_a_killed_one_is_not_taken_for_it():
+    from socket import gethostname
+
+    assert is_running(gethostname(), os.getpid(), time.time())
+    assert not is_running(gethostname(), os.getpid(), NOW - 10 * 86400)
+
+
+# Files that cannot be used.
+
+
+def test_a_file_that_is_none_of_ours_is_left_alone(tmp_path):
+    path = tmp_path / "runs.db"
+    path.write_text("not a database, but long enough to look like one" * 100)
+    with pytest.raises(StoreError, match="is not a SQLite database"):
+        RunStore(path).open()
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    with pytest.raises(StoreError, match="not one of runs"):
+        RunStore(other).runs()
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(StoreError):
+        RunStore(tmp_path).open()
+
+
+def test_two_programs_write_one_file(tmp_path):
+    path = tmp_path / "runs.db"
+    code = (
+        "import sys; from hookline import *\n"
+        "h = ObservabilityHook(sys.argv[1])\n"
+        "a = Agent('a', llm=ScriptedModel(['x'], loop=True), hooks=[h])\n"
+        "for _ in range(40): a.run('x'); h.flush()\n"
+        "assert h.problem() is None\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    both = [subprocess.Popen([sys.executable, "-c", code, str(path)], env=env) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    store = RunStore(path)
+    assert run_stats(store).totals.statuses == {"completed": 80}
+    store.close()
+
+
+# In numbers.
+
+
+def test_an_empty_store_gives_noughts(store):
+    told = run_stats(store)
+    assert (told.totals.runs, told.totals.cost, told.totals.p50) == (0, 0.0, None)
+    assert (told.models, told.tools, told.hooks, told.timeline) == ((), (), (), ())
+
+
+def test_percentiles_are_values_that_so_many_do_not_exceed(store):
+    rows = [model_row("r", duration=float(n)) for n in range(1, 21)]
+    add(store, run_row("r"), model_calls=[*reversed(rows), model_row("r", model="one", duration=3.0)])
+    by_model = {model.model: (model.p50, model.p95) for model in run_stats(store).models}
+    assert by_model == {"m": (10.0, 19.0), "one": (3.0, 3.0)}
+
+
+def test_what_a_hook_answered_is_no_call_of_the_model(store):
+    add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", source="cache", cost=0.0)])
+    told = run_stats(store)
+    assert (told.totals.model_calls, told.totals.input_tokens, told.totals.cost) == (1, 10, 0.25)
+
+
+def test_costs_that_are_unknown_are_counted(store):
+    add(store, run_row("r"), model_calls=[model_row("r"), model_row("r", cost=None)])
+    told = run_stats(store)
+    assert (told.totals.cost, told.totals.unpriced, told.models[0].unpriced) == (0.25, 1, 1)
+
+
+def test_runs_can_be_chosen_by_time_agent_and_model(store):
+    add(
+        store, run_row("old", NOW - 5000, ended=NOW - 4000), run_row("new", agent="b"),
+        model_calls=[model_row("old", model="x"), model_row("new", model="x"), model_row("new", model="y")],
+        tool_calls=[tool_row("old"), tool_row("new", tool="u", outcome="error")],
+    )  # fmt: skip
+    assert run_stats(store, since=NOW - 100).totals.runs == 1
+    assert [tool.tool for tool in run_stats(store, agent="b").tools] == ["u"]
+    assert [(m.model, m.calls) for m in run_stats(store, model="x").models] == [("x", 2)]
+    assert run_stats(store, model="y").totals.runs == 1
+    assert run_stats(store, agent="nobody").totals.runs == 0
+
+
+def test_tools_are_told_by_outcome_and_timed_where_they_ran(store):
+    rows = [
+        tool_row("r", duration=2.0),
+        tool_row("r", outcome="error", duration=4.0),
+        tool_row("r", outcome="blocked", duration=0.0),
+    ]
+    add(store, run_row("r"), tool_calls=rows)
+    (told,) = run_stats(store).tools
+    assert (told.calls, told.outcomes, told.p50, told.p95) == (3, {"ok": 1, "error": 1, "blocked": 1}, 2.0, 4.0)
+
+
+def test_errors_and_refusals_are_counted_with_their_last_time(store):
+    add(
+        store, run_row("r"),
+        errors=[("r", float(at), "model", "RateLimited", "m", "", 0) for at in range(3)],
+        verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
+    )  # fmt: skip
+    told = run_stats(store)
+    assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimited", 3, 2.0)]
+    assert [(r.hook, r.reason, r.count, r.last) for r in told.refusals] == [("guard", "no rm", 2, 1.0)]
+    assert [(m.model, m.errors) for m in told.models] == [("m", 3)]
+
+
+@pytest.mark.parametrize(("ago", "width"), [(1, 1), (50, 1), (24 * 30, 24), (24 * 300, 24 * 7), (24 * 9000, 24 * 364)])
+def test_the_timeline_has_every_run_in_blocks_that_are_not_too_many(store, ago, width):
+    add(
+        store, run_row("first", NOW - ago * 3600, ended=NOW), run_row("last", NOW - 1),
+        model_calls=[model_row("first", at=NOW)],
+    )  # fmt: skip
+    told = run_stats(store)
+    assert told.width == width * 3600
+    assert 1 <= len(told.timeline) <= 62
+    assert sum(bar.runs for bar in told.timeline) == 2
+    assert sum(bar.tokens for bar in told.timeline) == 15
+    starts = [bar.began for bar in told.timeline]
+    assert all(abs(b - a - told.width) < 1e-3 for a, b in zip(starts, starts[1:], strict=False))
+
+
+# The page.
+
+
+def test_the_schema_in_the_page_is_the_real_one(store):
+    page = (ROOT / "docs/observability.md").read_text()
+    store.open()
+    with store.db.transaction() as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        assert sorted(tables) == sorted(("runs", *PARTS))
+        for table in tables:
+            section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
+            told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+            assert told == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
+    assert f"0x{store.db.mark:X}" in page
+
+
+def test_the_queries_in_the_page_can_be_asked(store):
+    page = (ROOT / "docs/observability.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    assert len(queries) >= 3
+    add(store, run_row("r"), model_calls=[model_row("r")], tool_calls=[tool_row("r")])
+    with store.db.transaction() as db:
+        for query in queries:
+            db.execute(query).fetchall()
