@@ -26,7 +26,7 @@ class Stems(msgspec.Struct, frozen=True):
 
     @property
     def cost(self) -> float:
-        """How likely an ordinary text holds one of them, roughly: short ones are everywhere, and pieces take a search."""
+        """How likely an ordinary text holds one, roughly: short ones are everywhere, and pieces take a search."""
         return sum(map(_commonness, self.starts)) + 100 * sum(map(_commonness, self.pieces))
 
     def joined(self, other: Stems) -> Stems:
