@@ -343,6 +343,17 @@ def test_every_text_is_redacted(path, kind):
     assert b"s*****-1" in path.read_bytes()
 
 
+def test_what_is_plainly_sensitive_is_redacted_if_nothing_is_said(path):
+    no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("No.", reason="asked by ada@example.com"))
+    turns = [call("add", a=1, b=2), reply("Write to ada@example.com, card 4111 1111 1111 1111.")]
+    run(path, turns, [no], {"content": True})
+    text = path.read_text()
+    assert "ada@example.com" not in text
+    assert "4111" not in text
+    assert "asked by [email]" in text
+    assert "Write to [email], card [card]." in text
+
+
 def test_reasons_are_redacted_too(path):
     @guard(BEFORE_TOOL)
     def no(ctx, request):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Finding, RegistrationError, scan
+from hookline.builtin.sensitive import detectors
 from hookline.builtin.sensitive.credentials import _PREFIXES
 from hookline.builtin.sensitive.detectors import DEFAULT_KINDS, KINDS
 
@@ -608,3 +609,11 @@ def test_ten_megabytes_with_one_secret_in_them():
     text = "all work and no play makes a dull text, 24 hours a day.\n" * 180_000
     at = len(text) // 2
     assert [one.start for one in scan(text[:at] + " bob@example.com " + text[at:])] == [at + 1]
+
+
+@given(st.lists(st.text("abcXYZ.,;'()!?/_-", min_size=1, max_size=19), max_size=40).map(" ".join))
+def test_a_short_text_of_plain_words_is_let_pass_unsearched_only_because_nothing_could_be_found(text):
+    assert scan(text) == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detectors, "_SHORT", -1)
+        assert scan(text, KINDS) == []

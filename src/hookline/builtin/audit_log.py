@@ -63,7 +63,7 @@ class AuditLogHook:
         path: the file, made, with its folder, for its owner only; or an :class:`AuditLog`. ``None`` with a ``logger``.
         content: whether texts, arguments and results are written too.
         redact: a function from text to text, or an object with such a method ``apply``, for every text and reason. It
-            comes before texts are cut.
+            comes before texts are cut. If left out, a :class:`Redactor` of all that :class:`SensitiveDataHook` finds.
         max_text: characters of each text that are written.
         logger: the name of a logger that gets each record at INFO, such as ``"hookline.audit"``.
         on_failure: ``"closed"``: no model is asked and no tool runs before all records until then are on the disk.
@@ -183,9 +183,11 @@ class AuditLogHook:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
 
 
-def _redactor(redact: Any) -> Redact | None:
+def _redactor(redact: Any) -> Redact:
     if redact is None:
-        return None
+        from .sensitive.redactor import Redactor
+
+        return Redactor().apply
     apply = redact if callable(redact) else getattr(redact, "apply", None)
     if isinstance(redact, type) or not callable(apply):
         raise RegistrationError(f"redact is a function from text to text, or has such a method apply: {redact!r:.80}")

@@ -36,7 +36,7 @@ class Scribe:
         max_text: characters of each text that are written.
     """
 
-    def __init__(self, content: bool, redact: Redact | None, max_text: int) -> None:
+    def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
         self.content, self.max_text = content, max_text
         self._redact = redact
         self._makers: dict[type[Event], Callable[[Any], r.Fields]] = {
@@ -153,8 +153,6 @@ class Scribe:
         return shown if over <= 0 else f"{shown[:size]}…(+{over})"
 
     def _redacted(self, text: str) -> str:
-        if self._redact is None:
-            return text
         try:
             return str(self._redact(text))
         except Exception as error:

@@ -30,6 +30,9 @@ _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
 BREAK = re.compile(r"[\s⺀-\U0010ffff]")
 """Where a text may be cut at all: no value but a quoted one goes on after such a character."""
 _TAIL = 320
+_PLAIN_WORDS = re.compile(r"(?:[A-Za-z.,;'()!?/_-]{1,19}(?: |\Z))*")
+"""A text that holds none of the values: short words without a digit, such as the reasons of hooks."""
+_SHORT = 300
 _PIECE = 131_072
 
 
@@ -72,6 +75,8 @@ def kinds_of(kinds: Iterable[str]) -> tuple[str, ...]:
 
 def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[Finding]:
     """:func:`scan` with arguments that have been checked."""
+    if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text):
+        return []
     plain = Plain(text)
     found = list(_found(plain.text, kinds, private_ips)) if kinds else []
     if extra:

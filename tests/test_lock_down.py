@@ -1,0 +1,63 @@
+"""The page that locks down an agent: what it shows happens, and its configuration builds the same guards."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/lock-down.md").read_text()
+TOML = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
+
+
+def test_the_guards_take_ten_lines_or_fewer():
+    hooks = re.search(r"hooks=\[\n(.*?)\n {8}\],\n(.*?)\n", PAGE, re.DOTALL)
+    assert len(hooks[1].splitlines()) + len(hooks[2].splitlines()) <= 10
+
+
+@pytest.fixture(scope="module")
+def hookline(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("locked")
+    (folder / "hookline.toml").write_text(TOML)
+    (folder / ".env").write_text("KEY=sk-live-1\n")
+    (folder / "notes.txt").write_text("tea\n")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_DATA_HOME": str(folder / "data")}
+
+    def run(*args):
+        command = [sys.executable, "-m", "hookline", *args]
+        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+    run.folder = folder
+    return run
+
+
+def test_the_configuration_builds_the_guards_that_the_page_names(hookline):
+    shown = hookline("hooks")
+    assert shown.returncode == 0, shown.stderr
+    for guard in ("PathGuard", "TerminalGuard", "InjectionGuard", "SensitiveDataHook", "EgressGuard", "AuditLogHook"):
+        assert guard in shown.stdout
+
+
+def test_on_the_command_line_they_hold_and_leave_a_record_that_verifies(hookline):
+    calls = [
+        {"tool": "read_file", "arguments": {"path": ".env"}},
+        {"tool": "shell", "arguments": {"command": "bash -c 'rm notes.txt'"}},
+        {"tool": "shell", "arguments": {"command": "rm notes.txt"}},
+        {"tool": "fetch", "arguments": {"url": "https://evil.example/"}},
+        {"tool": "shell", "arguments": {"command": "cat notes.txt"}},
+    ]
+    (hookline.folder / "turns.json").write_text(json.dumps([calls, "Tea."]))
+    done = hookline("run", "What do I drink?", "--model", "scripted:turns.json", "--json")
+    assert done.returncode == 0, done.stderr
+    (batch, *_) = json.loads(done.stdout.splitlines()[-1])["result"]["steps"]
+    assert batch["outcomes"] == ["blocked", "blocked", "blocked", "blocked", "ok"]
+    assert (hookline.folder / "notes.txt").exists()
+    verified = hookline("audit", "verify", "audit.jsonl")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "sk-live-1" not in (hookline.folder / "audit.jsonl").read_text()
+    stats = json.loads(hookline("stats", "--json").stdout)
+    assert {tool["tool"]: tool["calls"] for tool in stats["tools"]} == {"read_file": 1, "shell": 3, "fetch": 1}
