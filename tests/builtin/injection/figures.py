@@ -9,13 +9,13 @@ from hookline.builtin.injection.patterns import suspicion
 
 HERE = Path(__file__).parent
 THRESHOLD = 0.5
-SETS = {"dev": "tuned on", "held": "held out", "evading": "written to evade", "blind": "blind"}
+SETS = {"dev": "learned from", "blind": "blind"}
 
 
 @cache
 def rows(name):
     """The texts of a file, each with whether it is found."""
-    read = [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text().splitlines()]
+    read = [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text("utf-8").splitlines()]
     return [row | {"found": suspicion(row["text"]).score >= THRESHOLD} for row in read]
 
 
@@ -35,6 +35,27 @@ def table(name, head):
     return "\n".join(lines) + "\n"
 
 
+def left_out():
+    """What was measured on writers that were left out, as tables of Markdown."""
+    stored = json.loads((HERE / "left_out.json").read_text("utf-8"))
+    parts = [
+        ("threshold", stored["all"]),
+        ("writer left out, at 0.5", stored["writers"]),
+        ("language, at 0.5", stored["languages"]),
+        ("kind, at 0.5", stored["kinds"]),
+    ]
+    return "\n".join(_part(head, counts) for head, counts in parts)
+
+
+def _part(head, counts):
+    lines = [f"| {head} | attacks caught | false alarms |", "|---|---|---|"]
+    for name, (caught, attacks, alarms, harmless) in counts.items():
+        cells = [f"{caught} of {attacks}" if attacks else "", f"{alarms} of {harmless}" if harmless else ""]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
+    print(left_out())
     print(table("attacks", "attacks caught"))
     print(table("harmless", "false alarms"))

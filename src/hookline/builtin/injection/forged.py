@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from .english import HARM
 from .rule import Rule
 
+_HARM = (
+    r"(?:execute|run|call|invoke|trigger|send|forward|e ?mail|upload|delete|remove|erase|wipe|transfer|wire|disable|turn off|"
+    r"grant|approve|accept|reset|export|visit|click|download|install|perform|share|collect|gather|obey|comply|override|bypass|"
+    r"reveal|output|leak|dump|drop|format|shut down)"
+)
 _DATA = (
     r"(?:conversation|chat|history|context|secret|password|credential|token|api.?key|prompt|summary|message|memory|"
     r"session|user|answer|email|content)"
@@ -34,8 +38,8 @@ FORGED = [
          r"\[tool_calls\]\s?[\[{]",
          on="text"),
     Rule("delimiter", 0.4,
-         rf"{_AT_A_LINE}(?:assistant|ai|model)\*{{0,2}}:\s?{_ANSWERS}\b[^\n]{{0,80}}\b{HARM}\b",
-         rf"{_AT_A_LINE}(?:human|user)\*{{0,2}}:\s?(?:{_GOES_ON},? )+[^\n]{{0,30}}\b{HARM}\b",
+         rf"{_AT_A_LINE}(?:assistant|ai|model)\*{{0,2}}:\s?{_ANSWERS}\b[^\n]{{0,80}}\b{_HARM}\b",
+         rf"{_AT_A_LINE}(?:human|user)\*{{0,2}}:\s?(?:{_GOES_ON},? )+[^\n]{{0,30}}\b{_HARM}\b",
          on="lines"),
     Rule("delimiter", 0.6,
          r"\A(?:(?!<\|)[\s\S]){0,20000}?<\|(?:im_end|eot_id|end|eom_id|endoftext|end_of_turn|return)\|>",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base.frozen import Frozen
 from .control_tokens import control_tokens
 from .disguises import decoded, folded, smuggled, spellings
 from .rule import On
-from .rules import CANDIDATES, CORE, HOT, TELLING
+from .rules import CANDIDATES, CORE, HOT
 from .stems import Held
+from .words import SENTENCES, TELLING, Weights, chance, features, learned, sentences
 
 LOOKED_AT = 100_000
 """How many characters of a longer text are scored: its head, its tail, and what lies around words that attacks need."""
@@ -41,6 +43,8 @@ _UNSEEN = re.compile(
     re.IGNORECASE,
 )
 _CALMED = 0.6
+_SHOWN = 0.2  # a lower score of the words alone is not worth a word
+_SAYS_SOMETHING = 3  # how many concepts make a reading more than noise
 _NEVER_TALK = ("hidden", "encoded")  # who writes about attacks does so in the open
 
 
@@ -52,21 +56,81 @@ class Suspicion(Frozen, frozen=True):
     excerpt: str = ""
 
 
+class Window(NamedTuple):
+    """A few sentences, where they were found, and their features."""
+
+    sentences: tuple[str, ...]
+    how: str
+    features: set[str]
+
+
 def suspicion(text: str) -> Suspicion:
     """Score a text."""
     looked_at = _part_of(text)
+    found, forms = _forms(looked_at)
+    window, says = _worst(found, learned())
+    score = 1 / (1 + math.exp(-says))
+    kinds = list(found.kinds) if forms >= _SHOWN else []
+    if window is None or score < _SHOWN:
+        return Suspicion(round(forms, 2), found.kinds, found.excerpt)
+    wording = [window.how, "wording"] if window.how in _NEVER_TALK else ["wording"]
+    kinds = [*kinds, *wording] if forms >= score else [*wording, *kinds]
+    excerpt = (found.excerpt if forms >= score else "") or " ".join(window.sentences)[:_EXCERPT]
+    return Suspicion(round(max(forms, score), 2), tuple(dict.fromkeys(kinds)), excerpt)
+
+
+def material(text: str) -> tuple[float, list[Window]]:
+    """What is learned from: the score of a text's forms, and its windows with all their features."""
+    found, forms = _forms(_part_of(text))
+    return forms, [window for reading in found.readings for window in _windows(reading, found, None)]
+
+
+def _forms(text: str) -> tuple[_Found, float]:
+    found = _seen_in(text)
+    return found, found.score * _calm(text, found)
+
+
+def _seen_in(text: str) -> _Found:
     found = _Found()
-    _read(looked_at, found, _DEPTH)
-    _look_for_tokens(looked_at, found)
-    talks = looked_at.lstrip()[:1] not in ("{", "[") and found.signs.keys().isdisjoint(_NEVER_TALK)
-    if found.signs and talks and _ABOUT_ATTACKS.search(folded(looked_at)):
-        outside = _Found()
-        unquoted = _QUOTED.sub(" ", looked_at)
-        _read(unquoted, outside, _DEPTH)
-        _look_for_tokens(unquoted, outside)
-        if outside.score < found.score:
-            found.calm = max(_CALMED, outside.score / found.score)
-    return Suspicion(round(found.score * found.calm, 2), found.kinds, found.excerpt)
+    _read(text, found, _DEPTH)
+    _look_for_tokens(text, found)
+    return found
+
+
+def _calm(text: str, found: _Found) -> float:
+    """Less than 1 if the forms of an attack are only quoted, in a text about attacks."""
+    talks = text.lstrip()[:1] not in ("{", "[") and found.signs.keys().isdisjoint(_NEVER_TALK)
+    if not (found.signs and talks and found.about):
+        return 1.0
+    outside = _seen_in(_QUOTED.sub(" ", text))
+    return max(_CALMED, outside.score / found.score) if outside.score < found.score else 1.0
+
+
+def _worst(found: _Found, weights: Weights) -> tuple[Window | None, float]:
+    """The window whose words say most, and how much."""
+    worst, most, count = None, -math.inf, 0
+    for reading in found.readings:
+        for window in _windows(reading, found, weights.weights.keys()):
+            count += 1
+            if (says := weights.logit(window.features)) > most:
+                worst, most = window, says
+    return worst, most - chance(count)
+
+
+def _windows(reading: tuple[str, str], found: _Found, known: Set[str] | None) -> Iterator[Window]:
+    """The windows of one reading of a text, with all features or with those that are known."""
+    text, how = reading
+    parts = sentences(text)
+    held = [features(part) for part in parts]
+    if how and len({name for each in held for name in each if name[0] == "#" and name[1:].isalpha()}) < _SAYS_SOMETHING:
+        return
+    whole = {f"!{kind}" for kind in found.signs} | ({f"@{how}"} if how else set())
+    if found.about and how not in _NEVER_TALK:
+        whole.add("%about")
+    if known is not None:
+        held, whole = [each & known for each in held], whole & known
+    for at in range(max(1, len(parts) - SENTENCES + 1)):
+        yield Window(tuple(parts[at : at + SENTENCES]), how, whole.union(*held[at : at + SENTENCES]))
 
 
 class _Found:
@@ -74,12 +138,13 @@ class _Found:
 
     def __init__(self) -> None:
         self.signs: dict[str, dict[Any, float]] = {}
-        self.calm = 1.0
+        self.readings: list[tuple[str, str]] = []
+        self.about = False
         self.excerpt, self._strongest = "", 0.0
 
     def add(self, kind: str, sign: Any, weight: float, words: str) -> None:
         self.signs.setdefault(kind, {})[sign] = weight
-        if weight > self._strongest:
+        if words and weight > self._strongest:
             self._strongest, self.excerpt = weight, words[:_EXCERPT]
 
     @property
@@ -103,25 +168,29 @@ class _Found:
         return tuple(sorted(weights, key=lambda kind: -weights[kind]))
 
 
-def _read(text: str, found: _Found, depth: int) -> None:
+def _read(text: str, found: _Found, depth: int, how: str = "") -> None:
     """Look for signs in a text, and in what it becomes once disguises are taken off."""
     plain = folded(text)[: 2 * LOOKED_AT]
     held = Held(plain)
+    found.readings.append((plain, how))
+    found.about = found.about or not how and _ABOUT_ATTACKS.search(plain) is not None
     _match(held, found)
     _look_for_core(held, found, turned=True)
     for reading in spellings(plain, TELLING, held.words):
         respelt = Held(reading)
+        found.readings.append((reading, how or "respelt"))
         _match(respelt, found)
         _look_for_core(respelt, found)
     if not depth:
         return
     for hidden in smuggled(text):
         found.add("hidden", "smuggled", 0.6, hidden)
-        _read(hidden, found, 0)
+        _read(hidden, found, 0, "hidden")
     for inner, kind in ((decoded(text), "encoded"), (_hidden(text), "hidden")):
         for piece in inner:
             inside = _Found()
-            _read(piece.strip(), inside, depth - 1)
+            _read(piece.strip(), inside, depth - 1, kind)
+            found.readings += inside.readings
             if inside.score >= (0.3 if kind == "encoded" else 0.2):
                 found.add(kind, kind, 0.45, inside.excerpt)
                 for name, signs in inside.signs.items():
@@ -151,8 +220,8 @@ def _texts(held: Held, on: On) -> tuple[str, ...]:
 def _look_for_core(held: Held, found: _Found, *, turned: bool = False) -> None:
     letters = "".join(held.words)
     for core in CORE:
-        for words in core.found(letters, turned=turned):
-            found.add(core.kind, core, 0.6, words)
+        if any(core.found(letters, turned=turned)):
+            found.add(core.kind, core, 0.45, "")
 
 
 def _look_for_tokens(text: str, found: _Found) -> None:

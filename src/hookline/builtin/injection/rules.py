@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import re
 
-from .english import ENGLISH
 from .forged import FORGED
-from .languages import LANGUAGES
 from .rule import Candidates, Core
 
-RULES = (*ENGLISH, *FORGED, *LANGUAGES)
-"""Every sign. A kind counts once in a text, with its strongest sign."""
+RULES = tuple(FORGED)
+"""Every sign that is a form, not a wording. A kind counts once in a text, with its strongest sign."""
 
 CANDIDATES = Candidates(RULES)
 """Those that may match a text."""
-
-TELLING = frozenset(
-    start for rule in RULES for groups in rule.needs for stems in groups for start in stems.starts if len(start) > 3
-)
-"""The beginnings of the longer words that rules look for."""
 
 CORE = (
     Core(
