@@ -1,7 +1,8 @@
+# mypy: allow-untyped-defs, allow-untyped-calls
 """Learns how much the words of a text say about whether it gives orders to a model, and measures it writer by writer.
 
-Writes `src/hookline/builtin/injection/weights.json` and `tests/builtin/injection/left_out.json`; the same texts give the
-same files. What is measured on a writer was learned from the others.
+Writes `src/hookline/builtin/injection/weights.json` and `tests/builtin/injection/left_out.json`; the same texts give
+the same files. What is measured on a writer was learned from the others.
 """
 
 import hashlib
@@ -43,7 +44,8 @@ def digest():
 
 def train(rows):
     """Logistic regression: first on whole texts, then on each attack's worst window and every harmless one."""
-    texts, writers = Counter(), defaultdict(set)
+    texts: Counter[str] = Counter()
+    writers = defaultdict(set)
     for row in rows:
         for feature in frozenset().union(*row["windows"]):
             texts[feature] += 1

@@ -195,11 +195,11 @@ def test_each_result_has_a_fence_with_an_id_of_its_own():
 
 
 def test_what_is_invisible_and_what_is_disarmed_is_said():
-    content = result_of("a\u200bb [INST]").content
+    content = result_of("The shop\u200b opens at nine on weekdays and at ten on Saturdays. [INST]").content
     assert content.startswith(
         "[1 invisible characters were taken out. 1 control tokens were disarmed.]\n[untrusted text"
     )
-    assert unfenced(content) == "ab ‹INST›"
+    assert unfenced(content) == "The shop opens at nine on weekdays and at ten on Saturdays. ‹INST›"
 
 
 def test_a_suspicious_result_gets_a_warning_above_its_fence_and_the_reason_is_recorded():
@@ -213,7 +213,7 @@ def test_a_suspicious_result_gets_a_warning_above_its_fence_and_the_reason_is_re
     (reason,) = [event.reason for event in log.of(HookExecuted) if event.point == AFTER_TOOL]
     assert reason.startswith("suspicious (")
     assert "override" in reason
-    assert "exfiltration" in reason
+    assert "wording" in reason
 
 
 def test_withhold_keeps_the_text_from_the_model():
@@ -463,7 +463,7 @@ def test_a_hook_that_ends_the_judges_call_ends_the_run_and_the_result_is_withhel
 
 
 def test_the_judge_sees_no_more_than_the_ends_of_a_long_text():
-    (request,), _ = judge_run(reply('{"injection": true}'), text=UNSURE + "a " * 200_000)
+    (request,), _ = judge_run(reply('{"injection": true}'), text=UNSURE + "a " * 200_000, judge_when=(0, 1))
     assert len(request.messages[1].content) < 7000
 
 

@@ -173,7 +173,7 @@ def _read(text: str, found: _Found, depth: int, how: str = "") -> None:
     plain = folded(text)[: 2 * LOOKED_AT]
     held = Held(plain)
     found.readings.append((plain, how))
-    found.about = found.about or not how and _ABOUT_ATTACKS.search(plain) is not None
+    found.about = found.about or (not how and _ABOUT_ATTACKS.search(plain) is not None)
     _match(held, found)
     _look_for_core(held, found, turned=True)
     for reading in spellings(plain, TELLING, held.words):
@@ -221,7 +221,7 @@ def _look_for_core(held: Held, found: _Found, *, turned: bool = False) -> None:
     letters = "".join(held.words)
     for core in CORE:
         if any(core.found(letters, turned=turned)):
-            found.add(core.kind, core, 0.45, "")
+            found.add(core.kind, core, 0.55, "")
 
 
 def _look_for_tokens(text: str, found: _Found) -> None:
