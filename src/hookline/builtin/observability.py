@@ -96,6 +96,8 @@ class ObservabilityHook:
             values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
             self._put("tool_calls", (*values, event.duration))
         elif isinstance(event, HookExecuted):
+            if event.silent and not self.every_call:
+                return  # somebody else wants to see it
             values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
             self._put("verdicts", (*values, event.reason[:_REASON], event.duration))
         elif isinstance(event, RunStarted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..base.event import Event
+from .results import HookAction
 
 
 class PointFired(Event, frozen=True):
@@ -25,6 +26,11 @@ class HookExecuted(Event, frozen=True):
     error: str | None = None
     duration: float | None = None
     call_id: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the hook said nothing: it is here because every call is recorded."""
+        return self.duration is not None and self.verb == HookAction.CONTINUE and not self.reason
 
 
 class JudgedBeforeRewrite(Event, frozen=True):
