@@ -56,7 +56,7 @@ def kind_of(type: str, ids: Ids | None = None) -> bytes:
     """The part of a record that all of that type have in a run: its type, and the ids."""
     given = {"type": type}
     for name in Ids.__struct_fields__ if ids is not None else ():
-        given[name] = cut(getattr(ids, name))
+        given[name] = cut(str(getattr(ids, name)))
     return json_fields(given)
 
 
