@@ -195,6 +195,24 @@ def test_a_forked_program_goes_on_with_the_chain_of_its_parent(path):
     assert verify_audit(path).ok
 
 
+@posix
+def test_a_forked_program_does_not_tell_of_what_its_parent_lost(path):
+    log = AuditLog(path)
+    log.lose(3, "the disk was full")
+    with log._counting:  # another thread counts at that very moment
+        child = os.fork()
+        if not child:
+            try:
+                signal.alarm(10)
+                log.record("test", who="child")
+                log.lose(0, "none")
+                log.close(5)
+            finally:
+                os._exit(0)
+    os.waitpid(child, 0)
+    assert [r["type"] for r in records(path)] == ["open", "test"]
+
+
 KILLED = """
 import sys
 from hookline import AuditLog

@@ -15,7 +15,7 @@ from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_P
 from ..kernel.results import Verdict
 from ..kernel.values import Ids
 from ..run.events import RunFinished, RunStarted, ToolStarted
-from ..stores.audit.file import Fsync
+from ..stores.audit.file import Fsync, reason
 from ..stores.audit.format import kind_of, record_of
 from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
 from ..stores.audit.records import Fields
@@ -27,18 +27,19 @@ CLOSED_SECONDS = 10.0
 OPEN_SECONDS = 0.25
 """How long the end of a run waits to learn whether the log can be written at all."""
 
-_EVENTS = Scribe(False, None, 1).events
+_EVENTS = Scribe(False, str, 1).events
 _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 
 
 class _Run(msgspec.Struct):
-    """What is known of a run that goes on: its ids, how much was lost before it, the payload it recorded last,
-    digests of calls that run.
+    """What is known of a run that goes on: its ids, how much was lost and how often writing failed before it, the
+    payload it recorded last, digests of calls that run.
     """
 
     ids: Ids
     lost: int
+    failures: int
     last: Any = None
     digests: dict[tuple[str, int], str] = {}
     kinds: dict[str, bytes] = {}
@@ -131,12 +132,17 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(event.ids, self.log.lost)
-        fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
-        if fields is not None:
-            self._put(event.at, event.run_id, fields)
-        if type(event) is RunFinished:
-            self._runs.pop(event.run_id, None)
+            self._runs[event.run_id] = _Run(event.ids, self.log.lost, self.log.failures)
+        try:
+            fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
+            if fields is not None:
+                self._put(event.at, event.run_id, fields)
+        except Exception as error:
+            self.log.lose(1, reason(error))
+            raise
+        finally:
+            if type(event) is RunFinished:
+                self._runs.pop(event.run_id, None)
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
         """Record replies and results, and wait for the disk where that is wanted."""
@@ -179,8 +185,10 @@ class AuditLogHook:
     def _complain(self, ctx: Any) -> None:
         run = self._runs.get(ctx.run_id)
         lost = self.log.lost - (run.lost if run else 0)
-        if lost or self.log.working is False:
+        if lost:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
+        if self.log.working is False or self.log.failures > (run.failures if run else 0):
+            raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
 
 
 def _redactor(redact: Any) -> Redact:
