@@ -16,7 +16,7 @@ from ..kernel.results import Verdict
 from ..kernel.values import Ids
 from ..run.events import RunFinished, RunStarted, ToolStarted
 from ..stores.audit.file import Fsync, reason
-from ..stores.audit.format import kind_of, record_of
+from ..stores.audit.format import ids_of, kind_of, record_of
 from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
 from ..stores.audit.records import Fields
 from .audit_scribe import Redact, Scribe
@@ -37,19 +37,11 @@ class _Run(msgspec.Struct):
     payload it recorded last, digests of calls that run.
     """
 
-    ids: Ids
+    ids: bytes
     lost: int
     failures: int
     last: Any = None
     digests: dict[tuple[str, int], str] = {}
-    kinds: dict[str, bytes] = {}
-
-    def kind(self, type: str) -> bytes:
-        """The part that all records of that type have."""
-        made = self.kinds.get(type)
-        if made is None:
-            made = self.kinds[type] = kind_of(type, self.ids)
-        return made
 
 
 class AuditLogHook:
@@ -132,11 +124,11 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(event.ids, self.log.lost, self.log.failures)
+            self._runs[event.run_id] = _Run(ids_of(event.ids), self.log.lost, self.log.failures)
         try:
             fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
             if fields is not None:
-                self._put(event.at, event.run_id, fields)
+                self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
         except Exception as error:
             self.log.lose(1, reason(error))
             raise
@@ -149,7 +141,7 @@ class AuditLogHook:
         if point in (AFTER_LLM, AFTER_TOOL):
             run = self._runs.get(payload.ids.run_id)
             if run is None or run.last is not payload:  # registered twice, say
-                self._put(ctx.clock.time(), payload.ids.run_id, self._over(point, run, payload, verdict))
+                self._put(ctx.clock.time(), run, payload.ids.run_id, self._over(point, run, payload, verdict))
                 if run is not None:
                     run.last = payload
         if self.on_failure == "closed":
@@ -173,9 +165,8 @@ class AuditLogHook:
             run.digests[event.call_id, event.attempt] = made
         return self._scribe.tool_start(event, made)
 
-    def _put(self, at: float, run_id: str, fields: Fields) -> None:
-        run = self._runs.get(run_id)
-        self.log.put(record_of(at, run.kind(fields.type) if run else kind_of(fields.type, Ids(run_id)), fields))
+    def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
+        self.log.put(record_of(at, kind_of(fields.type, run.ids if run else ids_of(Ids(run_id))), fields))
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
         if not await self.log.settled(seconds):
