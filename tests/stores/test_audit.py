@@ -23,6 +23,7 @@ from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.lines import START, end_of, head_of, line_hash
+from hookline.stores.audit.records import Lost
 
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
 
@@ -527,6 +528,16 @@ def test_wherever_writing_breaks_off_every_record_is_there_or_counted_and_the_lo
     told = sum(r["count"] for file in files for r in records_of_type(file, "lost"))
     assert there == sorted(set(there))
     assert (len(there) + log.lost, told) == ((len(cuts) + 2) * size, log.lost)
+
+
+def test_a_record_that_cannot_be_made_is_counted_and_the_others_are_written(path):
+    log = AuditLog(path)
+    for count in (1, object(), 2):
+        log.put_short(1.5, audit_format.kind_of("test"), Lost(count, "x"))
+    log.flush(10)
+    told = [(r["type"], r.get("count")) for r in records(path)]
+    assert told == [("open", None), ("lost", 1), ("test", 1), ("test", 2)]
+    assert log.lost == 1
 
 
 def test_a_folder_that_goes_away_is_made_again(path):

@@ -166,7 +166,11 @@ class AuditLogHook:
         return self._scribe.tool_start(event, made)
 
     def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
-        self.log.put(record_of(at, kind_of(fields.type, run.ids if run else ids_of(Ids(run_id))), fields))
+        kind = kind_of(fields.type, run.ids if run else ids_of(Ids(run_id)))
+        if self._scribe.content:
+            self.log.put(record_of(at, kind, fields))
+        else:
+            self.log.put_short(at, kind, fields)
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
         if not await self.log.settled(seconds):

@@ -25,7 +25,7 @@ from .file import AuditFile, Fsync, Unwritten, reason
 from .format import kind_of, record_of
 from .keys import load_signer
 from .lines import VERSION, AuditHead, head_path
-from .records import OWN, Checkpoint, Lost
+from .records import OWN, Checkpoint, Fields, Lost
 
 log = logging.getLogger("hookline")
 
@@ -36,6 +36,7 @@ AT_EXIT = 2.0
 LEAST_BYTES = 4096
 """How short a file may be at most before it is put aside."""
 
+_SHORT = 512  # bytes that a record without texts is taken for
 _TAKEN = frozenset(("v", "seq", "time", "type", "prev", "sig"))
 _OWN_TYPES = frozenset(kind.type for kind in OWN)
 _logs: weakref.WeakSet[AuditLog] = weakref.WeakSet()
@@ -133,7 +134,14 @@ class AuditLog:
 
     def put(self, record: bytes) -> None:
         """Put in a record as the log writes it, without waiting."""
-        if not self._background.put(record, len(record)):
+        self._wait_for_it(record, len(record))
+
+    def put_short(self, at: float, kind: bytes, fields: Fields) -> None:
+        """Put in a record without texts, which the writing thread makes: many at once cost less."""
+        self._wait_for_it((at, kind, fields), _SHORT)
+
+    def _wait_for_it(self, item: Any, size: int) -> None:
+        if not self._background.put(item, size):
             self.lose(1, "too many records were waiting to be written")
 
     @property
@@ -193,7 +201,7 @@ class AuditLog:
     # The writing thread.
 
     def _write(self, items: list[Any]) -> None:
-        records = [item for item in items if type(item) is bytes]
+        records = self._made(items)
         if records:
             heard = self._logger is not None and self._logger.isEnabledFor(logging.INFO) and self._logger.hasHandlers()
             for record in records if heard else ():
@@ -204,14 +212,27 @@ class AuditLog:
                 with self._writing:
                     self._append(records)
         for item in items:
-            if type(item) is not bytes:
+            if callable(item):
                 item()
+
+    def _made(self, items: list[Any]) -> list[bytes]:
+        """The records among what was put in."""
+        records = []
+        for item in items:
+            if type(item) is bytes:
+                records.append(item)
+            elif type(item) is tuple:
+                try:
+                    records.append(record_of(*item))
+                except Exception as error:  # noqa: BLE001 - the others can be written all the same
+                    self.lose(1, reason(error))
+        return records
 
     def _broke(self, error: Exception, items: list[Any]) -> None:
         """What is not foreseen, such as a logging handler that raises."""
-        self.lose(sum(type(item) is bytes for item in items), reason(error))
+        self.lose(sum(not callable(item) for item in items), reason(error))
         for item in items:
-            if type(item) is not bytes:
+            if callable(item):
                 item()
 
     def _append(self, records: list[bytes]) -> None:
