@@ -252,8 +252,7 @@ def test_a_log_whose_writers_are_killed_verifies_to_its_last_whole_line_and_goes
     write(path)
     report = verify_audit(path)
     assert report.findings == ()
-    assert report.records > 8
-    assert records(path)[-1]["n"] == 2
+    assert json.loads(lines(path)[-1])["n"] == 2  # a line before it may be half
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 150])

@@ -48,7 +48,7 @@ class Scribe:
             e.Failed: self._error,
             e.Steered: lambda event: r.Steered(len(event.text), self._text(event.text)),
             e.RunFinished: self._run_end,
-            HookExecuted: lambda event: None if event.silent else self._verdict(event),
+            HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,
             JudgedBeforeRewrite: lambda event: _notice(event, event.by, ", ".join(event.hooks)),
             MergeLost: lambda event: _notice(event, event.hook, f"{event.field}: {event.kept}"),

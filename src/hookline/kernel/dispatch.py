@@ -49,19 +49,11 @@ async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How 
         found = _trace(walk, payload, scope)
     else:
         found = _glide(walk, payload, scope)
-    if found is None and not chain.guards and not scope.recording and not scope.tracing:
+    if found is None and chain.simple and not scope.recording:
         if how is PLAIN or how.validate is None:
-            verdict = Verdict(payload)
-        else:
-            payload, problem = how.validate(payload)
-            verdict = Verdict(payload) if problem is None else Verdict(payload, HookAction.INVALID, problem)
-        if chain.simple:
-            return verdict
-        watch = iter(chain.observers)
-        found = _look(watch, verdict, scope)
-        if found is None:
-            return verdict
-        return await _told(Tally(point, payload, scope, how), verdict, watch, found)
+            return Verdict(payload)
+        payload, problem = how.validate(payload)
+        return Verdict(payload) if problem is None else Verdict(payload, HookAction.INVALID, problem)
     return await _conclude(chain, Tally(point, payload, scope, how), walk, found, quick)
 
 
@@ -105,18 +97,13 @@ async def _conclude(chain: Chain, tally: Tally, walk: Iterator[Any], found: Foun
         elif chain.guards:
             walk = iter(chain.guards)
             await _go_on(tally, walk, "guard", (_trace if scope.tracing else _glide)(walk, tally.payload, scope))
-    verdict, watch = tally.verdict(), iter(chain.observers)
-    return await _told(tally, verdict, watch, _look(watch, verdict, scope))
-
-
-async def _told(tally: Tally, verdict: Verdict, watch: Iterator[Entry], found: Found | None) -> Verdict:
-    """See the observers through, from the first one on that had something to say; then what the point concluded."""
-    if found is not None:
-        await _observe(tally, watch, verdict, found)
+    verdict = tally.verdict()
+    if chain.observers:
+        await _observe(tally, chain.observers, verdict)
         if tally.failures is not verdict.failures:
             verdict = msgspec.structs.replace(verdict, failures=tally.failures)
-    if tally.scope.recording:
-        tally.scope.emit(PointFired, point=tally.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
+    if scope.recording:
+        scope.emit(PointFired, point=tally.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
     if tally.error is not None:
         tally.error.verdict = verdict
         raise tally.error
@@ -181,39 +168,21 @@ async def _glide_async(walk: Iterator[Quick], payload: Any, scope: Scope, around
     return None
 
 
-def _look(watch: Iterator[Entry], verdict: Verdict, scope: Scope) -> Found | None:
-    """``_glide`` for observers; each of them has something to say when every call is to be recorded."""
-    payload, around, tracing = verdict.payload, scope.entry, scope.tracing
-    try:
-        for entry in watch:
-            scope.entry = entry
-            if tracing:
-                scope.began = time.perf_counter()
-            result = entry.call(scope, payload, verdict=verdict) if entry.wants_verdict else entry.call(scope, payload)
-            if result is not None or tracing:
-                return entry, result, None
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - on_failure decides
-        return entry, None, error
-    finally:
-        scope.entry = around
-    return None
-
-
-async def _observe(tally: Tally, watch: Iterator[Entry], verdict: Verdict, found: Found | None) -> None:
+async def _observe(tally: Tally, observers: tuple[Entry, ...], verdict: Verdict) -> None:
     """Call every observer, async ones concurrently; none of them changes the verdict."""
-    scope, pending = tally.scope, []
-    while found is not None:
-        entry, result, error = found
-        if error is not None:
-            tally.fail(entry, error)
-        elif result is not None and hasattr(result, "__await__"):
-            pending.append(_finish(tally, entry, result, scope.began))
-        else:
-            try:
+    scope, payload, around, pending = tally.scope, verdict.payload, tally.scope.entry, []
+    for entry in observers:
+        try:
+            scope.entry, scope.began = entry, time.perf_counter() if scope.tracing else 0.0
+            result = entry.call(scope, payload, verdict=verdict) if entry.wants_verdict else entry.call(scope, payload)
+            if result is not None and hasattr(result, "__await__"):
+                pending.append(_finish(tally, entry, result, scope.began))
+            elif result is not None or scope.tracing:
                 tally.apply(entry, "observe", result)
-            except Exception as failure:  # noqa: BLE001 - on_failure decides
-                tally.fail(entry, failure)
-        found = _look(watch, verdict, scope)
+        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - on_failure decides
+            tally.fail(entry, failure)
+        finally:
+            scope.entry = around
     if len(pending) == 1:
         await pending[0]
     elif pending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..base.event import Event
-from .results import HookAction
 
 
 class PointFired(Event, frozen=True):
@@ -26,11 +25,6 @@ class HookExecuted(Event, frozen=True):
     error: str | None = None
     duration: float | None = None
     call_id: str = ""
-
-    @property
-    def silent(self) -> bool:
-        """Whether the hook said nothing: it is here because every call is recorded."""
-        return self.duration is not None and self.verb == HookAction.CONTINUE and not self.reason
 
 
 class JudgedBeforeRewrite(Event, frozen=True):
