@@ -10,7 +10,8 @@ from typing import Any
 
 from ..base.event import Event
 from ..kernel.points import AFTER_LLM, ON_TOKEN, Point
-from ..kernel.records import PointFired
+from ..kernel.records import HookExecuted, PointFired
+from ..kernel.results import HookAction
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
 
@@ -202,6 +203,11 @@ def listener(hook: Any) -> Sink:
 
     vars(take).update({name: getattr(hook, name) for name in ("events", "every_call") if hasattr(hook, name)})
     return take
+
+
+def is_silent(event: HookExecuted) -> bool:
+    """Whether the hook said nothing: the event is there because somebody wants to see every call."""
+    return event.duration is not None and event.verb == HookAction.CONTINUE and not event.reason
 
 
 class EventStream:
