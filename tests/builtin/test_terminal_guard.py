@@ -623,6 +623,18 @@ def test_files_are_written_only_in_the_folder_and_only_if_that_is_allowed(place,
     assert judged(f"echo x >> {target}", place)[0] == "block"
 
 
+@pytest.mark.parametrize("target", ["kept/x", "src/kept/x", "src/tools.py", "src/HOOKLINE.toml", ".git/hooks/x"])
+def test_what_is_kept_may_be_a_folder_or_a_path_as_for_the_path_guard(place, target):
+    keep = ["kept", "src/tools.py", "hookline.toml", ".git"]
+    assert judged(f"echo x > {target}", place, writes=True, keep=keep) == ("block", "redirect")
+    assert judged("echo x > tools.py", place, writes=True, keep=keep) == (None, "")
+
+
+@pytest.mark.parametrize("path", [".git/config", ".vault-token", ".s3cfg", "service-account-1.json", "x.keytab"])
+def test_one_list_of_secret_files_holds_for_the_terminal_too(place, path):
+    assert judged(f"cat {path}", place) == ("block", "secret")
+
+
 CONFIGS = [
     "[core]\n\tfsmonitor = ./evil\n", "[core] fsmonitor=./evil", "[CORE]\nFSMonitor=x", '[diff "x"]\n textconv = x',
     '[filter "x"]\r\nclean = x', "[include]\npath = ../x", "[diff]\nexternal=x\n", "[a]x=1\n[core]hooksPath = .",

@@ -26,10 +26,11 @@ from ..tools.command_line import (
 )
 from ..tools.processes import search_path
 from .checks import flag, names_of, path_of
+from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
-from .terminal.paths import Place, Secrets, is_below
+from .terminal.paths import Place, is_below
 from .terminal.programs import judge_program, knows
-from .terminal.rules import HINTS, NICE, OPAQUE, SECRETS, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
+from .terminal.rules import HINTS, NICE, OPAQUE, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
 _VALUE = re.compile(r"[A-Za-z0-9_@+-]*(?:\.[A-Za-z0-9-]+)?|[A-Za-z]+/[A-Za-z0-9_/+-]+")
@@ -52,8 +53,9 @@ class TerminalGuard:
         ask: patterns of commands that need approval.
         writes: whether ``>`` may write files, in the folder.
         unknown: what happens to what is on no list: ``block``, or ``ask`` for approval.
-        secrets: names and paths that may not be read; those in ``terminal.rules.SECRETS`` if left out.
-        keep: globs of file names, or paths, that ``>`` may not write.
+        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that may not be touched; one that
+            begins with ``!`` names exceptions.
+        keep: globs of files and folders, or paths, that ``>`` may not write.
 
     Raises:
         RegistrationError: there is no such folder, or a value that makes no sense.
@@ -74,7 +76,7 @@ class TerminalGuard:
         ask: Iterable[str] = (),
         writes: bool = False,
         unknown: Literal["block", "ask"] = "block",
-        secrets: Iterable[str] | None = None,
+        secrets: Iterable[str] = SECRET_FILES,
         keep: Iterable[str] = (),
     ) -> None:
         self.folder = None
@@ -89,8 +91,7 @@ class TerminalGuard:
         self.tools, self.argument, self.unknown = names_of(tools, "tools"), argument, unknown
         self.writes = flag(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
-        self._secrets = Secrets(SECRETS if secrets is None else names_of(secrets, "secrets", 0), self.folder)
-        self._keep = names_of(keep, "keep", 0)
+        self._secrets, self._keep = names_of(secrets, "secrets", 0), names_of(keep, "keep", 0)
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""

@@ -296,29 +296,4 @@ HINTS = {
 VARIABLES = frozenset({"LANG", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "NO_COLOR", "TZ"})
 """What may be set before a command."""
 
-SECRETS = (
-    ".env", ".env.*", "*.env", ".envrc", ".ssh", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key",
-        "*.p12",
-    "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.tfstate", ".netrc", "_netrc", ".git-credentials", ".aws",
-        ".azure",
-    ".gnupg", ".kube", ".config/gcloud", ".config/gh", ".docker/config.json", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
-    ".htpasswd", ".vault-token", ".bash_history", ".zsh_history", ".python_history", ".psql_history", 
-    "credentials.json", "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "/etc/shadow*", "/etc/gshadow*",
-    "/etc/sudoers*", "/etc/ssh", "/etc/ssl/private", "/run/secrets", "/var/run/secrets", "/proc/*/environ",
-    "/proc/*/task/*/environ", "/proc/*/mem", "/proc/*/fd", "/proc/kcore",
-)  # fmt: skip
-"""Files and folders that hold secrets: names, or several parts of a path."""
-
-HARMLESS = (
-    "*.pub",
-    ".env.example",
-    ".env.sample",
-    ".env.template",
-    ".env.dist",
-    ".env.defaults",
-    "*.example",
-    "*.sample",
-)
-"""Names that look like those, but hold none."""
-
 SYSTEM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
