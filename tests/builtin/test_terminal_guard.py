@@ -665,6 +665,46 @@ def test_a_folder_that_pretends_to_be_a_repository_is_looked_into(tmp_path):
     assert judged("git -C y status", tmp_path) == ("block", "git settings")
 
 
+def test_settings_are_found_where_git_passes_over_what_is_no_repository(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".git" / "config").write_text("[core]\nfsmonitor = ./evil\n")
+    (tmp_path / "sub" / ".git").mkdir(parents=True)
+    assert judged("cd sub && git status", tmp_path) == ("block", "git settings")
+    assert judged("git -C sub status", tmp_path) == ("block", "git settings")
+
+
+def test_a_repository_whose_parts_lie_elsewhere_is_looked_into(tmp_path):
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "head" / "commondir").write_text("../rest\n")
+    for name in ("objects", "refs"):
+        (tmp_path / "rest" / name).mkdir(parents=True)
+    assert judged("git -C head log -p", tmp_path) == (None, "")
+    (tmp_path / "rest" / "config").write_text('[diff "x"]\ntextconv = ./evil\n')
+    assert judged("git -C head log -p", tmp_path) == ("block", "git settings")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > bare/config && git -C bare status", "git -C bare status | echo x > bare/config",
+        "echo x > bare/config | git -C bare status", "cd bare; echo x >> config; git status",
+        "echo x > notes.txt; git -C linked status", "echo x > bare/commondir; git -C bare log",
+        "echo x > fresh/HEAD; echo x > fresh/config; git -C fresh status",
+    ],
+)  # fmt: skip
+def test_settings_of_git_that_the_same_command_writes_are_not_used(tmp_path, command):
+    for name in ("bare", "linked", "fresh"):
+        for part in ("objects", "refs"):
+            (tmp_path / name / part).mkdir(parents=True)
+    for name in ("bare", "linked"):
+        (tmp_path / name / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "linked" / "config").symlink_to("../notes.txt")
+    assert judged(command, tmp_path, writes=True) == ("block", "git settings")
+    for usual in ("git log | head > log.txt", "echo x > notes.txt && git status", "git diff > a.patch; git status"):
+        assert judged(usual, tmp_path, writes=True) == (None, "")
+
+
 def test_the_settings_of_submodules_are_looked_into(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     inner = tmp_path / ".git" / "modules" / "lib"

@@ -139,6 +139,8 @@ class TerminalGuard:
         """Judge pipelines between two ``;``. A ``cd`` that may not happen leaves two places to judge from."""
         possible = place.starts
         for number, pipeline in enumerate(group):
+            for command in pipeline.commands:  # they all run at once
+                _judge_redirects(command, place)
             for command in pipeline.commands:
                 before = place.starts
                 try:
@@ -154,19 +156,13 @@ class TerminalGuard:
         place.starts = _together(possible, place.starts)
 
     def _judge_command(self, command: Command, pipeline: Pipeline, place: Place) -> None:
-        for word in (*command.words, *(redirect.target for redirect in command.redirects)):
+        for word in command.words:
             _judge_expansions(word)
         for assignment in command.assignments:
             value = assignment.value
             if assignment.name not in VARIABLES or value.expansions or not _VALUE.fullmatch(value.text):
                 message = f"Setting {assignment.name:.60} is not allowed. Leave it out."
                 raise Refused(f"environment: {assignment.name:.60}", message, final=True)
-        for redirect in command.redirects:
-            if redirect.operator == "<":
-                _no_glob(redirect.target)
-                place.read(redirect.target)
-            elif redirect.operator != ">&":
-                place.write(redirect.target)
         if not command.words:
             return
         for word in command.words:
@@ -282,6 +278,16 @@ def _judge_expansions(word: Word) -> None:
         raise Refused("expansion", message, final=True)
     if word.expansions & {"brace", "history"}:
         raise Refused("expansion", f"{shown} is not clear. Write it out, or put it in single quotes.", final=True)
+
+
+def _judge_redirects(command: Command, place: Place) -> None:
+    for redirect in command.redirects:
+        _judge_expansions(redirect.target)
+        if redirect.operator == "<":
+            _no_glob(redirect.target)
+            place.read(redirect.target)
+        elif redirect.operator != ">&":
+            place.write(redirect.target)
 
 
 def _no_glob(word: Word) -> None:

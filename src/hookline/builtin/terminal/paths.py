@@ -34,6 +34,7 @@ class Place:
     ) -> None:
         self.folder, self.writes, self._secrets, self._keep = folder, writes, secrets, (".git", *keep)
         self.starts: tuple[str, ...] = (os.path.realpath(start),)
+        self.written: set[str] = set()
         self._left = MAX_FILES
 
     def copy(self) -> Place:
@@ -67,6 +68,7 @@ class Place:
         for path in self._judge(text):
             if is_kept(path, self._keep):
                 raise Refused("redirect", f"{text!r:.100} may not be changed.", final=True)
+            self.written.add(path)
 
     def match(self, word: Word) -> None:
         """Judge all that a glob could stand for.
