@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from hookline import (
     BEFORE_TOOL,
     HookAction,
+    PathGuard,
     RegistrationError,
     TerminalGuard,
     call,
+    file_tools,
     hook,
     reply,
     shell_tool,
@@ -857,3 +859,20 @@ def snapshot(folder):
     return {
         str(path): (path.read_bytes() if path.is_file() else b"", path.lstat().st_mode) for path in folder.rglob("*")
     }
+
+
+def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
+    """Not even if another call of the same turn makes it one after the guards have judged."""
+    for name in ("objects", "refs"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    (tmp_path / "data" / "HEAD").write_text("ref: refs/heads/main\n")
+    config = '[core]\nrepositoryformatversion=0\nfsmonitor="touch ran; false"\nworktree=..\n'
+    calls = [
+        call("write_file", path="data/config", content=config),
+        call("shell", command="sleep 0.3; cd data && git status"),
+    ]
+    tools = [shell_tool(tmp_path), *file_tools(tmp_path, write=True)]
+    hooks = [TerminalGuard(tmp_path), PathGuard(tmp_path, write=True)]
+    result = scripted_agent([calls, reply("Done.")], tools=tools, hooks=hooks).run("x")
+    assert result.steps[0].outcomes == ("ok", "ok")
+    assert not (tmp_path / "ran").exists()
