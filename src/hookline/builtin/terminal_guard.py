@@ -33,6 +33,7 @@ from .terminal.programs import judge_program, knows
 from .terminal.rules import HINTS, NICE, OPAQUE, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
+_SIGN = re.compile("[=@:,]")
 _VALUE = re.compile(r"[A-Za-z0-9_@+-]*(?:\.[A-Za-z0-9-]+)?|[A-Za-z]+/[A-Za-z0-9_/+-]+")
 
 
@@ -191,8 +192,8 @@ class TerminalGuard:
         asked = next((p for p in self._ask if any(_found(p, form) for form in (written, named))), None)
         if asked is None and any(_matches(p, form) for p in self._allow for form in (written, named)):
             for text in written[1:]:
-                place.spare(text)
-                place.spare(text.partition("=")[2])
+                for form in _paths_in(text):
+                    place.spare(form)
             return
         try:
             self._judge_unlisted(name, words, place)
@@ -305,6 +306,12 @@ def _inner(name: str, args: Sequence[Word]) -> list[Word]:
     if not words or words[0].text == "cd":
         raise Refused(f"program: {name}", f"{name} needs a command after it.")
     return words
+
+
+def _paths_in(text: str) -> list[str]:
+    """What may be a path in an argument: itself, and what follows a letter or a sign (``-Tfile``, ``@file``)."""
+    signs = [found.end() for found in _SIGN.finditer(text)][:20]
+    return [text, *(text[at:] for at in ([2] if text.startswith("-") else []) + signs)]
 
 
 def _patterns(given: Iterable[str], name: str) -> tuple[tuple[str, ...], ...]:

@@ -62,9 +62,9 @@ PROGRAMS: dict[str, Program] = {
         "aB:hHiklPTt:x:", "all block-size: human-readable si inodes local portability print-type total type: output?"
     ),
     "diff": Program(
-        "qscC:uU:eynW:pF:Nr!abwBiETI:dZtx:#",
+        "qscC:uU:eynW:pF:NrabwBiETI:dZtx:#",
         "normal brief report-identical-files context? unified? ed side-by-side width: left-column "
-        "suppress-common-lines show-c-function show-function-line: recursive! no-dereference new-file ignore-case "
+        "suppress-common-lines show-c-function show-function-line: recursive no-dereference new-file ignore-case "
         "ignore-tab-expansion ignore-trailing-space ignore-space-change ignore-all-space ignore-blank-lines "
         "ignore-matching-lines: text strip-trailing-cr minimal color? exclude: tabsize: expand-tabs label:",
         at_most=2,
