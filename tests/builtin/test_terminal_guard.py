@@ -897,3 +897,9 @@ def test_folders_are_compared_if_links_are_not_followed(place):
 @pytest.mark.parametrize("program", ["awk", "gawk", "mawk"])
 def test_awk_does_not_read_from_a_network(tmp_path, program):
     assert judged(f"{program} 1 /inet/tcp/0/example.com/80", None, tmp_path) == ("block", f"operands: {program}")
+
+
+@pytest.mark.parametrize("command", ["ls -LR", "ls -R -L .", "ls -lLR src"])
+def test_links_out_of_the_folder_are_not_followed_by_ls(place, command):
+    assert judged(command, place) == ("block", "option: ls -L")
+    assert judged(command, None, place) == (None, "")

@@ -95,7 +95,7 @@ PROGRAMS: dict[str, Program] = {
         "slurp sort-keys ascii-output join-output "
         "exit-status tab indent: unbuffered", "code"),
     "ls": Program(
-        "aAbBcCdfFgGhHiI:klLmnNopqQrRsStT:uUvw:xXZ1",
+        "aAbBcCdfFgGhHiI:klL!mnNopqQrRsStT:uUvw:xXZ1",
         "all almost-all author escape block-size: ignore-backups color? directory classify? file-type format: "
         "full-time "
         "group-directories-first no-group human-readable si hide: indicator-style: inode ignore: kibibytes literal "
