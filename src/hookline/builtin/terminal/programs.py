@@ -149,7 +149,7 @@ def _find(name: str, args: Sequence[Word], place: Place) -> None:
                 place.read(value)
         elif text.startswith("-") or started:
             message = f"find {text!r:.60} is not allowed. Find by name, type, size and time, and print only."
-            raise Refused(f"option: find {text:.60}", message)
+            raise Refused(f"option: find {text:.60}" if text.startswith("-") else "operands: find", message)
         else:
             place.read(word)
 
