@@ -191,6 +191,12 @@ def test_payment_cards_are_found_whole(value, around):
     assert found(around.format(value), "card") == [value]
 
 
+@pytest.mark.parametrize("card", ["4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111"])
+@pytest.mark.parametrize("row", ["Bob,{},12/27", "17,{},Bob", "id,card\n1,{}\n", "No.{}", "a.b,{}"])
+def test_payment_cards_are_found_in_columns_and_after_abbreviations(card, row):
+    assert found(row.format(card)) == [card]
+
+
 @pytest.mark.parametrize(
     "text",
     [
