@@ -141,7 +141,8 @@ def _forms(path: str) -> set[str]:
     for form in tuple(forms):
         forms.add(os.path.expandvars(os.path.expanduser(form)))
         if form.strip().lower().startswith("file:"):
-            forms.add(unquote(form.strip()[5:]))
+            whole = form.strip()[5:]
+            forms |= {unquote(whole), unquote(re.split("[?#]", re.sub("[\t\r\n]", "", whole))[0])}  # as URLs are read
         elif "%" in form:
             forms.add(unquote(form))
     return forms
