@@ -76,6 +76,12 @@ def test_what_nobody_sees_is_taken_out_and_counted():
     assert cleaned.unseen == 1 + 6 + 1 + 1 + 5 + 4 + 2 + 1
 
 
+def test_a_text_of_nothing_but_tokens_loses_every_bracket_and_no_token_survives():
+    cleaned = neutralise("<s>[INST]" * 30_000 + "＜system＞ a[0] <b>")
+    assert not set("<>[]＜＞") & set(cleaned.text)
+    assert cleaned.tokens >= 20_000
+
+
 PIECES = st.sampled_from(
     ["<", ">", "|", "[", "]", "/", "\n", "Human", ":", "INST", "s", "im_start", "\u200b", "\u200d", "\ufe0f", "\x1b[0m",
      "\x1b", "\ud800", "untrusted", "\U000e0041", "\uff1c", "\uff5c", "\\n", " "]

@@ -903,3 +903,38 @@ def test_awk_does_not_read_from_a_network(tmp_path, program):
 def test_links_out_of_the_folder_are_not_followed_by_ls(place, command):
     assert judged(command, place) == ("block", "option: ls -L")
     assert judged(command, None, place) == (None, "")
+
+
+OUTWARD = [
+    "touch ../x",
+    "touch /tmp/x",
+    "cp a.txt ~/x",
+    "prog -o/tmp/x",
+    "prog --out=../x",
+    "prog --out=/tmp/x a.txt",
+    "./tool.sh ../x",
+]
+
+
+@pytest.mark.parametrize("command", OUTWARD)
+def test_nobody_is_asked_about_a_program_that_is_pointed_out_of_the_folder(command, place):
+    assert judged(command, place, unknown="ask") == ("block", "outside the folder")
+
+
+@pytest.mark.parametrize(
+    "command", ["touch x", "cp a.txt src/b.txt", "prog -o x --n=3 https://a.example/b", "prog 2>&1"]
+)
+def test_a_person_is_asked_about_one_that_stays_in(command, place):
+    assert judged(command, place, unknown="ask")[0] == "ask"
+
+
+async def test_an_edit_that_points_out_of_the_folder_does_not_run(place):
+    @hook("approval_requested")
+    def person(ctx, request):
+        return {"handled": True, "edit": {"command": "touch ../escaped"}}
+
+    turns = [call("shell", command="touch x"), reply("ok")]
+    agent = scripted_agent(turns, tools=[shell_tool(place)], hooks=[TerminalGuard(place, unknown="ask"), person])
+    result = await agent.arun("go")
+    assert result.steps[0].outcomes == ("blocked",)
+    assert not (place.parent / "escaped").exists()

@@ -27,7 +27,7 @@ CLOSED_SECONDS = 10.0
 OPEN_SECONDS = 0.25
 """How long the end of a run waits to learn whether the log can be written at all."""
 
-_EVENTS = Scribe(False, None, 1).events
+_EVENTS = Scribe(False, str, 1).events
 _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 

@@ -205,6 +205,7 @@ class TerminalGuard:
 
     def _judge_unlisted(self, name: str | None, words: Sequence[Word], place: Place) -> None:
         if name is None:
+            place.keep_in(words)
             message = f"{words[0].text!r:.100} is not allowed: it is not a program of the system. Use one by its name."
             raise Refused("program in a folder", message)
         if name in OPAQUE:
@@ -214,6 +215,7 @@ class TerminalGuard:
             self._judge_words(_inner(name, words[1:]), place)
             return
         if not knows(name):
+            place.keep_in(words[1:])
             hint = HINTS.get(name, "Use programs that only read, such as ls, cat, grep and find, or go on without it")
             raise Refused(f"program: {name:.60}", f"{name:.60} is not allowed. {hint}.")
         judge_program(name, words[1:], place)

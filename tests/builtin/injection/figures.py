@@ -2,29 +2,33 @@
 
 import json
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from hookline.builtin.injection.patterns import suspicion
 
 HERE = Path(__file__).parent
 THRESHOLD = 0.5
+SETS = {"dev": "tuned on", "held": "held out", "evading": "written to evade", "blind": "blind"}
 
 
+@cache
 def rows(name):
-    return [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text().splitlines()]
+    """The texts of a file, each with whether it is found."""
+    read = [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text().splitlines()]
+    return [row | {"found": suspicion(row["text"]).score >= THRESHOLD} for row in read]
 
 
 def table(name, head):
-    """Found of all, by kind and set, as a table of Markdown."""
+    """Found of all, by kind and set, as a table of Markdown; a set that is not there has no column."""
     counts = defaultdict(lambda: [0, 0])
-    sets = ("dev", "held", "evading")
     for row in rows(name):
-        found = suspicion(row["text"]).score >= THRESHOLD
         for kind in (row["kind"], "all"):
-            counts[kind, row["set"]][0] += found
+            counts[kind, row["set"]][0] += row["found"]
             counts[kind, row["set"]][1] += 1
+    sets = [part for part in SETS if ("all", part) in counts]
     kinds = sorted({kind for kind, _ in counts} - {"all"})
-    lines = [f"| {head} | tuned on | held out | written to evade |", "|---|---|---|---|"]
+    lines = [f"| {head} | {' | '.join(SETS[part] for part in sets)} |", f"|---{'|---' * len(sets)}|"]
     for kind in [*kinds, "all"]:
         cells = ["{} of {}".format(*counts[kind, part]) if (kind, part) in counts else "" for part in sets]
         lines.append(f"| {kind} | {' | '.join(cells)} |")

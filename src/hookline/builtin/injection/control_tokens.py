@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ...base.frozen import Frozen
 
@@ -30,8 +31,20 @@ def _letter(letter: str) -> str:
 
 
 def _spelt(*words: str) -> str:
-    """Any of these words, in whatever alphabet and however widely spaced."""
-    return "|".join(r"\s?".join(map(_letter, word)) for word in sorted(words, key=len, reverse=True))
+    """Any of these words, in whatever alphabet and however widely spaced; written so that each letter is tried once."""
+    tails: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            tails.setdefault(word[0], []).append(word[1:])
+    found = "|".join(_letter(first) + _rest(rest) for first, rest in tails.items())
+    return f"(?:{found})"
+
+
+def _rest(tails: list[str]) -> str:
+    more = [tail for tail in tails if tail]
+    if not more:
+        return ""
+    return rf"\s?{_spelt(*more)}" if len(more) == len(tails) else rf"(?:\s?{_spelt(*more)})?"
 
 
 _TAGS = _spelt(
@@ -47,15 +60,22 @@ _ROLES = _spelt("human", "assistant", "system", "user", "developer")
 
 _PIPED = re.compile(rf"[{_LT}](\s?[{_BAR}][^{_LT}{_GT}{_BAR}\n]{{1,64}}[{_BAR}]\s?)[{_GT}]")
 _TAGGED = re.compile(
-    rf"([{_LT}]{{1,2}})(?=\s?{_SLASH}?\s?\w)(\s?{_SLASH}?\s?(?:(?:{_TAGS})(?!\w)|{_spelt('antml')}\s?[{_COLON}]"
+    rf"[{_LT}][{_LT}]?(?=\s?{_SLASH}?\s?\w)(\s?{_SLASH}?\s?(?:(?:{_TAGS})(?!\w)|{_spelt('antml')}\s?[{_COLON}]"
     rf"|(?:{_spelt('function', 'parameter')})(?:\s?{_EQUALS}|\s+(?:{_spelt('name')})))"
-    rf"[^{_LT}{_GT}\n]{{0,200}})([{_GT}]{{0,2}})"
+    rf"[^{_LT}{_GT}\n]{{0,200}})[{_GT}]{{0,2}}"
 )
 _SQUARED = re.compile(rf"[{_SQUARE}](\s?{_SLASH}?\s?(?:{_WORDS})\s?)[{_SQUARE_END}]")
 _OWN = re.compile(rf"[{_SQUARE}](?=\s?(?:{_spelt('end_of_')})?(?:{_spelt('untrusted')}))")
 _SPOKEN = re.compile(
     r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029\\](?:(?<=\\)[nr]|(?<!\\))[ \t>#*-]{0,8})"
     rf"({_ROLES})(?=[ \t*]{{0,3}}[{_COLON}])"
+)
+
+_BRACKETS = {ord(c): OPEN for c in _LT + _SQUARE.strip("\\")} | {ord(c): CLOSE for c in _GT + _SQUARE_END.strip("\\")}
+_MOST = 20_000
+_OPENING = re.compile(rf"[{_LT}{_SQUARE}]")
+_TELLING = re.compile(
+    rf"\s?{_SLASH}?\s?(?:\w+\s?[_:-]\s?\w|(?:{_spelt('sys', 'system', 'invoke', 'assistant')})(?!\w))"
 )
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
@@ -70,6 +90,13 @@ _UNSEEN = re.compile(
 _LOOSE = re.compile(
     rf"(?<![{_JOINED}])[\u200c\u200d]|[\u200c\u200d](?![{_JOINED}])|[\ufe0e\ufe0f]{{2,}}|(?<=[A-Za-z\s])[\ufe0e\ufe0f]"
 )
+
+
+class Token(Frozen, frozen=True):
+    """A control token, and whether it is spelt in a way that hides it: other alphabets, spaces, unseen characters."""
+
+    text: str
+    disguised: bool
 
 
 class Cleaned(Frozen, frozen=True):
@@ -100,13 +127,38 @@ def neutralise(text: str) -> Cleaned:
     fences; names of roles at the start of a line get such brackets too.
     """
     seen = visible(text)
-    out, piped = _PIPED.subn(rf"{OPEN}\1{CLOSE}", seen)
-    out, tagged = _TAGGED.subn(_tag, out)
-    out, squared = _SQUARED.subn(rf"{OPEN}\1{CLOSE}", out)
-    out, own = _OWN.subn(OPEN, out)
+    out, count = seen, 0
+    if _OPENING.search(out):
+        for pattern in (_PIPED, _TAGGED, _SQUARED):
+            out, found = pattern.subn(_without_brackets, out, _MOST)
+            count += found
+            if found == _MOST:
+                out = _all_without_brackets(out)
+        out, own = _OWN.subn(OPEN, out)
+        count += own
     out, roles = _SPOKEN.subn(rf"\1{OPEN}\2{CLOSE}", f"\n{out}")
-    return Cleaned(out[1:], piped + tagged + squared + own + roles, len(text) - len(seen))
+    return Cleaned(out[1:], count + roles, len(text) - len(seen))
 
 
-def _tag(found: re.Match[str]) -> str:
-    return f"{OPEN * len(found[1])}{found[2]}{CLOSE * len(found[3])}"
+def control_tokens(text: str) -> Iterator[Token]:
+    """The control tokens in a text that no other text holds: not ``<s>`` or ``<mask>``, which pages hold too."""
+    if not _OPENING.search(text):
+        return
+    seen = visible(text)
+    for pattern in (_PIPED, _TAGGED, _SQUARED):
+        for found in pattern.finditer(seen):
+            name = _TELLING.match(found[1]) if pattern is _TAGGED else found
+            if name:
+                spaced = pattern is _TAGGED and len(name[0].split()) > 1
+                yield Token(found[0], spaced or not found[0].isascii() or found[0] not in text)
+
+
+def _without_brackets(token: re.Match[str]) -> str:
+    return token[0].translate(_BRACKETS)
+
+
+def _all_without_brackets(text: str) -> str:
+    """A text that holds so many tokens that it may as well lose every bracket: that is quicker."""
+    for bracket, mark in _BRACKETS.items():
+        text = text.replace(chr(bracket), mark)
+    return text

@@ -116,6 +116,19 @@ class Place:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
         return is_match(path, self._secrets, within)
 
+    def keep_in(self, words: Sequence[Word]) -> None:
+        """That no word of a program that nobody here knows could be a path that leads out.
+
+        Raises:
+            Refused: one could.
+        """
+        for word in words:
+            text = _at_home(word)
+            glued = text[text.index("/") :] if text.startswith("-") and "/" in text else ""
+            for form in (text, text.partition("=")[2], glued):
+                if form and form not in _STREAMS:
+                    self._judge(form)
+
     def _judge(self, text: str) -> list[str]:
         """Where a path leads from each start."""
         self.spare(text)
