@@ -32,6 +32,7 @@ from hookline import (
     RegistrationError,
     RunFailed,
     ScriptedModel,
+    SensitiveDataHook,
     TaskTaken,
     ToolStarted,
     Usage,
@@ -766,3 +767,14 @@ def test_a_log_brings_its_own_settings(path):
 def test_a_folder_is_refused_at_once(tmp_path):
     with pytest.raises(RegistrationError, match="is a folder"):
         AuditLogHook(tmp_path)
+
+
+def test_a_hook_that_holds_streamed_text_back_does_not_fill_the_log(path):
+    run(path, [reply("Nothing to see in any of these words, and no address.")], [SensitiveDataHook()])
+    assert of(path, "verdict") == []
+
+
+def test_a_reason_given_for_a_piece_of_text_is_recorded(path):
+    cut = hook(ON_TOKEN, name="cut")(lambda ctx, token: HookResult.replace({"delta": ""}, reason="too long"))
+    run(path, [reply("hello there")], [cut])
+    assert {record["reason"] for record in of(path, "verdict")} == {"too long"}

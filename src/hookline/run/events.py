@@ -206,8 +206,16 @@ def listener(hook: Any) -> Sink:
 
 
 def is_silent(event: HookExecuted) -> bool:
-    """Whether the hook said nothing: the event is there because somebody wants to see every call."""
-    return event.duration is not None and event.verb == HookAction.CONTINUE and not event.reason
+    """Whether the hook decided nothing that is worth a record.
+
+    It let pass, and the event is there because somebody wants to see every call; or it gave a piece of streamed text
+    another shape, which a hook that holds text back does with nearly every piece.
+    """
+    if event.reason or event.error is not None:
+        return False
+    if event.verb == HookAction.MODIFY:
+        return event.point == ON_TOKEN
+    return event.duration is not None and event.verb == HookAction.CONTINUE
 
 
 class EventStream:
