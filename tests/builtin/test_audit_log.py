@@ -9,12 +9,14 @@ import sys
 import threading
 from datetime import datetime
 from types import SimpleNamespace
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hookline.builtin.audit_log as module
+import hookline.stores.audit.file as audit_file
 from hookline import (
     AFTER_LLM,
     BEFORE_TOOL,
@@ -26,9 +28,12 @@ from hookline import (
     AuditLogHook,
     Event,
     HookResult,
+    ObservabilityHook,
     RegistrationError,
     RunFailed,
     ScriptedModel,
+    SensitiveDataHook,
+    TaskTaken,
     ToolStarted,
     Usage,
     call,
@@ -236,6 +241,34 @@ def test_a_run_inside_a_run_names_its_parent(path):
     audit.flush()
     parents = [line["parent_run_id"] for line in of(path, "run_start")]
     assert parents == ["", result.ids.run_id]
+
+
+@pytest.mark.parametrize("mode", ["open", "closed"])
+def test_ids_and_reasons_that_are_no_text_lose_no_record(path, mode):
+    @guard(BEFORE_TOOL)
+    def no(ctx, got):
+        return HookResult.block(reason=5)
+
+    given = {"on_failure": mode}
+    got = run(path, [call("add", a=1, b=2), reply("x")], [no], given, correlation_id=UUID(int=7), task_id=8)
+    assert [e.type for e in got.errors] == ["Blocked"]
+    assert [line["reason"] for line in of(path, "verdict")] == ["5"]
+    assert {(line["task_id"], line["correlation_id"]) for line in told(path)} == {("8", str(UUID(int=7)))}
+
+
+def test_what_others_ask_to_see_of_silent_hooks_is_no_verdict(path, tmp_path):
+    @guard(BEFORE_TOOL)
+    def silent(ctx, got):
+        return None
+
+    @guard(BEFORE_TOOL)
+    def explains(ctx, got):
+        return HookResult.cont(reason="looks fine")
+
+    watch = ObservabilityHook(tmp_path / "runs.db", every_call=True)
+    run(path, [call("add", a=1, b=2), reply("x")], [watch, silent, explains])
+    assert [(line["hook"], line["verb"]) for line in of(path, "verdict")] == [("explains", "cont")]
+    watch.flush()
 
 
 def test_a_cancelled_run_has_its_end(path):
@@ -617,6 +650,48 @@ def test_closed_a_writer_that_hangs_fails_the_run(path, monkeypatch):
     assert agent.model.requests == []
 
 
+def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_again(path, monkeypatch):
+    ran, broken = [], []
+    audit = AuditLogHook(path, on_failure="closed")
+
+    def sync(fd):
+        if broken:
+            broken.clear()
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(audit_file, "_sync", sync)
+
+    @hook(AFTER_LLM)
+    def breaks(ctx, got):
+        broken.append(1)
+        audit.log.record("somebody", n=1)
+        audit.flush(10)
+        audit.log.record("somebody", n=2)
+        audit.flush(10)
+
+    agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit, breaks])
+    with pytest.raises(RunFailed, match="may not be on the disk: Input/output"):
+        agent.run("x")
+    assert ran == []
+
+
+def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monkeypatch, caplog):
+    audit = AuditLogHook(path, on_failure="closed")
+    monkeypatch.setitem(audit._scribe._makers, TaskTaken, lambda event: {}["no such"])
+    agent = scripted_agent([reply("x")], hooks=[audit])
+    with pytest.raises(RunFailed, match="1 records of the audit log were lost: KeyError"):
+        agent.run("x")
+    assert agent.model.requests == []
+
+
+def test_closed_a_logger_that_drops_the_records_stops_the_run(caplog):
+    caplog.set_level(logging.WARNING, "my.audit")
+    agent = scripted_agent([reply("x")], hooks=[AuditLogHook(None, logger="my.audit", on_failure="closed")])
+    with pytest.raises(RunFailed, match="the logger takes no INFO"):
+        agent.run("x")
+    assert agent.model.requests == []
+
+
 async def test_closed_many_runs_at_once_wait_without_a_thread_each(path):
     audit = AuditLogHook(path, on_failure="closed", fsync="never")
     agent = Agent("a", llm=ScriptedModel([reply("x")], loop=True), hooks=[audit])
@@ -692,3 +767,14 @@ def test_a_log_brings_its_own_settings(path):
 def test_a_folder_is_refused_at_once(tmp_path):
     with pytest.raises(RegistrationError, match="is a folder"):
         AuditLogHook(tmp_path)
+
+
+def test_a_hook_that_holds_streamed_text_back_does_not_fill_the_log(path):
+    run(path, [reply("Nothing to see in any of these words, and no address.")], [SensitiveDataHook()])
+    assert of(path, "verdict") == []
+
+
+def test_a_reason_given_for_a_piece_of_text_is_recorded(path):
+    cut = hook(ON_TOKEN, name="cut")(lambda ctx, token: HookResult.replace({"delta": ""}, reason="too long"))
+    run(path, [reply("hello there")], [cut])
+    assert {record["reason"] for record in of(path, "verdict")} == {"too long"}

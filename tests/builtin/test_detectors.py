@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Finding, RegistrationError, scan
+from hookline import Finding, Redactor, RegistrationError, scan
 from hookline.builtin.sensitive import detectors
 from hookline.builtin.sensitive.credentials import _PREFIXES
 from hookline.builtin.sensitive.detectors import DEFAULT_KINDS, KINDS
@@ -189,6 +189,26 @@ CARDS = [
 @pytest.mark.parametrize("around", ["{}", "card {} 12/28 123", "n={},", '"{}"', "order 17 {}", "a_{}"])
 def test_payment_cards_are_found_whole(value, around):
     assert found(around.format(value), "card") == [value]
+
+
+@pytest.mark.parametrize("sign", ["\\n", "\\r\\n", "\\t"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "4111111111111111", "4111 1111 1111 1111", "DE89370400440532013000", "+49 30 12345678", "212-555-0123",
+        "203.0.113.7", "bob@example.com", "ghp_1234567890abcdefghijABCDEFGHIJ123456", "AKIAIOSFODNN7EXAMPLZ",
+    ],
+)  # fmt: skip
+def test_values_are_found_on_lines_that_are_written_with_escapes(value, sign):
+    text = f'{{"body": "Hello{sign}{value}{sign}Bye"}}'
+    assert found(text) == [value]
+    assert Redactor().apply(text).count(sign) == 2
+
+
+@pytest.mark.parametrize("card", ["4111111111111111", "4111 1111 1111 1111", "4111-1111-1111-1111"])
+@pytest.mark.parametrize("row", ["Bob,{},12/27", "17,{},Bob", "id,card\n1,{}\n", "No.{}", "a.b,{}"])
+def test_payment_cards_are_found_in_columns_and_after_abbreviations(card, row):
+    assert found(row.format(card)) == [card]
 
 
 @pytest.mark.parametrize(

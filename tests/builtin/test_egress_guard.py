@@ -70,6 +70,8 @@ BLOCKED = [
     {"text": "https://gооd.com is good"},
     {"text": "file:////evil/share"}, {"text": "smb://evil/share"}, {"text": "postgres://u:p@evil.com/db"},
     {"text": "wss://good.com"},
+    {"text": "see http://\tevil.com"}, {"text": "see http://\nevil.com"}, {"text": "see http://''evil.com"},
+    {"text": "see http://\"\"evil.com"}, {"text": "see http://\u00a0evil.com"}, {"text": "see http://.evil.com"},
     {"text": "https://good.com https:///evil.com"}, {"text": "x " * 9 + "https://[::1]/"}, {"text": "a:// " * 10_002},
 ]  # fmt: skip
 
@@ -99,6 +101,7 @@ PASSING = [
     {"text": "\ud800"}, {"text": "x" * 10**6},
     {"text": "Read https://good.com!"}, {"text": "see https://good.com/a@b and https://good.com/c"},
     {"hosting": "evil.com"}, {"curl": "evil.com"},
+    {"text": "use https:// instead of http://"}, {"text": "It begins with `https://`, not 'http://'."},
 ]  # fmt: skip
 
 

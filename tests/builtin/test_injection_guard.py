@@ -495,10 +495,12 @@ def test_even_a_very_short_excerpt_keeps_the_mark_by_which_the_next_run_knows():
     assert fenced(agent.run("go").messages[2].content) == ("fetch", False)
 
 
-def test_hooks_that_quote_a_result_leave_the_fence_out():
+def test_a_hook_that_quotes_a_result_in_the_reply_keeps_the_fence_around_it():
     hooks = [InjectionGuard(), GroundedReplyHook()]
     agent = scripted_agent([call("fetch"), reply("Done.")], tools=[fetch_giving({"temperature": 21})], hooks=hooks)
-    assert agent.run("How warm is it?").reply == "Done. Temperature: 21."
+    said = agent.run("How warm is it?").reply
+    assert fenced(said) == ("fetch", False)
+    assert unfenced(said.removeprefix("Done. ")) == "Temperature: 21."
 
 
 # Whatever comes.

@@ -249,6 +249,7 @@ SECRETS = [
     "alias", ".env ",
     ".env::$DATA", ".en?", ".e*", "sub/.e[n]v", "file:.env", "%2eenv", " .env", "'.env'", ".env.", "sub\\.env",
     ".kube/config",
+    "file:.e\tnv", "file:.env#x", "file:.env?x=1", "FILE:\talias", "file:sub/%2eenv?",
     "terraform.tfstate", ".bash_history", "secrets.yaml", "deep/.gnupg/x/y", "hidden/inner",
 ]  # fmt: skip
 

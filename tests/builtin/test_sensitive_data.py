@@ -434,3 +434,16 @@ def test_the_embedded_model_streams_no_address_that_it_was_told():
     assert all(EMAIL not in event.text for event in log.of(TextDelta))
     assert EMAIL not in result.reply
     assert EMAIL in result.task
+
+
+async def test_a_value_in_the_name_of_a_tool_that_is_none_stays_out_too():
+    log = EventLog()
+    turns = [
+        ModelResponse("", (ToolCall("1", f"pay {CARD}", {}), ToolCall("2", "send", {"to": "ann"}))),
+        reply("Done."),
+    ]
+    agent = Agent("a", llm=ScriptedModel(turns), tools=[send], hooks=[SensitiveDataHook()], sinks=[log])
+    result = await agent.arun("x")
+    assert CARD not in repr(result)
+    assert CARD not in repr(list(log))
+    assert result.steps[0].outcomes[1] == "ok"

@@ -121,6 +121,12 @@ def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, scr
     assert (process.returncode, out, err) == (0, "done\n", "")
 
 
+def test_quiet_still_says_that_the_audit_log_could_not_be_written(hookline, script):
+    done = hookline("run", "task", "-m", script("fine"), "--quiet", "--audit", "/dev/full")
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "records of the audit log were lost" in done.stderr
+
+
 def test_quiet_says_only_the_reply(hookline, script):
     done = hookline("run", "task", "-m", script(CALL, "It is 42."), "--quiet")
     assert (done.stdout, done.stderr) == ("It is 42.\n", "")

@@ -155,6 +155,15 @@ def test_no_line_is_wider_than_the_terminal(stats, recorded, monkeypatch, width)
         assert max(map(len, shown.splitlines())) <= width
 
 
+def test_a_run_has_one_line_however_long_the_name_of_its_agent(stats, tmp_path, monkeypatch):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    scripted_agent([reply("x")], hooks=[recorder], name="a-researcher-with-a-long-name").run("x")
+    recorder.flush()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert len(stats("--last", "5")[1].splitlines()) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("30m", 1000 - 1800), ("24h", 1000 - 86400), ("2d", 1000 - 2 * 86400), ("1w", 1000 - 7 * 86400)],

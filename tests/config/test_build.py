@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from hookline import RegistrationError
-from hookline.config.build import build_agent, context
+from hookline import RegistrationError, call, file_tools, reply, shell_tool
+from hookline.config.build import build_agent, build_hooks, context
 from hookline.config.errors import ConfigError, LoadError
 from hookline.config.settings import Settings
 from hookline.config.sources import Flag, load
+from hookline.testing import scripted_agent
 
 
 @pytest.fixture
@@ -33,6 +34,28 @@ def test_the_shell_comes_with_its_guard(script, tmp_path):
     assert [tool.name for tool in agent.tools] == ["shell"]
     assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TerminalGuard"]
     assert "shell" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+@pytest.mark.parametrize(
+    "path", ["mytools.py", "mytools/__init__.py", "other.py", "server.py", "serving/main.py", "hookline.toml"]
+)
+@pytest.mark.parametrize("name", ["write_file", "shell"])
+def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path, monkeypatch, path, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "server.py").write_text("")
+    settings = Settings(
+        model=script("hi"), folder=str(tmp_path), write=True, shell=True, tools=("mytools:look", "other.py:look"),
+        mcp=("python server.py", "python -m serving.main"),
+    )  # fmt: skip
+    registry, _ = build_hooks(settings, tmp_path)
+
+    def outcome(path):
+        made = call(name, path=path, content="x") if name == "write_file" else call(name, command=f"echo x > {path}")
+        tools = [shell_tool(tmp_path), *file_tools(tmp_path, write=True)]
+        return scripted_agent([[made], reply("x")], tools=tools, hooks=registry).run("x").steps[0].outcomes
+
+    assert outcome(path) == ("blocked",)
+    assert outcome("notes.py") == ("ok",)
 
 
 def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(script, tmp_path):

@@ -174,6 +174,13 @@ def test_a_cut_tail_is_found_by_the_checkpoint_and_by_a_head(log):
     assert kinds(path, head=line_hash(was[3])) == []
 
 
+def test_a_head_that_is_given_does_not_stand_in_for_the_checkpoint(log):
+    head = verify_audit(log / "plain.jsonl").head
+    checkpoint = log / "plain.jsonl.head"
+    checkpoint.write_bytes(checkpoint.read_bytes().replace(head.encode(), b"0" * 64))
+    assert kinds(log / "plain.jsonl", head=f"9:{head}") == ["head"]
+
+
 def test_a_changed_last_line_is_found_by_the_checkpoint(log):
     path = log / "plain.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"line 7"', b'"LINE 7"'))
@@ -272,6 +279,12 @@ def test_half_a_line_at_the_end_is_told_and_is_no_finding(log):
         file.write(b'{"v":1,"seq":10,"ti')
     report = verify_audit(log / "plain.jsonl")
     assert (report.findings, [w.kind for w in report.warnings]) == ((), ["checkpoint", "torn"])
+
+
+def test_only_the_last_file_may_end_in_half_a_line(log):
+    with open(log / "many-000001.jsonl", "ab") as file:
+        file.write(b"put in\nand more")
+    assert kinds(log / "many.jsonl") == ["no record"]
 
 
 def test_times_that_go_back_are_worth_knowing(tmp_path, monkeypatch):

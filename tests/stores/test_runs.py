@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -135,6 +136,13 @@ def test_what_sqlite_cannot_hold_is_held_as_well_as_it_can_be(store):
     add(store, run_row("run_\ud800"), model_calls=[model_row("run_x", tokens=2**70, cost=float("nan"))])
     assert store.runs()[0].run_id == "run_?"
     assert run_stats(store).totals.runs == 1
+
+
+@pytest.mark.parametrize("odd", ["run_\ud800", UUID(int=7)])
+def test_one_odd_value_among_many_neither_loses_nor_doubles_a_row(store, odd):
+    add(store, model_calls=[model_row("r", at=float(n)) for n in range(300)] + [model_row(odd)])
+    with store.db.transaction() as db:
+        assert db.execute("SELECT count(*) FROM model_calls").fetchone() == (301,)
 
 
 def test_many_rows_are_all_kept(store):

@@ -59,6 +59,11 @@ def is_match(path: str, globs: Iterable[str], within: str = "") -> bool:
     return False
 
 
+def is_kept(path: str, keep: Iterable[str]) -> bool:
+    """Whether a resolved path is one that globs (:func:`is_match`) or whole paths name."""
+    return is_match(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
+
+
 @lru_cache(64)
 def _compiled(globs: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str], int]:
     """What globs name, their exceptions, and how many parts of a path the longest one looks at."""

@@ -15,8 +15,8 @@ from ..kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_P
 from ..kernel.results import Verdict
 from ..kernel.values import Ids
 from ..run.events import RunFinished, RunStarted, ToolStarted
-from ..stores.audit.file import Fsync
-from ..stores.audit.format import kind_of, record_of
+from ..stores.audit.file import Fsync, reason
+from ..stores.audit.format import ids_of, kind_of, record_of
 from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
 from ..stores.audit.records import Fields
 from .audit_scribe import Redact, Scribe
@@ -33,22 +33,15 @@ _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_EN
 
 
 class _Run(msgspec.Struct):
-    """What is known of a run that goes on: its ids, how much was lost before it, the payload it recorded last,
-    digests of calls that run.
+    """What is known of a run that goes on: its ids, how much was lost and how often writing failed before it, the
+    payload it recorded last, digests of calls that run.
     """
 
-    ids: Ids
+    ids: bytes
     lost: int
+    failures: int
     last: Any = None
     digests: dict[tuple[str, int], str] = {}
-    kinds: dict[str, bytes] = {}
-
-    def kind(self, type: str) -> bytes:
-        """The part that all records of that type have."""
-        made = self.kinds.get(type)
-        if made is None:
-            made = self.kinds[type] = kind_of(type, self.ids)
-        return made
 
 
 class AuditLogHook:
@@ -131,19 +124,24 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(event.ids, self.log.lost)
-        fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
-        if fields is not None:
-            self._put(event.at, event.run_id, fields)
-        if type(event) is RunFinished:
-            self._runs.pop(event.run_id, None)
+            self._runs[event.run_id] = _Run(ids_of(event.ids), self.log.lost, self.log.failures)
+        try:
+            fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
+            if fields is not None:
+                self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
+        except Exception as error:
+            self.log.lose(1, reason(error))
+            raise
+        finally:
+            if type(event) is RunFinished:
+                self._runs.pop(event.run_id, None)
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
         """Record replies and results, and wait for the disk where that is wanted."""
         if point in (AFTER_LLM, AFTER_TOOL):
             run = self._runs.get(payload.ids.run_id)
             if run is None or run.last is not payload:  # registered twice, say
-                self._put(ctx.clock.time(), payload.ids.run_id, self._over(point, run, payload, verdict))
+                self._put(ctx.clock.time(), run, payload.ids.run_id, self._over(point, run, payload, verdict))
                 if run is not None:
                     run.last = payload
         if self.on_failure == "closed":
@@ -167,9 +165,12 @@ class AuditLogHook:
             run.digests[event.call_id, event.attempt] = made
         return self._scribe.tool_start(event, made)
 
-    def _put(self, at: float, run_id: str, fields: Fields) -> None:
-        run = self._runs.get(run_id)
-        self.log.put(record_of(at, run.kind(fields.type) if run else kind_of(fields.type, Ids(run_id)), fields))
+    def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
+        kind = kind_of(fields.type, run.ids if run else ids_of(Ids(run_id)))
+        if self._scribe.content:
+            self.log.put(record_of(at, kind, fields))
+        else:
+            self.log.put_short(at, kind, fields)
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
         if not await self.log.settled(seconds):
@@ -179,8 +180,10 @@ class AuditLogHook:
     def _complain(self, ctx: Any) -> None:
         run = self._runs.get(ctx.run_id)
         lost = self.log.lost - (run.lost if run else 0)
-        if lost or self.log.working is False:
+        if lost:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
+        if self.log.working is False or self.log.failures > (run.failures if run else 0):
+            raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
 
 
 def _redactor(redact: Any) -> Redact:

@@ -39,7 +39,7 @@ class Scribe:
     def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
         self.content, self.max_text = content, max_text
         self._redact = redact
-        self._makers: dict[type[Event], Callable[[Any], r.Fields]] = {
+        self._makers: dict[type[Event], Callable[[Any], r.Fields | None]] = {
             e.RunStarted: lambda event: r.RunStart(),
             e.TaskTaken: lambda event: r.Task(len(event.task), self._text(event.task)),
             e.ApprovalAsked: self._asked,
@@ -48,7 +48,7 @@ class Scribe:
             e.Failed: self._error,
             e.Steered: lambda event: r.Steered(len(event.text), self._text(event.text)),
             e.RunFinished: self._run_end,
-            HookExecuted: self._verdict,
+            HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,
             JudgedBeforeRewrite: lambda event: _notice(event, event.by, ", ".join(event.hooks)),
             MergeLost: lambda event: _notice(event, event.hook, f"{event.field}: {event.kept}"),

@@ -17,7 +17,7 @@ from ..kernel.points import AFTER_LLM, ON_RUN_END
 from ..kernel.records import HookExecuted
 from ..kernel.results import Verdict
 from ..kernel.values import Ids
-from ..run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded
+from ..run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
 from ..stores.runs import PARTS, RunStore
 from .checks import flag, path_of
@@ -96,6 +96,8 @@ class ObservabilityHook:
             values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
             self._put("tool_calls", (*values, event.duration))
         elif isinstance(event, HookExecuted):
+            if is_silent(event) and not self.every_call:
+                return  # somebody else wants to see it
             values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
             self._put("verdicts", (*values, event.reason[:_REASON], event.duration))
         elif isinstance(event, RunStarted):

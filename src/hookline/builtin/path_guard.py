@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..base.files import below, is_match
+from ..base.files import below, is_kept, is_match
 from ..base.names import snake
 from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
@@ -94,7 +94,7 @@ class PathGuard:
                 if self._is_secret(place, root):
                     message = f"{path!r:.200} is not allowed: it may hold secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and self._is_kept(place):
+                if writes and is_kept(os.path.realpath(place), self.keep):
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
@@ -102,10 +102,6 @@ class PathGuard:
         spelled = os.path.normpath(place)
         names = {os.path.realpath(place), spelled if Path(spelled).is_relative_to(root) else ""}
         return any(is_match(name, self.secrets, str(root)) for name in names)
-
-    def _is_kept(self, place: str) -> bool:
-        real = os.path.realpath(place)
-        return is_match(real, self.keep) or any(real == os.path.realpath(kept) for kept in self.keep)
 
 
 def _places(path: str, folder: str) -> Iterator[str | None]:
@@ -145,7 +141,8 @@ def _forms(path: str) -> set[str]:
     for form in tuple(forms):
         forms.add(os.path.expandvars(os.path.expanduser(form)))
         if form.strip().lower().startswith("file:"):
-            forms.add(unquote(form.strip()[5:]))
+            whole = form.strip()[5:]
+            forms |= {unquote(whole), unquote(re.split("[?#]", re.sub("[\t\r\n]", "", whole))[0])}  # as URLs are read
         elif "%" in form:
             forms.add(unquote(form))
     return forms

@@ -175,7 +175,7 @@ class SensitiveDataHook:
                 return HookResult.replace({"content": self.reply, "tool_calls": ()}, reason=_found(refused))
             changed |= {"content": content} if found else {}
         if "arguments" in self.where and reply.tool_calls:
-            cleaned = [_clean_call(self.argument_redactor, call) for call in reply.tool_calls]
+            cleaned = [self._clean_named(ctx, call) for call in reply.tool_calls]
             for call, kinds in cleaned:
                 found |= kinds
                 if blocked := self.argument_redactor.blocked(kinds):
@@ -183,6 +183,14 @@ class SensitiveDataHook:
             if any(kinds for _, kinds in cleaned):
                 changed["tool_calls"] = tuple(call for call, _ in cleaned)
         return HookResult.replace(changed, reason=_found(found)) if changed else None
+
+    def _clean_named(self, ctx: Any, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
+        """A call without values in its arguments, nor in its name if no tool is called so."""
+        cleaned, kinds = _clean_call(self.argument_redactor, call)
+        if ctx.tool_registry is None or call.name not in ctx.tool_registry:
+            name, found = self.argument_redactor.clean(call.name)
+            cleaned, kinds = (replace(cleaned, name=name), kinds | found) if found else (cleaned, kinds)
+        return cleaned, kinds
 
     def _call(self, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         arguments, kinds = self.argument_redactor.clean_value(request.arguments)

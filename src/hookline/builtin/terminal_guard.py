@@ -26,12 +26,14 @@ from ..tools.command_line import (
 )
 from ..tools.processes import search_path
 from .checks import flag, names_of, path_of
+from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
-from .terminal.paths import Place, Secrets, is_below
+from .terminal.paths import Place, is_below
 from .terminal.programs import judge_program, knows
-from .terminal.rules import HINTS, NICE, OPAQUE, SECRETS, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
+from .terminal.rules import HINTS, NICE, OPAQUE, SYSTEM_FOLDERS, TIMEOUT, VARIABLES
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
+_SIGN = re.compile("[=@:,]")
 _VALUE = re.compile(r"[A-Za-z0-9_@+-]*(?:\.[A-Za-z0-9-]+)?|[A-Za-z]+/[A-Za-z0-9_/+-]+")
 
 
@@ -52,8 +54,9 @@ class TerminalGuard:
         ask: patterns of commands that need approval.
         writes: whether ``>`` may write files, in the folder.
         unknown: what happens to what is on no list: ``block``, or ``ask`` for approval.
-        secrets: names and paths that may not be read; those in ``terminal.rules.SECRETS`` if left out.
-        keep: globs of file names, or paths, that ``>`` may not write.
+        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that may not be touched; one that
+            begins with ``!`` names exceptions.
+        keep: globs of files and folders, or paths, that ``>`` may not write.
 
     Raises:
         RegistrationError: there is no such folder, or a value that makes no sense.
@@ -74,7 +77,7 @@ class TerminalGuard:
         ask: Iterable[str] = (),
         writes: bool = False,
         unknown: Literal["block", "ask"] = "block",
-        secrets: Iterable[str] | None = None,
+        secrets: Iterable[str] = SECRET_FILES,
         keep: Iterable[str] = (),
     ) -> None:
         self.folder = None
@@ -89,8 +92,7 @@ class TerminalGuard:
         self.tools, self.argument, self.unknown = names_of(tools, "tools"), argument, unknown
         self.writes = flag(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
-        self._secrets = Secrets(SECRETS if secrets is None else names_of(secrets, "secrets", 0), self.folder)
-        self._keep = names_of(keep, "keep", 0)
+        self._secrets, self._keep = names_of(secrets, "secrets", 0), names_of(keep, "keep", 0)
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
@@ -138,6 +140,8 @@ class TerminalGuard:
         """Judge pipelines between two ``;``. A ``cd`` that may not happen leaves two places to judge from."""
         possible = place.starts
         for number, pipeline in enumerate(group):
+            for command in pipeline.commands:  # they all run at once
+                _judge_redirects(command, place)
             for command in pipeline.commands:
                 before = place.starts
                 try:
@@ -153,19 +157,13 @@ class TerminalGuard:
         place.starts = _together(possible, place.starts)
 
     def _judge_command(self, command: Command, pipeline: Pipeline, place: Place) -> None:
-        for word in (*command.words, *(redirect.target for redirect in command.redirects)):
+        for word in command.words:
             _judge_expansions(word)
         for assignment in command.assignments:
             value = assignment.value
             if assignment.name not in VARIABLES or value.expansions or not _VALUE.fullmatch(value.text):
                 message = f"Setting {assignment.name:.60} is not allowed. Leave it out."
                 raise Refused(f"environment: {assignment.name:.60}", message, final=True)
-        for redirect in command.redirects:
-            if redirect.operator == "<":
-                _no_glob(redirect.target)
-                place.read(redirect.target)
-            elif redirect.operator != ">&":
-                place.write(redirect.target)
         if not command.words:
             return
         for word in command.words:
@@ -194,8 +192,8 @@ class TerminalGuard:
         asked = next((p for p in self._ask if any(_found(p, form) for form in (written, named))), None)
         if asked is None and any(_matches(p, form) for p in self._allow for form in (written, named)):
             for text in written[1:]:
-                place.spare(text)
-                place.spare(text.partition("=")[2])
+                for form in _paths_in(text):
+                    place.spare(form)
             return
         try:
             self._judge_unlisted(name, words, place)
@@ -207,6 +205,7 @@ class TerminalGuard:
 
     def _judge_unlisted(self, name: str | None, words: Sequence[Word], place: Place) -> None:
         if name is None:
+            place.keep_in(words)
             message = f"{words[0].text!r:.100} is not allowed: it is not a program of the system. Use one by its name."
             raise Refused("program in a folder", message)
         if name in OPAQUE:
@@ -216,6 +215,7 @@ class TerminalGuard:
             self._judge_words(_inner(name, words[1:]), place)
             return
         if not knows(name):
+            place.keep_in(words[1:])
             hint = HINTS.get(name, "Use programs that only read, such as ls, cat, grep and find, or go on without it")
             raise Refused(f"program: {name:.60}", f"{name:.60} is not allowed. {hint}.")
         judge_program(name, words[1:], place)
@@ -283,6 +283,16 @@ def _judge_expansions(word: Word) -> None:
         raise Refused("expansion", f"{shown} is not clear. Write it out, or put it in single quotes.", final=True)
 
 
+def _judge_redirects(command: Command, place: Place) -> None:
+    for redirect in command.redirects:
+        _judge_expansions(redirect.target)
+        if redirect.operator == "<":
+            _no_glob(redirect.target)
+            place.read(redirect.target)
+        elif redirect.operator != ">&":
+            place.write(redirect.target)
+
+
 def _no_glob(word: Word) -> None:
     if "glob" in word.expansions:
         raise Refused("redirect", f"{word.raw!r:.100} is not the name of one file. Write it out.", final=True)
@@ -298,6 +308,12 @@ def _inner(name: str, args: Sequence[Word]) -> list[Word]:
     if not words or words[0].text == "cd":
         raise Refused(f"program: {name}", f"{name} needs a command after it.")
     return words
+
+
+def _paths_in(text: str) -> list[str]:
+    """What may be a path in an argument: itself, and what follows a letter or a sign (``-Tfile``, ``@file``)."""
+    signs = [found.end() for found in _SIGN.finditer(text)][:20]
+    return [text, *(text[at:] for at in ([2] if text.startswith("-") else []) + signs)]
 
 
 def _patterns(given: Iterable[str], name: str) -> tuple[tuple[str, ...], ...]:

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..kernel.values import Message
-from .injection.fence import unfenced
+from .injection.fence import as_fenced, unfenced
 
 _ITEMS = 10
 _LARGEST = 100_000
 
 
 def as_sentence(text: str, longest: int = 500) -> str:
-    """What a tool gave the model, as people would write it: data as a list of its parts, a text as it is."""
+    """What a tool gave the model, as people would write it: data as a list of its parts, a text as it is.
+
+    What came from outside stays marked so: these words will stand in the model's own reply.
+    """
     said = _said(parsed(text[:_LARGEST])).strip()
     if len(said) > longest:
         said = f"{said[: longest - 1].rstrip()}…"
-    return f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?…' else '.'}"
+    return as_fenced(text[:_LARGEST], f"{said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?…' else '.'}")
 
 
 def parsed(text: str) -> Any:

@@ -88,6 +88,9 @@ def run(
         say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
         sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
+    for error in result.errors if quiet and not json else ():
+        if error.where == "hook" and not error.fatal:  # such as a log that could not be written: it would be missed
+            sys.stderr.write(f"note: {printable(error.message, keep='')}\n")
     code = exit_code(result, outcome.failure)
     recorded(recorders)
     try:

@@ -96,7 +96,7 @@ def show_runs(rows: Sequence[RunRow], path: str) -> None:
     names = ("began", "run", "agent", "status", "steps", "tools", "tokens", "cost", "took")
     lines = [
         (
-            _when(r.started), _short_id(r.run_id), r.agent, _styled(r.status), _number(r.steps),
+            _when(r.started), _short_id(r.run_id), _on_one_line(r.agent), _styled(r.status), _number(r.steps),
             _number(r.tool_calls), _number(_tokens(r)), _cost(r.cost, r.cost is None, r.ended is not None),
             _span(r.elapsed),
         )
@@ -190,6 +190,11 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Cells], most: int | 
     table(names, rows[:most], title=title, keep=_UNBROKEN, right=numbers)
     if most is not None and len(rows) > most:
         show(Text(f"and {len(rows) - most:,} more: hookline stats --json shows all", style="dim"))
+
+
+def _on_one_line(name: str) -> Text:
+    """A name that is cut where there is no room for it."""
+    return Text(printable(name, keep=""), no_wrap=True, overflow="ellipsis")
 
 
 def _bar(call: CallRow, start: float, end: float, width: int) -> Text:

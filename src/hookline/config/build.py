@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
             raise
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
-    files += [str(reference.file) for reference in map(parse, settings.tools) if reference.file is not None]
+    files += _code_files(settings, home)
     audits: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook
@@ -91,6 +92,21 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _code_files(settings: Settings, home: Path) -> list[str]:
+    """The files and folders whose code runs as a tool or as an MCP server."""
+    modules, files = [], []
+    for reference in map(parse, settings.tools):
+        if reference.file is None:
+            modules.append(home / reference.module.replace(".", "/"))
+        else:
+            files.append(reference.file)
+    for target in settings.mcp:
+        words = target.split()
+        modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
+        files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
+    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
 
 
 def _log_files(path: object) -> tuple[str, ...]:

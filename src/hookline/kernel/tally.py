@@ -136,7 +136,7 @@ class Tally(msgspec.Struct):
             took = time.perf_counter() - self.scope.began if self.scope.tracing else None
             call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
             self.scope.emit(
-                HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=reason,
+                HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=str(reason),
                 error=error, duration=took, call_id=call_id)  # fmt: skip
 
     def report_early_judges(self, entries: list[Entry], payload: Any) -> None:

@@ -212,9 +212,9 @@ class Agent:
         if not ctx.session.id:
             ctx.session.id = ctx.new_id("session")
         run_id = ctx.new_id("run")
-        task_id = options.get("task_id") or run_id
+        task_id = str(options.get("task_id") or run_id)
         ctx.ids = Ids(
-            run_id, task_id, options.get("correlation_id") or task_id, ctx.session.id, self.name,
+            run_id, task_id, str(options.get("correlation_id") or task_id), ctx.session.id, self.name,
             "" if given is None else given.ids.run_id,
         )  # fmt: skip
         ctx.agent_name = self.name

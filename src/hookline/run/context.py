@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing, as_history
+from ..base.names import is_number
 from ..base.workers import in_forked_child
 from ..kernel.errors import HooklineError
 from ..kernel.points import Point, resolve
@@ -223,7 +224,7 @@ class AgentContext(Scope):
         Raises:
             HooklineError: called outside a tool.
             ValueError: a fraction outside 0 to 1.
-            TypeError: a message that is not text.
+            TypeError: a fraction that is no number, or a message that is not text.
         """
         raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
 
@@ -355,6 +356,8 @@ class CallContext:
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far this call is: see :meth:`AgentContext.progress`."""
+        if fraction is not None and not is_number(fraction):
+            raise TypeError(f"progress(fraction, message): fraction is a number from 0 to 1, not {fraction!r:.80}")
         if fraction is not None and not 0 <= fraction <= 1:
             raise ValueError(f"fraction goes from 0 to 1, not {fraction!r}")
         if not isinstance(message, str):

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..base.event import Event
 from ..kernel.points import AFTER_LLM, ON_TOKEN, Point
-from ..kernel.records import PointFired
+from ..kernel.records import HookExecuted, PointFired
+from ..kernel.results import HookAction
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
 
@@ -202,6 +203,19 @@ def listener(hook: Any) -> Sink:
 
     vars(take).update({name: getattr(hook, name) for name in ("events", "every_call") if hasattr(hook, name)})
     return take
+
+
+def is_silent(event: HookExecuted) -> bool:
+    """Whether the hook decided nothing that is worth a record.
+
+    It let pass, and the event is there because somebody wants to see every call; or it gave a piece of streamed text
+    another shape, which a hook that holds text back does with nearly every piece.
+    """
+    if event.reason or event.error is not None:
+        return False
+    if event.verb == HookAction.MODIFY:
+        return event.point == ON_TOKEN
+    return event.duration is not None and event.verb == HookAction.CONTINUE
 
 
 class EventStream:

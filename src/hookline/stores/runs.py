@@ -54,6 +54,7 @@ _CHUNKS = (
 )  # rows in one statement: SQLite lets other threads in between two, and they may take their time
 _WAIT = 24 * 3600.0  # how long a run on another machine is taken to be still running
 _LARGEST = 2**63 - 1
+_UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 class RunRow(msgspec.Struct, frozen=True):
@@ -154,10 +155,7 @@ class RunStore:
         """
         with self.db.transaction(write=True) as db:
             for table, rows in (("runs", list(runs.values())), *parts.items()):
-                try:
-                    _insert(db, table, rows)
-                except (UnicodeEncodeError, OverflowError):  # nothing that a model sends may keep the rest from here
-                    _insert(db, table, [tuple(map(_storable, row)) for row in rows])
+                _insert(db, table, rows)
             if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
                 _prune(db, self.keep_days)
                 self._pruned = time.monotonic()
@@ -278,17 +276,21 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
     for size in _CHUNKS:
         while left >= size:
             chunk = list(islice(waiting, size))
-            db.execute(_insertion(table, len(chunk[0]), size), tuple(chain.from_iterable(chunk)))
+            statement, values = _insertion(table, len(chunk[0]), size), tuple(chain.from_iterable(chunk))
+            try:
+                db.execute(statement, values)
+            except _UNFIT:  # one odd value may not keep the rest from here
+                db.execute(statement, tuple(map(_storable, values)))
             left -= size
 
 
 def _storable(value: Any) -> Any:
-    """A value that SQLite can hold: no half characters, no numbers beyond its own."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
+    """A value that SQLite can hold: no half characters, no numbers beyond its own, no types that it does not know."""
     if isinstance(value, int):
         return max(-_LARGEST, min(value, _LARGEST))
-    return value
+    if value is None or isinstance(value, float):
+        return value
+    return str(value).encode(errors="replace").decode()
 
 
 def _checked_days(days: object) -> None:

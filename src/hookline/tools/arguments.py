@@ -36,6 +36,7 @@ _SPLIT_MARK = re.compile(
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
 _LINK = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:)([\\/]*)([^/?#\\]*)(.?)(.*)", re.DOTALL)
 _LOCAL_LINK = re.compile(r"(?!https?:|wss?:|ftps?:)[A-Za-z][A-Za-z0-9+.\-]*:///(?![/\\])", re.IGNORECASE)
+_SCHEME_ALONE = re.compile(r"""[A-Za-z][A-Za-z0-9+.\-]*://["'`)\]>,.;!?]*""")
 _SPACE = re.compile(r"[ \t\r\n\v\f]+")
 _CLOSED = re.compile(r"""([^"'`<>)\]}|,;&*]*)(["'`]*)(.?)""", re.DOTALL)
 _MAX_SCHEME = 40
@@ -86,7 +87,8 @@ def links_of(text: str) -> Iterator[str]:
         return
     for at, end in pairwise([*starts, len(text)]):
         word = _SPACE.split(text[at:end], 1)[0]
-        if not _LOCAL_LINK.match(word):
+        is_mention = _SCHEME_ALONE.fullmatch(word) and text[at + len(word) : at + len(word) + 1] in ("", " ")
+        if not is_mention and not _LOCAL_LINK.match(word):
             yield _closed(word)
 
 

@@ -27,6 +27,9 @@ _HANDED_ON = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "TMPDIR", "TZ", "
 _SET = {
     "TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
+    # A folder of data that is laid out as a repository is none, and reading one runs no program.
+    "GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit",
+    "GIT_CONFIG_KEY_1": "core.fsmonitor", "GIT_CONFIG_VALUE_1": "false",
 }  # fmt: skip
 _MODES: dict[str, Any] = {"<": "read", ">": "write", ">>": "append"}
 _MAX_NAMES = 20_000

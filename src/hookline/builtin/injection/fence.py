@@ -6,8 +6,9 @@ import re
 
 _BEGIN = re.compile(r"\[untrusted text from ([\w.-]{1,64}), id ([\w-]{1,64})(, suspicious)?:")
 _WHOLE = re.compile(
-    r"\A(?:\[[^\n]*\]\n)?\[untrusted text from [\w.-]{1,64}, id (?P<id>[\w-]{1,64})(?:, suspicious)?: [^\n]*\]\n"
-    r"(?P<text>.*)\n\[end of untrusted text, id (?P=id)\]\Z",
+    r"(?P<head>(?:\[[^\n]*\]\n)?"
+    r"\[untrusted text from [\w.-]{1,64}, id (?P<id>[\w-]{1,64})(?:, suspicious)?: [^\n]*\]\n)"
+    r"(?P<text>.*)(?P<tail>\n\[end of untrusted text, id (?P=id)\])\Z",
     re.DOTALL,
 )
 
@@ -38,3 +39,9 @@ def unfenced(text: str) -> str:
     """What is between the marks, if the text is fenced as a whole; else the text."""
     whole = _WHOLE.match(text)
     return whole["text"] if whole else text
+
+
+def as_fenced(text: str, shown: str) -> str:
+    """What is shown of a text, within the same marks if that is fenced."""
+    whole = _WHOLE.match(text)
+    return f"{whole['head']}{shown}{whole['tail']}" if whole else shown

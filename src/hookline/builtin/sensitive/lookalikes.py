@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from unicodedata import category, decimal, normalize
 
+_ESCAPED = re.compile(r"\\[nrt]")
 _FEW = 8
 _PIECE = 1024
 _CONTROLS = bytes([*range(9), *range(14, 28), 127])
@@ -33,6 +35,8 @@ class Plain:
 
 def _plain(text: str) -> tuple[str, list[int]]:
     """The plain text; for each character left out, how many stayed before it."""
+    if "\\" in text:  # in JSON and code, \n ends a line: its n is no part of what follows
+        text = _ESCAPED.sub("  ", text)
     if text.isascii() and not _has_controls(text):
         return text, []
     changed = {character: form for character in _characters(text) if (form := _form(character)) != character}

@@ -18,7 +18,7 @@ _SHAPE = bytes(
 _LONG = b"0" * 13
 _CARD_SHAPES = (b"0000-0000", b"0000--0000", b"0000---0000", b"0-0-0-0-0-0-0-0")
 _DOTTED_CARD = re.compile(r"\.[0-9]{4,6}\.[0-9]{4,5}(?:\.[0-9]{4})?(?![0-9A-Za-z.])")
-_LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9A-Za-z][.,-])[2-68][0-9]{12,18}(?![0-9A-Za-z])")
+_LONE_CARD = re.compile(r"(?<![0-9A-Za-z])(?<![0-9]\.)(?<![0-9A-Za-z]-)[2-68][0-9]{12,18}(?![0-9A-Za-z])")
 _STRETCH = re.compile("[0-9 _/-]+")
 _BEFORE_HIT = 40
 _LARGEST_GAP = 3
@@ -153,7 +153,8 @@ def _cards_between(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _is_part_of_more(text: str, start: int) -> bool:
     """Whether digits are the decimals of a number, or the end of something with letters such as a UUID."""
-    return start > 1 and text[start - 1] in ".-," and _is_sign(text[start - 2])
+    before, sign = text[max(0, start - 2) : start - 1], text[max(0, start - 1) : start]
+    return bool(before) and ((sign == "." and before.isdigit()) or (sign == "-" and _is_sign(before)))
 
 
 def _cards_of(text: str, groups: list[tuple[int, int]]) -> Iterator[Span]:

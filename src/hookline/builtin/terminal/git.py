@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -63,7 +63,7 @@ def judge_git(name: str, args: Sequence[Word], place: Place) -> None:
         for text in _paths_in(word.text):
             inner.read(msgspec.structs.replace(word, text=text))
     for start in inner.starts:
-        _judge_repository(start)
+        _judge_repository(start, inner.written)
 
 
 def _judge_reading(command: str, given: Given) -> None:
@@ -94,20 +94,24 @@ def _paths_in(text: str) -> list[str]:
     return [text, *(":".join(pieces[at:]) for at in range(1, min(len(pieces), 20)))]
 
 
-def _judge_repository(start: str) -> None:
+def _judge_repository(start: str, written: Collection[str]) -> None:
     """That the repository's own settings do not have git run a program.
+
+    Args:
+        start: where git is used.
+        written: files that the same command line writes, and nobody knows what to.
 
     Raises:
         Refused: they do, or cannot be read.
     """
-    found = _repository(start)
-    if found is None:
-        return
-    for folder in (found, *_modules(found)):
-        for name in ("config", "config.worktree"):
-            _judge_settings(os.path.join(folder, name))
-        if os.path.lexists(os.path.join(folder, "hooks", "post-index-change")):
-            raise Refused("git settings", "This repository has a git hook that reading would run. Go on without git.")
+    for found in _repositories(start, written):
+        common = _common(found, written)
+        for folder in dict.fromkeys((found, common, *_modules(common))):
+            for name in ("config", "config.worktree"):
+                _judge_settings(os.path.join(folder, name), written)
+            if os.path.lexists(os.path.join(folder, "hooks", "post-index-change")):
+                message = "This repository has a git hook that reading would run. Go on without git."
+                raise Refused("git settings", message)
 
 
 def _modules(repository: str) -> list[str]:
@@ -121,7 +125,8 @@ def _modules(repository: str) -> list[str]:
     return found
 
 
-def _judge_settings(path: str) -> None:
+def _judge_settings(path: str, written: Collection[str]) -> None:
+    _not_written(path, written)
     try:
         with open(path, "rb") as file:
             text = file.read(_MAX_CONFIG + 1).decode("latin-1")
@@ -136,33 +141,45 @@ def _judge_settings(path: str) -> None:
         raise Refused("git settings", message)
 
 
-def _repository(start: str) -> str | None:
-    """The folder with the settings of the repository that git would use from here."""
-    here = start
+def _not_written(path: str, written: Collection[str]) -> None:
+    if os.path.realpath(path) in written:
+        message = "This command changes the git settings that it uses. Run git by itself, in a command of its own."
+        raise Refused("git settings", message, final=True)
+
+
+def _repositories(start: str, written: Collection[str]) -> Iterator[str]:
+    """All that git might take for the repository from here; one that it finds wanting is passed over for the next."""
+    here, above = start, os.path.dirname(start)
     while True:
         inside = os.path.join(here, ".git")
-        if os.path.isdir(inside):
-            return _common(inside)
         if os.path.isfile(inside):
-            try:
-                with open(inside, encoding="utf-8", errors="replace") as file:
-                    line = file.read(5000)
-            except OSError:
-                line = ""
+            _not_written(inside, written)
+            line = _first_line(inside) or ""
             if not line.startswith("gitdir:"):
                 raise Refused("git settings", "The .git file here is not understood. Go on without git.")
-            return _common(os.path.join(here, line[7:].strip()))
-        if all(os.path.exists(os.path.join(here, name)) for name in ("HEAD", "objects", "refs")):
-            return here
-        above = os.path.dirname(here)
+            yield os.path.join(here, line[7:].lstrip(" "))
+        elif os.path.isdir(inside):
+            yield inside
+        head = os.path.join(here, "HEAD")
+        if os.path.lexists(head) or os.path.realpath(head) in written:
+            yield here
         if above == here:
-            return None
-        here = above
+            return
+        here, above = above, os.path.dirname(above)
 
 
-def _common(folder: str) -> str:
+def _common(folder: str, written: Collection[str]) -> str:
+    """Where a repository's settings are, if it shares them with others."""
+    path = os.path.join(folder, "commondir")
+    _not_written(path, written)
+    line = _first_line(path)
+    return folder if line is None else os.path.join(folder, line)
+
+
+def _first_line(path: str) -> str | None:
+    """What a file of git's that holds one path says."""
     try:
-        with open(os.path.join(folder, "commondir"), encoding="utf-8", errors="replace") as file:
-            return os.path.join(folder, file.read(5000).strip())
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(5000).rstrip("\r\n")
     except OSError:
-        return folder
+        return None

@@ -3,55 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
+from ...base.files import is_kept, is_match
 from ...tools.command_line import Word
 from .options import Refused
-from .rules import HARMLESS
 
 MAX_FILES = 20_000
 """How many files are looked at for the globs of one command line."""
 
 
-def _any_of(before: str, patterns: Iterable[str]) -> re.Pattern[str]:
-    """An expression for paths that are, or lie below, what one of the patterns matches."""
-    signs = {"*": "[^/]*", "?": "[^/]"}
-    made = ["".join(signs.get(char, re.escape(char)) for char in pattern) for pattern in patterns]
-    return re.compile(f"{before}(?:{'|'.join(made) or '(?!)'})(?:/|\\Z)", re.DOTALL)
-
-
-_HARMLESS = _any_of("", HARMLESS)
 _STREAMS = ("/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr")
-
-
-class Secrets:
-    """Which paths hold secrets.
-
-    Args:
-        patterns: a name with wildcards (``*`` and ``?``), several parts of a path, or a whole path; what lies below
-            counts too.
-        folder: within it, only the parts below it count.
-    """
-
-    def __init__(self, patterns: Iterable[str], folder: str | None) -> None:
-        made = [(pattern.startswith("/"), "/".join(_parts(pattern))) for pattern in patterns]
-        self._whole = _any_of("", [pattern for whole, pattern in made if whole])
-        self._part = _any_of("(?:.*/)?", [pattern for whole, pattern in made if not whole])
-        self._folder = folder
-
-    def hold(self, path: str) -> bool:
-        """Whether this absolute path is one."""
-        if self._whole.match("/".join(_parts(path))):
-            return True
-        if self._folder is not None and is_below(path, self._folder):
-            path = os.path.relpath(path, self._folder)
-        parts = _parts(path)
-        if parts and _HARMLESS.match(parts[-1]):
-            parts.pop()
-        return self._part.match("/".join(parts)) is not None
 
 
 class Place:
@@ -60,14 +24,17 @@ class Place:
     Args:
         start: the folder it begins in.
         folder: what it must stay in.
-        secrets: what may not be touched.
+        secrets: globs of what may not be touched, see :func:`is_match`.
         writes: whether files may be written.
         keep: globs of names, or paths, that may not be written.
     """
 
-    def __init__(self, start: str, folder: str | None, secrets: Secrets, writes: bool, keep: Sequence[str]) -> None:
-        self.folder, self.writes, self._secrets, self._keep = folder, writes, secrets, keep
+    def __init__(
+        self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, keep: Sequence[str]
+    ) -> None:
+        self.folder, self.writes, self._secrets, self._keep = folder, writes, secrets, (".git", *keep)
         self.starts: tuple[str, ...] = (os.path.realpath(start),)
+        self.written: set[str] = set()
         self._left = MAX_FILES
 
     def copy(self) -> Place:
@@ -99,10 +66,9 @@ class Place:
         if word.expansions - {"tilde"} or not text:
             raise Refused("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
         for path in self._judge(text):
-            name = os.path.basename(path).lower()
-            kept = any(path == os.path.realpath(kept) or fnmatchcase(name, kept.lower()) for kept in self._keep)
-            if kept or ".git" in _parts(path):
+            if is_kept(path, self._keep):
                 raise Refused("redirect", f"{text!r:.100} may not be changed.", final=True)
+            self.written.add(path)
 
     def match(self, word: Word) -> None:
         """Judge all that a glob could stand for.
@@ -142,9 +108,26 @@ class Place:
         """
         for start in self.starts:
             given = os.path.join(start, text)
-            if any(self._secrets.hold(form) for form in (os.path.realpath(given), os.path.normpath(given))):
+            if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
                 message = f"{text!r:.100} may hold secrets and is not shown. Go on without it."
                 raise Refused("secret", message, final=True)
+
+    def _is_secret(self, path: str) -> bool:
+        within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
+        return is_match(path, self._secrets, within)
+
+    def keep_in(self, words: Sequence[Word]) -> None:
+        """That no word of a program that nobody here knows could be a path that leads out.
+
+        Raises:
+            Refused: one could.
+        """
+        for word in words:
+            text = _at_home(word)
+            glued = text[text.index("/") :] if text.startswith("-") and "/" in text else ""
+            for form in (text, text.partition("=")[2], glued):
+                if form and form not in _STREAMS:
+                    self._judge(form)
 
     def _judge(self, text: str) -> list[str]:
         """Where a path leads from each start."""
@@ -201,10 +184,6 @@ def _at_home(word: Word) -> str:
     if word.raw != "~" and not word.raw.startswith("~/"):
         raise Refused("expansion", f"{word.raw!r:.100} is not clear. Write the path itself.", final=True)
     return os.path.expanduser("~") + word.text[1:]
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.casefold().split("/") if part not in ("", ".")]
 
 
 def _wider(part: str) -> str | None:

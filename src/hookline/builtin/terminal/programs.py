@@ -108,7 +108,10 @@ def _sed(name: str, args: Sequence[Word], place: Place) -> None:
 
 
 def _awk(name: str, args: Sequence[Word], place: Place) -> None:
-    for code in _code(name, AWK, args, place)[0]:
+    codes, given = _code(name, AWK, args, place)
+    if any(word.text.startswith("/inet") for word in given.operands):
+        raise Refused(f"operands: {name}", f"{name} may not read from a network. Use a file.", final=True)
+    for code in codes:
         text = code.text.replace("||", "").replace(">=", "")
         written = text[text.index("print") :] if "print" in text else ""  # before it, > only compares
         if _AWK_RUNS.search(text) or "|" in text or ">" in written:
@@ -120,6 +123,13 @@ def _jq(name: str, args: Sequence[Word], place: Place) -> None:
     for code in _code(name, PROGRAMS["jq"], args, place)[0]:
         if _JQ_READS.search(code.text):
             raise Refused("script: jq", "This jq filter is not allowed: it may not import, or read the environment.")
+
+
+def _diff(name: str, args: Sequence[Word], place: Place) -> None:
+    given = read_options(name, PROGRAMS["diff"], args, place.folder is not None)
+    if place.folder is not None and given.options & {"r", "recursive"} and "no-dereference" not in given.options:
+        raise Refused("option: diff -r", "diff -r follows links. Write diff -r --no-dereference.")
+    _judge_operands(name, PROGRAMS["diff"], given, place)
 
 
 def _find(name: str, args: Sequence[Word], place: Place) -> None:
@@ -139,7 +149,7 @@ def _find(name: str, args: Sequence[Word], place: Place) -> None:
                 place.read(value)
         elif text.startswith("-") or started:
             message = f"find {text!r:.60} is not allowed. Find by name, type, size and time, and print only."
-            raise Refused(f"option: find {text:.60}", message)
+            raise Refused(f"option: find {text:.60}" if text.startswith("-") else "operands: find", message)
         else:
             place.read(word)
 
@@ -228,6 +238,7 @@ def _ps(name: str, args: Sequence[Word], place: Place) -> None:
 
 
 _OWN: dict[str, Callable[[str, Sequence[Word], Place], None]] = {
-    "[": _test, "awk": _awk, "find": _find, "gawk": _awk, "git": judge_git, "jq": _jq, "mawk": _awk, "printf": _printf,
-    "ps": _ps, "sed": _sed, "strings": _strings, "tar": _tar, "test": _test, "unzip": _unzip, "xxd": _xxd,
+    "[": _test, "awk": _awk, "diff": _diff, "find": _find, "gawk": _awk, "git": judge_git, "jq": _jq, "mawk": _awk,
+    "printf": _printf, "ps": _ps, "sed": _sed, "strings": _strings, "tar": _tar, "test": _test,
+    "unzip": _unzip, "xxd": _xxd,
 }  # fmt: skip

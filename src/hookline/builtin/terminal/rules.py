@@ -62,9 +62,9 @@ PROGRAMS: dict[str, Program] = {
         "aB:hHiklPTt:x:", "all block-size: human-readable si inodes local portability print-type total type: output?"
     ),
     "diff": Program(
-        "qscC:uU:eynW:pF:Nr!abwBiETI:dZtx:#",
+        "qscC:uU:eynW:pF:NrabwBiETI:dZtx:#",
         "normal brief report-identical-files context? unified? ed side-by-side width: left-column "
-        "suppress-common-lines show-c-function show-function-line: recursive! no-dereference new-file ignore-case "
+        "suppress-common-lines show-c-function show-function-line: recursive no-dereference new-file ignore-case "
         "ignore-tab-expansion ignore-trailing-space ignore-space-change ignore-all-space ignore-blank-lines "
         "ignore-matching-lines: text strip-trailing-cr minimal color? exclude: tabsize: expand-tabs label:",
         at_most=2,
@@ -95,7 +95,7 @@ PROGRAMS: dict[str, Program] = {
         "slurp sort-keys ascii-output join-output "
         "exit-status tab indent: unbuffered", "code"),
     "ls": Program(
-        "aAbBcCdfFgGhHiI:klLmnNopqQrRsStT:uUvw:xXZ1",
+        "aAbBcCdfFgGhHiI:klL!mnNopqQrRsStT:uUvw:xXZ1",
         "all almost-all author escape block-size: ignore-backups color? directory classify? file-type format: "
         "full-time "
         "group-directories-first no-group human-readable si hide: indicator-style: inode ignore: kibibytes literal "
@@ -295,30 +295,5 @@ HINTS = {
 
 VARIABLES = frozenset({"LANG", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "NO_COLOR", "TZ"})
 """What may be set before a command."""
-
-SECRETS = (
-    ".env", ".env.*", "*.env", ".envrc", ".ssh", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key",
-        "*.p12",
-    "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.tfstate", ".netrc", "_netrc", ".git-credentials", ".aws",
-        ".azure",
-    ".gnupg", ".kube", ".config/gcloud", ".config/gh", ".docker/config.json", ".npmrc", ".pypirc", ".pgpass", ".my.cnf",
-    ".htpasswd", ".vault-token", ".bash_history", ".zsh_history", ".python_history", ".psql_history", 
-    "credentials.json", "secrets.json", "secrets.toml", "secrets.yaml", "secrets.yml", "/etc/shadow*", "/etc/gshadow*",
-    "/etc/sudoers*", "/etc/ssh", "/etc/ssl/private", "/run/secrets", "/var/run/secrets", "/proc/*/environ",
-    "/proc/*/task/*/environ", "/proc/*/mem", "/proc/*/fd", "/proc/kcore",
-)  # fmt: skip
-"""Files and folders that hold secrets: names, or several parts of a path."""
-
-HARMLESS = (
-    "*.pub",
-    ".env.example",
-    ".env.sample",
-    ".env.template",
-    ".env.dist",
-    ".env.defaults",
-    "*.example",
-    "*.sample",
-)
-"""Names that look like those, but hold none."""
 
 SYSTEM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")

@@ -52,12 +52,14 @@ def json_fields(value: Any) -> bytes:
     return data[1:-1]
 
 
-def kind_of(type: str, ids: Ids | None = None) -> bytes:
-    """The part of a record that all of that type have in a run: its type, and the ids."""
-    given = {"type": type}
-    for name in Ids.__struct_fields__ if ids is not None else ():
-        given[name] = cut(getattr(ids, name))
-    return json_fields(given)
+def ids_of(ids: Ids) -> bytes:
+    """The ids of a run, as all of its records have them."""
+    return json_fields({name: cut(str(getattr(ids, name))) for name in Ids.__struct_fields__})
+
+
+def kind_of(type: str, ids: bytes = b"") -> bytes:
+    """The part of a record that all of that type have in a run: its type, which is a name, and the ids."""
+    return f'"type":"{type}",'.encode() + ids if ids else f'"type":"{type}"'.encode()
 
 
 def record_of(at: float, kind: bytes, fields: Fields | dict[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ from .file import AuditFile, Fsync, Unwritten, reason
 from .format import kind_of, record_of
 from .keys import load_signer
 from .lines import VERSION, AuditHead, head_path
-from .records import OWN, Checkpoint, Lost
+from .records import OWN, Checkpoint, Fields, Lost
 
 log = logging.getLogger("hookline")
 
@@ -36,6 +36,7 @@ AT_EXIT = 2.0
 LEAST_BYTES = 4096
 """How short a file may be at most before it is put aside."""
 
+_SHORT = 512  # bytes that a record without texts is taken for
 _TAKEN = frozenset(("v", "seq", "time", "type", "prev", "sig"))
 _OWN_TYPES = frozenset(kind.type for kind in OWN)
 _logs: weakref.WeakSet[AuditLog] = weakref.WeakSet()
@@ -101,17 +102,17 @@ class AuditLog:
         self._on_checkpoint = on_checkpoint
         self._logger = None if logger is None else logging.getLogger(logger)
         self._background: Background[Any] = Background(self._write, self._broke, limit=WAITING, idle=self._rest)
-        self._forget()
-        self._counting = threading.Lock()
-        self._all_lost = self._untold = 0
+        self._all_lost = self._failures = 0
         self._why = ""
         self.working: bool | None = None
         """Whether the last records could be written; ``None`` before the first."""
+        self._forget()
         _logs.add(self)
 
     def _forget(self) -> None:
-        """Start anew, also in a forked process: what is known of the file is its parent's."""
-        self._writing = threading.Lock()
+        """Start anew, also in a forked process: what is known of the file, and to be told in it, is its parent's."""
+        self._writing, self._counting = threading.Lock(), threading.Lock()
+        self._untold = 0
         self._file = None if self.path is None else AuditFile(self.path, **self._settings)
 
     def record(self, type: str, **fields: Any) -> None:
@@ -133,13 +134,25 @@ class AuditLog:
 
     def put(self, record: bytes) -> None:
         """Put in a record as the log writes it, without waiting."""
-        if not self._background.put(record, len(record)):
-            self._lose(1, "too many records were waiting to be written")
+        self._wait_for_it(record, len(record))
+
+    def put_short(self, at: float, kind: bytes, fields: Fields) -> None:
+        """Put in a record without texts, which the writing thread makes: many at once cost less."""
+        self._wait_for_it((at, kind, fields), _SHORT)
+
+    def _wait_for_it(self, item: Any, size: int) -> None:
+        if not self._background.put(item, size):
+            self.lose(1, "too many records were waiting to be written")
 
     @property
     def lost(self) -> int:
         """How many records could not be written so far."""
         return self._all_lost
+
+    @property
+    def failures(self) -> int:
+        """How often records were lost, or could not be forced to the disk."""
+        return self._failures
 
     @property
     def problem(self) -> str:
@@ -188,22 +201,38 @@ class AuditLog:
     # The writing thread.
 
     def _write(self, items: list[Any]) -> None:
-        records = [item for item in items if type(item) is bytes]
+        records = self._made(items)
         if records:
-            if self._logger is not None and self._logger.isEnabledFor(logging.INFO):
-                for record in records:
-                    self._tell(record)
-            with self._writing:
-                self._append(records)
+            heard = self._logger is not None and self._logger.isEnabledFor(logging.INFO) and self._logger.hasHandlers()
+            for record in records if heard else ():
+                self._tell(record)
+            if self._file is None and not heard:
+                self.lose(len(records), "the logger takes no INFO: give it that level and a handler")
+            else:
+                with self._writing:
+                    self._append(records)
         for item in items:
-            if type(item) is not bytes:
+            if callable(item):
                 item()
+
+    def _made(self, items: list[Any]) -> list[bytes]:
+        """The records among what was put in."""
+        records = []
+        for item in items:
+            if type(item) is bytes:
+                records.append(item)
+            elif type(item) is tuple:
+                try:
+                    records.append(record_of(*item))
+                except Exception as error:  # noqa: BLE001 - the others can be written all the same
+                    self.lose(1, reason(error))
+        return records
 
     def _broke(self, error: Exception, items: list[Any]) -> None:
         """What is not foreseen, such as a logging handler that raises."""
-        self._lose(sum(type(item) is bytes for item in items), reason(error))
+        self.lose(sum(not callable(item) for item in items), reason(error))
         for item in items:
-            if type(item) is not bytes:
+            if callable(item):
                 item()
 
     def _append(self, records: list[bytes]) -> None:
@@ -213,7 +242,7 @@ class AuditLog:
                 self._file.append(records, Lost(untold, self._why) if untold else None)
         except Unwritten as broken:
             self._tell_of(untold if broken.told else 0)
-            self._lose(len(records) - broken.written, broken.why)
+            self.lose(len(records) - broken.written, broken.why)
         else:
             self._tell_of(untold)
             before, self.working = self.working, True
@@ -245,10 +274,12 @@ class AuditLog:
 
     # What cannot be written.
 
-    def _lose(self, count: int, why: str) -> None:
+    def lose(self, count: int, why: str) -> None:
+        """Count records that are not written, or not forced to the disk (0)."""
         with self._counting:
             self._all_lost += count
             self._untold += count
+            self._failures += 1
             self._why = why
             before, self.working = self.working, False
         if before is not False:

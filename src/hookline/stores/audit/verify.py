@@ -115,7 +115,7 @@ def verify_audit(
     if head is not None:
         walk.demand(head)
     for path in files:
-        walk.file(path)
+        walk.file(path, last=path is files[-1])
     return walk.report(files)
 
 
@@ -145,7 +145,7 @@ class _Walk:
         self.bad: list[tuple[str, int, int]] = []
         self.must_sign = checker is not None
         self.latest = ""
-        self.heads: dict[int, tuple[str, str]] = {}
+        self.heads: dict[int, list[tuple[str, str]]] = {}
         self.hashes: dict[str, str] = {}
 
     # What is expected.
@@ -155,7 +155,7 @@ class _Walk:
         head, path = kept
         if head is None:
             return
-        self.heads[head.seq] = head.hash, str(path)
+        self.heads[head.seq] = [(head.hash, str(path))]
         if self.checker is not None and not self.checker.good(head.sig.encode("utf-8", "replace"), head.signed):
             self.find("signature", str(path), 0, "the checkpoint is not signed with this key")
 
@@ -165,7 +165,7 @@ class _Walk:
         if not re.fullmatch("[0-9a-f]{64}", value) or (number and not (number.isdecimal() and number.isascii())):
             raise StoreError(f"a head is a hash of 64 characters, or NUMBER:HASH, not {head!r:.100}")
         if number:
-            self.heads[int(number[:18])] = value, "the head that was given"
+            self.heads.setdefault(int(number[:18]), []).append((value, "the head that was given"))
         else:
             self.hashes[value] = "the head that was given"
 
@@ -193,8 +193,8 @@ class _Walk:
 
     # The lines.
 
-    def file(self, path: Path) -> None:
-        """Read one file."""
+    def file(self, path: Path, *, last: bool) -> None:
+        """Read one file. Only the last one may end in half a line: a file that is put aside ends with a record."""
         name, ended = str(path), True
         for number, line, whole in self._lines(path):
             ended = whole
@@ -203,7 +203,7 @@ class _Walk:
                 self.bad.append((name, number, len(line)))
             else:
                 self._take(name, number, line, seal)
-        if self.bad and not ended:
+        if last and self.bad and not ended:
             first = self.bad[0][1]
             text = f"half a line of {self._forgive():,} bytes is at the end: writing was cut short there"
             self.warn("torn", name, first, text)
@@ -299,13 +299,9 @@ class _Walk:
             self.find("signature", name, number, "the signature is wrong: another key, or the line was changed")
 
     def _heads(self, name: str, number: int, seal: Seal, digest: str) -> None:
-        if seal.seq in self.heads:
-            value, source = self.heads[seal.seq]
-            if value == digest:
-                del self.heads[seal.seq]
-            else:
+        for value, source in self.heads.pop(seal.seq, ()):
+            if value != digest:
                 self.find("head", name, number, f"record {seal.seq:,} is not the one that {source} knows")
-                del self.heads[seal.seq]
         self.hashes.pop(digest, None)
 
     def _rest(self, name: str, number: int, line: bytes, seal: Seal) -> None:
@@ -325,7 +321,7 @@ class _Walk:
     def report(self, files: Sequence[Path]) -> AuditReport:
         """What was found in all."""
         last = str(files[-1])
-        for seq, (_, source) in self.heads.items():
+        for seq, source in [(seq, source) for seq, kept in self.heads.items() for _, source in kept]:
             if seq > self.seq:
                 text = f"it ends with record {self.seq:,}, but {source} knows record {seq:,}: the end was cut off"
                 self.find("cut", last, 0, text)
