@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Finding, Redactor, RegistrationError, scan
+from hookline import Redactor, RegistrationError, SensitiveValue, find_sensitive
 from hookline.builtin.sensitive import detectors
 from hookline.builtin.sensitive.credentials import _PREFIXES
 from hookline.builtin.sensitive.detectors import DEFAULT_KINDS, KINDS
 
 
 def found(text, kind=None, **options):
-    return [text[one.start : one.end] for one in scan(text, **options) if kind in (None, one.kind)]
+    return [text[one.start : one.end] for one in find_sensitive(text, **options) if kind in (None, one.kind)]
 
 
 def chance(alphabet, size, seed=7):
@@ -576,9 +576,9 @@ def test_a_line_of_a_file_in_base64_is_no_secret():
 
 def test_of_two_values_that_overlap_the_longer_one_counts_wherever_they_come_from():
     text = "https://bob:s3cret@example.com"
-    assert scan(text) == [Finding("secret", 8, 18, "login")]
-    assert scan("x" * 8 + "bob@example.com") == [Finding("email", 0, 23)]
-    both = scan("+44 20 7946 0958 4111 1111 1111 1111")
+    assert find_sensitive(text) == [SensitiveValue("secret", 8, 18, "login")]
+    assert find_sensitive("x" * 8 + "bob@example.com") == [SensitiveValue("email", 0, 23)]
+    both = find_sensitive("+44 20 7946 0958 4111 1111 1111 1111")
     assert [(one.kind, one.start, one.end) for one in both] == [("phone", 0, 16), ("card", 17, 36)]
 
 
@@ -592,7 +592,7 @@ def test_only_the_kinds_that_are_named_are_looked_for():
 @pytest.mark.parametrize("kinds", ["email", ["mail"], [3], {"email": 1}, None])
 def test_a_kind_that_is_not_known_is_told(kinds):
     with pytest.raises(RegistrationError):
-        scan("x", kinds)
+        find_sensitive("x", kinds)
 
 
 ODD = [*"\ud800\udfff\u200b\x00\x1e\u2028@+(:-.='\"\\", "eyJ", "00", *EMAILS, *CARDS, *IBANS]
@@ -602,14 +602,14 @@ ODD = [*"\ud800\udfff\u200b\x00\x1e\u2028@+(:-.='\"\\", "eyJ", "00", *EMAILS, *C
 def test_findings_are_in_order_and_apart_whatever_the_text(parts):
     text = "".join(parts)
     end = 0
-    for one in scan(text, KINDS, private_ips=True):
+    for one in find_sensitive(text, KINDS, private_ips=True):
         assert end <= one.start < one.end <= len(text)
         end = one.end
 
 
 @given(st.binary(max_size=300))
 def test_bytes_that_are_no_text_are_no_trouble(raw):
-    scan(raw.decode("utf-8", "surrogateescape"), KINDS)
+    find_sensitive(raw.decode("utf-8", "surrogateescape"), KINDS)
 
 
 HOSTILE = [
@@ -622,18 +622,18 @@ HOSTILE = [
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_text_made_to_be_slow_is_not(piece):
-    scan(piece * (60_000 // len(piece)), KINDS)
+    find_sensitive(piece * (60_000 // len(piece)), KINDS)
 
 
 def test_ten_megabytes_with_one_secret_in_them():
     text = "all work and no play makes a dull text, 24 hours a day.\n" * 180_000
     at = len(text) // 2
-    assert [one.start for one in scan(text[:at] + " bob@example.com " + text[at:])] == [at + 1]
+    assert [one.start for one in find_sensitive(text[:at] + " bob@example.com " + text[at:])] == [at + 1]
 
 
 @given(st.lists(st.text("abcXYZ.,;'()!?/_-", min_size=1, max_size=19), max_size=40).map(" ".join))
 def test_a_short_text_of_plain_words_is_let_pass_unsearched_only_because_nothing_could_be_found(text):
-    assert scan(text) == []
+    assert find_sensitive(text) == []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(detectors, "_SHORT", -1)
-        assert scan(text, KINDS) == []
+        assert find_sensitive(text, KINDS) == []

@@ -178,7 +178,8 @@ def test_filters(run, made, args, expected):
 
 def test_a_run_is_found_by_the_end_of_its_id(run, made):
     run_id = json.loads(made.read_bytes().splitlines()[-1])["run_id"]
-    assert len(shown(run("audit", "show", "audit.jsonl", "--run", run_id[-6:])[1])) == 10
+    assert len(shown(run("audit", "show", "audit.jsonl", "--run", run_id[4:10])[1])) == 10
+    assert len(shown(run("audit", "show", "audit.jsonl", "--run", run_id[:12])[1])) == 10
 
 
 def test_lines_are_there_as_they_are(run, made):

@@ -145,7 +145,9 @@ def _row(found: AuditFinding, style: str) -> tuple[Any, ...]:
 
 def show(
     files: Files,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Runs whose id ends so.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="Runs whose id begins so, with or without run_.")
+    ] = None,
     type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Records of this type. Repeatable.")
     ] = None,

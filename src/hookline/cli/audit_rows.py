@@ -115,11 +115,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
         at = str(record.get("time", ""))
         return (
             (not self.types or record["type"] in self.types)
-            and (self.run is None or str(record.get("run_id", "")).endswith(self.run))
+            and (self.run is None or _bare(record.get("run_id")).startswith(_bare(self.run)))
             and (self.tool is None or self.tool in (record.get("tool"), *_names(record.get("tool_calls"))))
+            and (self.model is None or self.model in (record.get("model"), _whole_name(record)))
             and all(
                 wanted is None or record.get(name) == wanted
-                for name, wanted in (("hook", self.hook), ("verb", self.verb), ("model", self.model))
+                for name, wanted in (("hook", self.hook), ("verb", self.verb))
             )
             and (not self.since or at >= self.since)
             and (not self.until or at <= self.until)
@@ -156,7 +157,7 @@ class Printer:
             at = self._time(str(record.get("time", "")))
             row = Text.assemble(
                 (f"{short(str(record.get('seq', '')), 8):>8}  {short(at, self._wide):<{self._wide}}  ", "dim"),
-                (f"{short(str(record.get('run_id', ''))[-6:], 6):<6}  ", "dim"),
+                (f"{short(_bare(record.get('run_id'))[:6], 6):<6}  ", "dim"),
                 (f"{short(kind, 14):<14}  ", _STYLES.get(kind, "")),
                 (said, "red" if bad or kind in ("error", "lost", "no record") else ""),
             )
@@ -246,3 +247,12 @@ _TELL: dict[str, Any] = {
     "rotate": lambda r: [f"this file is {r['file']} from now on"],
     "lost": lambda r: [f"{counted(r['count'], 'record')} could not be written: {r['why']}"],
 }  # fmt: skip
+
+
+def _bare(run_id: Any) -> str:
+    """A run's id without what all of them begin with."""
+    return str(run_id or "").removeprefix("run_")
+
+
+def _whole_name(record: Record) -> str:
+    return f"{record.get('provider')}/{record.get('model')}"

@@ -170,16 +170,16 @@ class RunStore:
             return [_run(row) for row in db.execute("SELECT * FROM runs ORDER BY started DESC LIMIT ?", (limit,))]
 
     def find(self, run_id: str) -> RunRow:
-        """The run with this id, or the only one whose id begins so; ``last`` is the newest.
+        """The run with this id, or the only one whose id begins so, with or without ``run_``; ``last`` is the newest.
 
         Raises:
             StoreError: there is none, or more than one; or the file cannot be used.
         """
         if run_id == "last" and (newest := self.runs(1)):
             return newest[0]
-        query = "SELECT * FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY run_id LIMIT 2"
+        query = "SELECT * FROM runs WHERE ? IN (substr(run_id, 1, ?), substr(run_id, 5, ?)) ORDER BY run_id LIMIT 2"
         with self.db.transaction() as db:
-            found = db.execute(query, (len(run_id), _storable(run_id))).fetchall()
+            found = db.execute(query, (_storable(run_id), len(run_id), len(run_id))).fetchall()
         if not found:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:

@@ -36,7 +36,7 @@ _SHORT = 300
 _PIECE = 131_072
 
 
-class Finding(Frozen, frozen=True):
+class SensitiveValue(Frozen, frozen=True):
     """A sensitive value: its kind, where it starts and ends, and what it is more exactly, where that is known."""
 
     kind: str
@@ -45,9 +45,9 @@ class Finding(Frozen, frozen=True):
     label: str = ""
 
 
-def scan(
+def find_sensitive(
     text: str, kinds: Iterable[str] = DEFAULT_KINDS, *, extra: Extra | None = None, private_ips: bool = False
-) -> list[Finding]:
+) -> list[SensitiveValue]:
     """The sensitive values in a text, in order; of two that overlap, the longer one.
 
     Characters that look like ASCII count as ASCII, and unseen ones as nothing.
@@ -73,8 +73,8 @@ def kinds_of(kinds: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
-def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[Finding]:
-    """:func:`scan` with arguments that have been checked."""
+def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> list[SensitiveValue]:
+    """:func:`find_sensitive` with arguments that have been checked."""
     if len(text) <= _SHORT and not extra and _PLAIN_WORDS.fullmatch(text):
         return []
     plain = Plain(text)
@@ -85,20 +85,20 @@ def find(text: str, kinds: tuple[str, ...], extra: Extra, private_ips: bool) -> 
         return found
     order = {kind: place for place, kind in enumerate((*KINDS, *extra))}
     return [
-        Finding(one.kind, plain.origin(one.start), plain.origin(one.end - 1) + 1, one.label)
+        SensitiveValue(one.kind, plain.origin(one.start), plain.origin(one.end - 1) + 1, one.label)
         for one in _apart(found, order)
     ]
 
 
-def _found(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[Finding]:
+def _found(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[SensitiveValue]:
     if "secret" in kinds:
-        yield from (Finding("secret", *span) for span in private_keys_in(text))
+        yield from (SensitiveValue("secret", *span) for span in private_keys_in(text))
     start = 0
     while start < len(text):  # in pieces that stay in the processor's cache; nothing else goes on after a line
         end = text.find("\n", start + _PIECE) + 1 or len(text)
         piece = text[start:end]
         for kind, (first, last, label) in _in_lines(piece, kinds, private_ips):
-            yield Finding(kind, start + first, start + last, label)
+            yield SensitiveValue(kind, start + first, start + last, label)
         start = end
 
 
@@ -121,20 +121,20 @@ def _in_lines(text: str, kinds: tuple[str, ...], private_ips: bool) -> Iterator[
         yield from (("ssn", span) for span in ssns_in(text))
 
 
-def _extra(text: str, extra: Extra) -> Iterator[Finding]:
+def _extra(text: str, extra: Extra) -> Iterator[SensitiveValue]:
     start = 0
     for line in text.split("\n"):
         for kind, pattern in extra.items():
             for found in pattern.finditer(line):
                 if found.end() > found.start():
-                    yield Finding(kind, start + found.start(), start + found.end())
+                    yield SensitiveValue(kind, start + found.start(), start + found.end())
         start += len(line) + 1
 
 
-def _apart(found: list[Finding], order: Mapping[str, int]) -> Iterator[Finding]:
+def _apart(found: list[SensitiveValue], order: Mapping[str, int]) -> Iterator[SensitiveValue]:
     """Findings that do not overlap: of each group of overlapping ones the longest first, then those beside it."""
     found.sort(key=lambda one: (one.start, one.end))
-    group: list[Finding] = []
+    group: list[SensitiveValue] = []
     end = -1
     for one in found:
         if one.start >= end and group:
@@ -145,10 +145,10 @@ def _apart(found: list[Finding], order: Mapping[str, int]) -> Iterator[Finding]:
     yield from _longest(group, order)
 
 
-def _longest(group: list[Finding], order: Mapping[str, int]) -> list[Finding]:
+def _longest(group: list[SensitiveValue], order: Mapping[str, int]) -> list[SensitiveValue]:
     if len(group) == 1:
         return group
-    kept: list[Finding] = []
+    kept: list[SensitiveValue] = []
     for one in sorted(group, key=lambda one: (one.start - one.end, order[one.kind], one.start, one.label)):
         if all(one.end <= other.start or other.end <= one.start for other in kept):
             kept.append(one)

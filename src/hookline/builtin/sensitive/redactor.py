@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from ...kernel.errors import RegistrationError
 from ..checks import flag
 from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, DEFAULT_KINDS, KINDS, Finding, find, kinds_of, last_break
+from .detectors import BREAK, DEFAULT_KINDS, KINDS, SensitiveValue, find, kinds_of, last_break
 from .lookalikes import Plain
 
 Action = Literal["redact", "mask", "hash", "block"]
@@ -70,7 +70,7 @@ class Redactor:
         other.actions = self._by_kind(action, actions)
         return other
 
-    def find(self, text: str) -> list[Finding]:
+    def find(self, text: str) -> list[SensitiveValue]:
         """The sensitive values in a text, without those that are allowed."""
         found = find(text, self.kinds, self.extra, self.private_ips)
         if found and (self._values or self._patterns):
@@ -109,7 +109,7 @@ class Redactor:
         """Those of these kinds that are to be blocked."""
         return sorted(kind for kind in kinds if self.actions[kind] == "block")
 
-    def render(self, text: str, found: Sequence[Finding], start: int = 0, end: int | None = None) -> str:
+    def render(self, text: str, found: Sequence[SensitiveValue], start: int = 0, end: int | None = None) -> str:
         """A part of the text with something else in the place of the findings in it."""
         parts, at, end = [], start, len(text) if end is None else end
         for one in found:
