@@ -111,12 +111,12 @@ class Agent:
         out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
         return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
 
-    def _listeners(self, ctx: AgentContext, run_hooks: HookStack) -> list[Sink]:
+    def _listeners(self, ctx: AgentContext, run_hooks: HookStack) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
-        if self.interceptor is not None:
-            return []
-        stacks = (self.hooks.stack, ctx.hooks.stack, run_hooks)
-        found = [hook for stack in stacks if stack.listeners for hook in stack.only(ctx.allowed_plugins).listeners]
+        own, talk = self.hooks.stack, ctx.hooks.stack
+        if self.interceptor is not None or not (own.listeners or talk.listeners or run_hooks.listeners):
+            return ()
+        found = [hook for stack in (own, talk, run_hooks) for hook in stack.only(ctx.allowed_plugins).listeners]
         return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:

@@ -145,8 +145,11 @@ class Course:
             if own is not EMPTY_STACK:
                 own = own.only(self.ctx.allowed_plugins).without(self._around)
             if not self.ctx.recording:
-                self.heard = own.points if self.ctx._events is None else own.points | self.ctx._events.points
-        self.wrappers = own.wrappers if isinstance(own, HookStack) else ()
+                events = self.ctx._events
+                self.heard = own.points | events.points if events is not None and events.points else own.points
+            self.wrappers = own.wrappers
+        else:
+            self.wrappers = ()
         self._interceptor: Interceptor = own
 
     def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:

@@ -55,8 +55,7 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
             verdict = await loop.fire(BEFORE_LLM, base)
             loop.checkpoint(inside_step=inside_step)
             asked, answer = verdict.payload, verdict.answer
-        loop.generations += 1
-        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic(), loop.generations)
+        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic())
         how = PLAIN if attempt <= MAX_RETRIES else How(no_retry="retry_limit")
         if answer is not None:
             await generation.serve(answer.value, answer.hook)
@@ -187,6 +186,9 @@ class Generation(msgspec.Struct):
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
         request, text = self.request, self.text or (delta if final else "")
+        if not self.number:
+            self.loop.generations += 1
+            self.number = self.loop.generations
         verdict = await self.loop.fire(
             ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids, self.number)
         )
