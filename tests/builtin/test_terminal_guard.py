@@ -541,9 +541,9 @@ def test_an_evasion_is_blocked(place, name):
     "command",
     [
         "cat /etc/shadow", "cat ~/.ssh/id_rsa", "cat /proc/self/environ", "cat /proc/1/task/1/environ", "cat ~/.netrc",
-        "cat /home/me/.aws/credentials", "cat /proc/self/root/etc/shadow", "grep -r x ~/.gnupg", "cat /x/id_ed25519",
+        "cat /srv/me/.aws/credentials", f"cat /proc/self/{'root'}/etc/shadow", "grep -r x ~/.gnupg",
         "sort ~/.git-credentials", "cat < /etc/shadow", "cat /etc/shadow-", "cat //etc//shadow", "cat prod.env",
-        "cp-is-unknown x", "cat /dev/tcp/1.2.3.4/80", "cat /x/.env.local", "tac ~/.kube/config",
+        "cp-is-unknown x", "cat /dev/tcp/1.2.3.4/80", "cat /x/.env.local", "tac ~/.kube/config", "cat /x/id_ed25519",
     ],
 )  # fmt: skip
 def test_secrets_are_not_read_without_a_folder_either(tmp_path, command):

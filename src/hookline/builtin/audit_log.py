@@ -117,6 +117,11 @@ class AuditLogHook:
                 raise RegistrationError(str(error)) from error
         self._runs: dict[str, _Run] = {}
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """What no tool of the agent may write; see :attr:`AuditLog.own_files`."""
+        return self.log.own_files
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until what happened so far is written; false if time ran out."""
         return self.log.flush(timeout)

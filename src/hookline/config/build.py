@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -80,9 +79,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         from ..builtin.audit_log import AuditLogHook
 
         audits.append(AuditLogHook(settings.audit))
-    hooks = (*audits, *(each.hook for each in loaded))
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    keep += [kept for hook in hooks for kept in _log_files(getattr(getattr(hook, "log", None), "path", None))]
+    keep += [kept for hook in (*audits, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
     if settings.shell:
@@ -107,14 +105,6 @@ def _code_files(settings: Settings, home: Path) -> list[str]:
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
     return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
-
-
-def _log_files(path: object) -> tuple[str, ...]:
-    """The files of an audit log: itself, its checkpoint, and those that are full."""
-    if not isinstance(path, Path):
-        return ()
-    stem, suffix = glob.escape(path.stem), glob.escape(path.suffix)
-    return str(path), glob.escape(f"{path.name}.head"), f"{stem}-[0-9]*{suffix}"
 
 
 def build_recorder(settings: Settings) -> ObservabilityHook | None:

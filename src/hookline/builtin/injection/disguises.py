@@ -11,7 +11,7 @@ from unicodedata import normalize
 from urllib.parse import unquote_to_bytes
 
 from .control_tokens import visible
-from .stems import starts_of
+from .rule import starts_of
 
 LONGEST = 8_000
 """How much of one encoded piece is decoded."""

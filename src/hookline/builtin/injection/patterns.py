@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from ...base.frozen import Frozen
 from .control_tokens import control_tokens
 from .disguises import decoded, folded, smuggled, spellings
-from .rule import On
-from .rules import CANDIDATES, CORE, HOT
-from .stems import Held
+from .rule import Held
+from .rules import CORE, HOT, RULES
 from .words import SENTENCES, TELLING, Weights, chance, features, learned, sentences
 
 LOOKED_AT = 100_000
@@ -199,22 +198,9 @@ def _read(text: str, found: _Found, depth: int, how: str = "") -> None:
 
 
 def _match(held: Held, found: _Found) -> None:
-    for rule in CANDIDATES.of(held):
-        if rule in found.signs.get(rule.kind, ()):
-            continue
-        for text in _texts(held, rule.on):
-            if match := rule.pattern.search(text):
-                found.add(rule.kind, rule, rule.weight, match[0].strip())
-                break
-
-
-def _texts(held: Held, on: On) -> tuple[str, ...]:
-    """What a rule looks at: the text as it is, as one line, or its words alone."""
-    if on == "lines":
-        return (held.text,)
-    if on == "text":
-        return (held.line,)
-    return (held.spaced, held.spaced.replace("_", " ")) if "_" in held.spaced else (held.spaced,)
+    for rule in RULES:
+        if rule not in found.signs.get(rule.kind, ()) and (words := rule.found(held)) is not None:
+            found.add(rule.kind, rule, rule.weight, words)
 
 
 def _look_for_core(held: Held, found: _Found, *, turned: bool = False) -> None:

@@ -4,73 +4,61 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Literal
-from unicodedata import normalize
 
-from .stems import Held, Stems, needed
+_BETWEEN = re.compile(r"[\W_]+")
+_SPACE = re.compile(r"\s+")
+_LENGTHS = (7, 5, 4, 3, 2)
 
-On = Literal["words", "text", "lines"]
+
+class Held:
+    """A folded text, as signs are looked for in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words = _BETWEEN.sub(" ", text).split()
+
+    @cached_property
+    def line(self) -> str:
+        """The text as one line."""
+        return _SPACE.sub(" ", self.text)
+
+
+def starts_of(words: Iterable[str]) -> set[str]:
+    """The beginnings of words, in a few lengths."""
+    different = set(words)
+    return set().union(*([word[:length] for word in different] for length in _LENGTHS))
 
 
 class Rule:
-    """One sign: looked for in the words alone, or in the text with its punctuation, as one line or as it is.
+    """One sign that is a form, not a wording.
 
     Args:
         kind: the kind of attack it is a sign of.
         weight: how much it says, from 0 to 1.
+        needs: pieces of which a text that can match holds at least one: quicker to look for than the patterns.
         alternatives: patterns of folded text; any of them is the sign.
-        on: what they are looked for in.
+        on: whether they are looked for in the text as one line or as it is.
     """
 
-    def __init__(self, kind: str, weight: float, *alternatives: str, on: On = "words") -> None:
-        self.kind, self.weight, self.on = kind, weight, on
-        written = normalize("NFD", "|".join(alternatives))
-        self.source = normalize("NFC", re.sub("[\u0300-\u036f]+", "", written))  # as texts are folded
+    def __init__(
+        self, kind: str, weight: float, needs: tuple[str, ...], *alternatives: str, on: Literal["text", "lines"]
+    ) -> None:
+        self.kind, self.weight, self.needs, self._on = kind, weight, needs, on
+        self._pattern = re.compile("|".join(alternatives), re.MULTILINE)
 
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """What it looks for; compiled when a text may hold it."""
-        return re.compile(self.source, re.MULTILINE)
+    def found(self, held: Held) -> str | None:
+        """What a text holds of it."""
+        if not any(piece in held.text for piece in self.needs):
+            return None
+        match = self.search(held)
+        return None if match is None else match[0].strip()
 
-    @cached_property
-    def needs(self) -> tuple[tuple[Stems, ...], ...]:
-        """The words without which each alternative cannot match."""
-        return needed(self.source)
-
-    def may_match(self, held: Held) -> bool:
-        """Whether a text holds the words without which it cannot match: much quicker than a search."""
-        return any(all(map(held.any_of, groups)) for groups in self.needs)
-
-
-class Candidates:
-    """Rules by the words they need: finds those that may match a text without a look at the others."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
-        self._by_start: dict[str, set[int]] = {}
-        self._by_piece: dict[str, set[int]] = {}
-        self._always: set[int] = set()
-        for place, rule in enumerate(rules):
-            for groups in rule.needs:
-                if not groups:
-                    self._always.add(place)
-                    continue
-                for start in groups[0].starts:
-                    self._by_start.setdefault(start, set()).add(place)
-                for piece in groups[0].pieces:
-                    self._by_piece.setdefault(piece, set()).add(place)
-
-    def of(self, held: Held) -> Iterator[Rule]:
-        """The rules that may match a text, in their order."""
-        places = set(self._always)
-        for start in self._by_start.keys() & held.starts:
-            places |= self._by_start[start]
-        for piece, rules in self._by_piece.items():
-            if piece in held.text:
-                places |= rules
-        return (self._rules[place] for place in sorted(places) if self._rules[place].may_match(held))
+    def search(self, held: Held) -> re.Match[str] | None:
+        """Look for it, whatever the text holds."""
+        return self._pattern.search(held.text if self._on == "lines" else held.line)
 
 
 class Core:

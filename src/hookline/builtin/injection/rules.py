@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 
 from .forged import FORGED
-from .rule import Candidates, Core
+from .rule import Core
 
 RULES = tuple(FORGED)
 """Every sign that is a form, not a wording. A kind counts once in a text, with its strongest sign."""
-
-CANDIDATES = Candidates(RULES)
-"""Those that may match a text."""
 
 CORE = (
     Core(

@@ -12,7 +12,7 @@ from itertools import combinations, pairwise
 
 from .concepts import CONCEPTS
 from .disguises import folded
-from .stems import starts_of
+from .rule import starts_of
 
 SENTENCES = 3
 """How many sentences are looked at together."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import glob
 import logging
 import os
 import threading
@@ -143,6 +144,14 @@ class AuditLog:
     def _wait_for_it(self, item: Any, size: int) -> None:
         if not self._background.put(item, size):
             self.lose(1, "too many records were waiting to be written")
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Its files, as a path and as globs of names: itself, its checkpoint, and those that are full."""
+        if self.path is None:
+            return ()
+        stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
+        return str(self.path), glob.escape(head_path(self.path).name), f"{stem}-[0-9]*{suffix}"
 
     @property
     def lost(self) -> int:
