@@ -104,7 +104,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _setting(key: Key) -> tuple[str, ...]:
-    flags = ", ".join(f"`{flag}`" for flag in key.about.flag.split("/"))
+    flags = ", ".join(f"`{flag}`" for flag in key.about.flag.split("/") if flag) or "in a file"
     return f"`{key.name}`", flags, _default(key), key.about.help, key.expected
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from hookline import RegistrationError, call, file_tools, reply, shell_tool
 from hookline.config.build import build_agent, build_hooks, context
-from hookline.config.errors import ConfigError, LoadError
+from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.config.sources import Flag, load
+from hookline.plugins.errors import LoadError
 from hookline.testing import scripted_agent
 
 

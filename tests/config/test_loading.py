@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from hookline import HookRegistry, Plugin
-from hookline.config.errors import LoadError
 from hookline.config.loading import load_hooks, load_tools, origin
 from hookline.config.settings import DeclaredHook
+from hookline.plugins.errors import LoadError
 
 RULES = """
 from hookline import BEFORE_TOOL, HookResult, Plugin, guard, observer

@@ -30,7 +30,7 @@ def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., i
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        chosen = [KEYS[name] for name in keys or KEYS]
+        chosen = [key for key in (KEYS[name] for name in keys or KEYS) if key.about.flag]
         options = [option for key in chosen for option in _options(key)]
 
         @functools.wraps(command)

@@ -7,7 +7,3 @@ from ..kernel.errors import HooklineError
 
 class ConfigError(HooklineError, ValueError):
     """A setting that does not exist or has a value it cannot have."""
-
-
-class LoadError(HooklineError, ImportError):
-    """A file, module or name that hooks or tools should come from, and that cannot be used."""

@@ -15,10 +15,10 @@ from ..builtin import BUILTINS
 from ..kernel.errors import RegistrationError
 from ..kernel.hook import FunctionHook
 from ..kernel.registry import HookRegistry
+from ..plugins.errors import LoadError
+from ..plugins.files import importable, load_file
 from ..run.plugin import Plugin
 from ..tools.tool import Tool
-from .errors import LoadError
-from .files import importable, load_file
 from .references import Reference, parse
 from .secrets import masked, without
 from .settings import DeclaredHook

@@ -12,6 +12,7 @@ from ..builtin import BUILTINS
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
+_FOLDERS = frozenset(("folder", "sessions", "runs", "audit", "plugins_folder", "personalities", "tickets", "skills"))
 _PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint"))
 """What built-in hooks call their arguments that are paths."""
 
@@ -36,12 +37,12 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in ("folder", "sessions", "runs", "audit") and value is not None and (value or key != "audit"):
+    if key in _FOLDERS and value:
         return str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
-    if key in ("hooks", "tools"):
+    if key in ("hooks", "tools", "channels"):
         return tuple(_anchored(item, folder) for item in value)
     return value
 

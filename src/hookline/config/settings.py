@@ -20,7 +20,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class About(msgspec.Struct, frozen=True):
-    """What people are told of a setting; ``flag`` is its option on the command line."""
+    """What people are told of a setting; ``flag`` is its option on the command line, if it has one."""
 
     help: str
     group: str
@@ -47,6 +47,21 @@ class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         """What ``HookRegistry.register`` is to be given."""
         names = ("points", "priority", "phase", "name", "on_failure", "timeout", "tools")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A channel named in a configuration file: what it is, what it is made with, and who may talk to it.
+
+    ``use`` is ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``. ``allow``
+    are senders; with ``pairing`` others may be let in by a code; with ``mention`` a group must name the bot.
+    """
+
+    use: str
+    name: str = ""
+    args: dict[str, Any] = {}
+    allow: tuple[str, ...] | None = None
+    pairing: bool = False
+    mention: bool = True
 
 
 MODEL, WORK, LIMITS, CONTROL = "Model", "Tools and hooks", "Limits", "Control"
@@ -84,7 +99,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         About("hosts that the fetch tool may reach; without any there is no fetch tool", WORK, "--host", "HOST"),
     ] = ()
-    plugins: Annotated[tuple[str, ...], About("installed plugins", WORK, "--plugin", "NAME")] = ()
+    plugins: Annotated[
+        tuple[str, ...],
+        About("plugins that are on: installed ones, and those in the plugins folder", WORK, "--plugin", "NAME"),
+    ] = ()
+    plugins_folder: Annotated[
+        str, About("the folder that plugins are looked for in", WORK, "--plugins-folder", "DIR")
+    ] = "plugins"
+    plugin_settings: Annotated[Mapping[str, Any], About("settings of plugins, by the plugin's name", WORK, "")] = EMPTY
+    personalities: Annotated[
+        str, About("the folder of the personalities that the agent can take on", WORK, "--personalities", "DIR")
+    ] = ""
+    personality: Annotated[str, About("the personality to begin with", WORK, "--personality", "NAME")] = ""
+    tickets: Annotated[
+        str, About("the SQLite file of a ticket board; there are tools for it then", WORK, "--tickets", "FILE.db")
+    ] = ""
+    skills: Annotated[str, About("the folder of skills that the agent may read", WORK, "--skills", "DIR")] = ""
+    channels: Annotated[tuple[str | DeclaredChannel, ...], About("channels of hookline gateway", WORK, "")] = ()
+    gateway: Annotated[Mapping[str, Any], About("how hookline gateway works", CONTROL, "")] = EMPTY
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
     shell: Annotated[
@@ -118,7 +150,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "metadata"):
+        for name in ("params", "metadata", "plugin_settings", "gateway"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))

@@ -25,9 +25,7 @@ class HookError(HooklineError):
 
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:
         super().__init__(f"hook {hook!r} failed at {point}: {describe(cause)}")
-        self.hook = hook
-        self.point = point
-        self.cause = cause
+        self.hook, self.point, self.cause = hook, point, cause
         self.verdict: Any = None  # what the point concluded besides
         self.__cause__ = cause
 
@@ -41,7 +39,5 @@ class CallRefused(HooklineError):
 
     def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "") -> None:
         super().__init__(message)
-        self.status = status
-        self.reply = reply
-        self.hook = hook
+        self.status, self.reply, self.hook = status, reply, hook
         self.verdict: Any = None  # what the point concluded that it left

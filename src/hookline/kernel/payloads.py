@@ -325,9 +325,9 @@ class PersonalitySwitched(Frozen, frozen=True):
 
 
 class PersonalityChange(Frozen, frozen=True):
-    """What handlers of ``personality_switched`` may give."""
+    """What handlers of ``personality_switched`` may give: another id, or fields of the config to change."""
 
-    personality: str | None = None
+    personality: str | Mapping[str, Any] | None = None
 
 
 class Ticket(Frozen, frozen=True):

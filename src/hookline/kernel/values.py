@@ -151,7 +151,7 @@ class Step(Frozen, frozen=True):
 
 
 class InboundMessage(Frozen, frozen=True):
-    """A message that came in through a channel."""
+    """A message that came in through a channel. ``direct``: nobody else reads it; ``mentioned``: it names the bot."""
 
     text: str
     platform: str = ""
@@ -159,6 +159,9 @@ class InboundMessage(Frozen, frozen=True):
     sender: str = ""
     message_id: str = ""
     thread_id: str = ""
+    bot: str = ""
+    direct: bool = True
+    mentioned: bool = False
 
 
 class OutboundMessage(Frozen, frozen=True):
@@ -166,3 +169,4 @@ class OutboundMessage(Frozen, frozen=True):
 
     text: str
     reply_to: str = ""
+    thread_id: str = ""

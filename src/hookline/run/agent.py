@@ -111,12 +111,14 @@ class Agent:
         out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
         return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
 
-    def _listeners(self, ctx: AgentContext, run_hooks: HookStack) -> Sequence[Sink]:
+    def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
         own, talk = self.hooks.stack, ctx.hooks.stack
-        if self.interceptor is not None or not (own.listeners or talk.listeners or run_hooks.listeners):
+        if self.interceptor is not None or not isinstance(above, HookStack):
             return ()
-        found = [hook for stack in (own, talk, run_hooks) for hook in stack.only(ctx.allowed_plugins).listeners]
+        if not (own.listeners or talk.listeners or run_hooks.listeners or above.listeners):
+            return ()
+        found = [h for stack in (above, own, talk, run_hooks) for h in stack.only(ctx.allowed_plugins).listeners]
         return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
@@ -137,6 +139,7 @@ class Agent:
         allowed_plugins: Iterable[str] | None = None,
         sinks: Sequence[Sink] = (),
         every_call: bool = False,
+        inherit: bool = True,
     ) -> Run:
         """Start a run: in the running loop, else in a background loop thread.
 
@@ -152,6 +155,7 @@ class Agent:
             allowed_plugins: ``None`` all; ``[]`` none; a list: these.
             sinks: callables that get every event.
             every_call: record every hook call as an event, not only those that said something.
+            inherit: whether the hooks of the run that ``ctx`` belongs to, if it does, hold in this one too.
         """
         return self._prepare(locals(), keep=True).begin(_loop_for_start())
 
@@ -220,11 +224,13 @@ class Agent:
         ctx.agent_name = self.name
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
+        above = None if given is None or not options.get("inherit", True) else given._whole
         allowed = options.get("allowed_plugins")
         if allowed is not None:
             if isinstance(allowed, str):
                 raise TypeError(f"allowed_plugins is a list of names: [{allowed!r}]")
-            ctx.allowed_plugins = tuple(allowed)
+            outer = None if above is None else ctx.allowed_plugins
+            ctx.allowed_plugins = tuple(name for name in allowed if outer is None or name in outer)
         ctx.tool_registry = self._tools_for(ctx.allowed_plugins)
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
@@ -238,15 +244,18 @@ class Agent:
         ctx.open(base, metadata, self.instructions, self.response_format)
         hooks = options.get("hooks")
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
-        sinks = (*self._listeners(ctx, run_hooks), *self.sinks, *(options.get("sinks") or ()))
+        inherited = EMPTY_STACK if above is None else above()
+        sinks = (*self._listeners(ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
+        if given is not None and given._events is not None and (relay := given._events.relay(ctx.ids)) is not None:
+            sinks = (*sinks, relay)
         stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
         ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
             asked = bool(options.get("every_call"))
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
-        loop = Loop(self, ctx, run_hooks, task, base)
+        loop = Loop(self, ctx, run_hooks, task, base, above)
         ctx.llm = gated(loop, self.model)
-        ctx._fire = loop.fire_for
+        ctx._fire, ctx._whole = loop.fire_for, loop.whole
         run = Run(loop, stream)
         if given is not None:
             run.follow(given.interrupt)

@@ -15,7 +15,7 @@ from ..base.names import is_number
 from ..base.workers import in_forked_child
 from ..kernel.errors import HooklineError
 from ..kernel.points import Point, resolve
-from ..kernel.registry import HookRegistry
+from ..kernel.registry import HookRegistry, Interceptor
 from ..kernel.results import Verdict
 from ..kernel.scope import Scope
 from ..kernel.state import AgentState
@@ -112,9 +112,9 @@ class AgentContext(Scope):
 
     __slots__ = (
         "_cancels", "_errors", "_events", "_fire", "_handed", "_held", "_keep", "_messages", "_metadata", "_open",
-        "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "agent_name",
-        "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks", "ids",
-        "interrupt", "llm", "memory", "new_id", "session", "spent", "tool_registry",
+        "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "_whole",
+        "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks",
+        "ids", "interrupt", "llm", "memory", "new_id", "session", "spent", "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -150,6 +150,7 @@ class AgentContext(Scope):
         self.spent: Usage | None = None
         self._events: EventStream | None = None
         self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
+        self._whole: Callable[[], Interceptor] | None = None
         self._keep: Callable[[], None] | None = None
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
@@ -235,9 +236,23 @@ class AgentContext(Scope):
         new.scratch = self.scratch
         for name in _SHARED:
             setattr(new, name, getattr(self, name))
-        new.tool_registry = new.llm = new._events = new._fire = new._keep = new._open = None
+        new.tool_registry = new.llm = new._events = new._fire = new._whole = new._keep = new._open = None
         new._held, new.spent = (), None
         new._opened, new._task, new._cancels = False, None, 0
+        return new
+
+    def heir(self, *, budget: Budget | None = None) -> AgentContext:
+        """A context for work that may outlive this run: what is run with it has the same hooks and plugin filter.
+
+        It is not cancelled with the run, and counts in the run's ledger unless it is given one of its own.
+        """
+        new = self.child()
+        new.interrupt, new.scratch = Interrupt(), {}
+        if budget is not None:
+            new.budget = budget
+        if self._whole is not None:
+            hooks = self._whole()
+            new._whole = lambda: hooks
         return new
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
+Whole = Callable[[], Interceptor]
+"""Gives all hooks of a run, as they are now."""
 
 
 class Setup(Protocol):
@@ -44,7 +46,7 @@ class Setup(Protocol):
 class Course:
     """A run on its way; ``cause`` is why it leaves its normal course, if it does."""
 
-    def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack) -> None:
+    def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack, above: Whole | None = None) -> None:
         self.agent, self.ctx = agent, ctx
         self.budget = ctx.budget
         self.tools = agent.tools if ctx.tool_registry is None else ctx.tool_registry
@@ -56,7 +58,7 @@ class Course:
         self.calls = self.good_calls = 0
         self.tool_names: dict[str, None] = {}
         self.aio: Any = None
-        self._run_hooks = run_hooks
+        self._run_hooks, self._above = run_hooks, above
         self._around = entered()
         self._nested: tuple[Any, Any, HookStack] = (None, None, run_hooks)
         self._compile()
@@ -134,11 +136,7 @@ class Course:
 
     def _compile(self) -> None:
         self._seen = HookRegistry.changes
-        own = self.agent.interceptor
-        if own is None:
-            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
-            extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
-            own = HookStack(*agent.layers, *extra) if extra else agent
+        own = self.whole()
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
         if isinstance(own, HookStack):
@@ -151,6 +149,18 @@ class Course:
         else:
             self.wrappers = ()
         self._interceptor: Interceptor = own
+
+    def whole(self) -> Interceptor:
+        """All hooks of this run, whatever filter holds; those of the run that it was started in come first."""
+        if self.agent.interceptor is not None:
+            return self.agent.interceptor
+        agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+        extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
+        own = HookStack(*agent.layers, *extra) if extra else agent
+        above = EMPTY_STACK if self._above is None else self._above()
+        if not isinstance(above, HookStack):
+            return above
+        return _stacked(above, own) if above is not EMPTY_STACK else own
 
     def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
         """The run, or a model call or tool in it, within what the hooks put around it, if there are ``wrappers``."""
@@ -298,3 +308,10 @@ class Course:
             message = self._steered.pop(0)
             self.ctx.append(message)
             self.ctx.emit(Steered, text=message.content)
+
+
+def _stacked(above: HookStack, own: HookStack) -> HookStack:
+    """The layers of both; a hook that is in both at a point counts once, above."""
+    known = {(id(entry.hook), entry.point) for layer in above.layers for entry in layer}
+    rest = (tuple(e for e in layer if (id(e.hook), e.point) not in known) for layer in own.layers)
+    return HookStack(*above.layers, *filter(None, rest))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
 from ..base.event import Event
+from ..base.tasks import running_loop
 from ..kernel.points import AFTER_LLM, ON_TOKEN, Point
 from ..kernel.records import HookExecuted, PointFired
 from ..kernel.results import HookAction
@@ -175,6 +177,16 @@ class Steered(Event, frozen=True):
     text: str = ""
 
 
+class SubagentEvent(Event, frozen=True):
+    """An event of a run inside this one, at any depth; ``ids`` tell which, and whose child it is.
+
+    It is for sinks and readers. A hook with ``on_event`` takes part in that run too, and gets the event itself.
+    """
+
+    event: Event = Event()
+    ids: Ids = Ids()
+
+
 class RunFinished(Event, frozen=True):
     """The last event of a run."""
 
@@ -202,6 +214,7 @@ def listener(hook: Any) -> Sink:
         hook.on_event(event)
 
     vars(take).update({name: getattr(hook, name) for name in ("events", "every_call") if hasattr(hook, name)})
+    vars(take)["hook"] = hook
     return take
 
 
@@ -218,6 +231,20 @@ def is_silent(event: HookExecuted) -> bool:
     return event.duration is not None and event.verb == HookAction.CONTINUE
 
 
+class _Takers(dict[type[Event], tuple[Sink, ...]]):
+    """By type, the sinks that want such events."""
+
+    def __init__(self, sinks: tuple[tuple[Sink, Kinds | None], ...]) -> None:
+        self._sinks = sinks
+
+    def __missing__(self, kind: type[Event]) -> tuple[Sink, ...]:
+        found = [sink for sink, kinds in self._sinks if kinds is None or kind in kinds]
+        if kind is SubagentEvent:
+            found = [sink for sink in found if not hasattr(sink, "hook")]
+        self[kind] = tuple(found)
+        return self[kind]
+
+
 class EventStream:
     """Numbers events, hands them to sinks, and keeps them for readers in any loop.
 
@@ -232,6 +259,8 @@ class EventStream:
         self.wanted: Kinds | None = None if keep or None in every else frozenset().union(*filter(None, every))
         self.recording = self.wanted is None or PointFired in self.wanted
         self.points = frozenset() if self.wanted is None else _points_of(self.wanted)
+        self._takers = _Takers(self._sinks)
+        self.aio: asyncio.AbstractEventLoop | None = None
         self._kept: list[Event] | None = [] if keep else None
         self._seq = 0
         self._closed = False
@@ -243,15 +272,33 @@ class EventStream:
             return
         self._seq += 1
         event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
-        for sink, kinds in self._sinks:
-            if kinds is None or kind in kinds:
-                try:
-                    sink(event)
-                except Exception:
-                    log.exception("event sink %r failed at seq %d", sink, self._seq)
+        for sink in self._takers[kind]:
+            try:
+                sink(event)
+            except Exception:
+                log.exception("event sink %r failed at seq %d", sink, self._seq)
         if self._kept is not None:
             self._kept.append(event)
             self._wake()
+
+    def relay(self, ids: Ids) -> Sink | None:
+        """A sink that puts the events of a run inside this one into this stream; ``None`` if nobody would see them."""
+        if not self._takers[SubagentEvent] and self._kept is None:
+            return None
+
+        def take(event: Event) -> None:
+            inner = event if isinstance(event, SubagentEvent) else SubagentEvent(event=event, ids=ids)
+            if self.aio is None or running_loop() is self.aio:
+                self._take_in(inner)
+            else:  # a blocking run in a tool has a loop of its own
+                with suppress(RuntimeError):  # that loop is closed, and so is this stream
+                    self.aio.call_soon_threadsafe(self._take_in, inner)
+
+        return take
+
+    def _take_in(self, inner: SubagentEvent) -> None:
+        if not self._closed:
+            self.emit(SubagentEvent, {"event": inner.event, "ids": inner.ids})
 
     def close(self) -> None:
         """No more events follow."""

@@ -83,7 +83,12 @@ class Run:
             if ctx.interrupt.followed:  # runs and threads that it started and left behind
                 ctx.interrupt.drop(self._deliver)
                 ctx.interrupt.cancel("the run is over")
-            ctx.llm, ctx._fire, ctx.interrupt._watchers = None, None, ()  # no cycle is left for the garbage collector
+            ctx.llm, ctx._fire, ctx._whole, ctx.interrupt._watchers = (
+                None,
+                None,
+                None,
+                (),
+            )  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
 

@@ -37,7 +37,7 @@ from ..kernel.values import Message, ModelResponse, Status, Step, StopSignal, Us
 from .batch import Batch
 from .causes import Stopped, status_of, strength
 from .context import AgentContext
-from .course import DONE, Course, Setup
+from .course import DONE, Course, Setup, Whole
 from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
 from .model_call import call_model
 
@@ -50,9 +50,15 @@ class Loop(Course):
     """One run of one agent."""
 
     def __init__(
-        self, agent: Setup, ctx: AgentContext, run_hooks: HookStack, task: str, base: Sequence[Message]
+        self,
+        agent: Setup,
+        ctx: AgentContext,
+        run_hooks: HookStack,
+        task: str,
+        base: Sequence[Message],
+        above: Whole | None = None,
     ) -> None:
-        super().__init__(agent, ctx, run_hooks)
+        super().__init__(agent, ctx, run_hooks, above)
         self.task = task
         self._base = base
         self._endless = ctx.budget.max_steps is None
@@ -92,7 +98,8 @@ class Loop(Course):
         self.budget.begin()
         if self.limited:
             self.watch_the_clock()
-        if ctx.listening:
+        if ctx.listening and ctx._events is not None:
+            ctx._events.aio = self.aio
             ctx.emit(RunStarted, ids=ctx.ids)
         if session.first_run() and SESSION_START in self.heard:
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)

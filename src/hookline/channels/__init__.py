@@ -1,0 +1,1 @@
+"""Messages in and out: channels, and the gateway between them and an agent."""

@@ -1,0 +1,112 @@
+"""What a channel is: the way to and from one platform. No inheritance is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, runtime_checkable
+
+from ..base.frozen import Frozen
+from ..kernel.errors import HooklineError
+from ..kernel.values import InboundMessage, OutboundMessage
+
+Deliver = Callable[[InboundMessage], Awaitable[bool]]
+"""Hands a message to the gateway.
+
+It returns once the message is stored: then the platform may be told that it arrived. False: it was known already.
+Every message needs a ``message_id`` that is the same when the platform delivers it again.
+"""
+
+
+class Address(Frozen, frozen=True):
+    """Where a conversation takes place. ``channel`` is the name of the channel, ``bot`` who we are there."""
+
+    channel: str
+    chat_id: str
+    thread_id: str = ""
+    bot: str = ""
+
+
+class Capabilities(Frozen, frozen=True):
+    """What a platform can do.
+
+    ``max_length`` counts as the platform does: by ``length``, characters if left out. ``idempotent``: of two sends
+    with the same key, people see one.
+    """
+
+    max_length: int | None = None
+    length: Callable[[str], int] = len
+    edit: bool = False
+    typing: bool = False
+    idempotent: bool = False
+
+
+class Health(Frozen, frozen=True):
+    """Whether a channel works now, and if not, why, in words for people."""
+
+    ok: bool
+    detail: str = ""
+
+
+class ChannelError(HooklineError):
+    """A message could not be sent; the gateway tries again, after ``retry_after`` seconds if that is given."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Undeliverable(ChannelError):
+    """A message will never arrive, however often it is sent: the chat is gone, or the platform refuses it."""
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """The way to and from one platform.
+
+    A channel may also have ``async edit(address, message_id, message)`` and ``async typing(address)``, if its
+    capabilities say so; and ``routes()``: Starlette routes, which the gateway serves, all channels' on one port.
+    """
+
+    name: str
+    capabilities: Capabilities
+
+    async def start(self, deliver: Deliver) -> None:
+        """Begin to receive, and keep at it: a lost connection is made again. It returns as soon as that is under way.
+
+        Raises:
+            ChannelError: it can never work as it is set up.
+        """
+
+    async def stop(self) -> None:
+        """Stop receiving; what is being delivered is delivered first. Sending still works until this returns."""
+
+    async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
+        """Send, and give the platform's id of the message; ``key`` is the same when it is sent again.
+
+        Raises:
+            ChannelError: not now; ``Undeliverable``: never.
+        """
+
+    def health(self) -> Health:
+        """How it is now. It does not wait."""
+
+
+class Answerer(Protocol):
+    """Who answers what comes in: an ``Agent``, or a roster of personalities.
+
+    It may also have ``plugins_for(session)``, the plugins whose hooks take part in a conversation (``None`` for all);
+    ``commands``, a mapping of a word after the slash to a :class:`Command`; and ``follow_up(session, result)``, the
+    task of a further run that is to follow this one at once (after a handoff), or ``None``.
+    """
+
+    hooks: Any
+
+    def start(self, task: str, **options: Any) -> Any:
+        """Start a run, as ``Agent.start`` does."""
+
+
+class Command(Frozen, frozen=True):
+    """A slash command of a conversation: ``call(session, argument)`` gives the answer."""
+
+    help: str
+    call: Callable[[Any, str], Awaitable[str]]

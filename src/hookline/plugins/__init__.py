@@ -1,0 +1,1 @@
+"""Plugins: what they are, where they are found, how they are switched on and off."""
