@@ -30,12 +30,12 @@ from hookline import (
     ScriptedModel,
     SubagentEvent,
     Team,
-    Tool,
     Usage,
     call,
     guard,
     hook,
     observer,
+    tool,
 )
 
 FAULTY = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END, SUBAGENT_SPAWNING)
@@ -89,6 +89,13 @@ FAULTS = st.lists(
 )
 
 
+@tool
+async def work(n: int, ctx: AgentContext) -> str:
+    """Work."""
+    ctx.deps.ran.append(n)
+    return "worked"
+
+
 class Counting(ScriptedModel):
     """Adds up what it was used for, in the whole tree."""
 
@@ -116,13 +123,10 @@ def build(node: Node, seen: Seen, hooks: Any = (), name: str = "root") -> Agent:
         children.append(child)
         return call("delegate", to=child.name, task=f"task {seen.number}")
 
-    async def work(n: int) -> str:
-        seen.ran.append(n)
-        return "worked"
-
     turns: list[Any] = [[one(item) for item in step] for step in node.steps]
     turns.append(ValueError("broken") if node.breaks else f"{name} is done")
-    return Agent(name, llm=Counting(seen, turns), tools=[Tool(work), Team(children, max_depth=4)], hooks=hooks)
+    team = [Team(children, max_depth=4, max_handoffs=0)] if children else []
+    return Agent(name, llm=Counting(seen, turns), tools=[work, *team], hooks=hooks)
 
 
 def watchers(seen: Seen, faults: list[Fault], blocked: int, cancel: Any) -> list[Any]:
@@ -168,7 +172,8 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
             runs[0].cancel("enough")
 
     agent = build(node, seen, watchers(seen, faults, blocked, cancel))
-    runs.append(agent.start("go", ctx=AgentContext(budget=Budget(max_tokens=tokens)), sinks=[seen.events.append]))
+    ctx = AgentContext(budget=Budget(max_tokens=tokens), deps=seen)
+    runs.append(agent.start("go", ctx=ctx, sinks=[seen.events.append]))
     try:
         root = await runs[0].result()
     except RunFailed as failed:
@@ -177,7 +182,7 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
     return seen
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(nodes(3), FAULTS, st.integers(0, 8), st.integers(0, 12), st.sampled_from([None, None, 3, 15]))
 async def test_whatever_happens_in_a_tree(node, faults, blocked, cancel_at, tokens):
     seen = await play(node, faults, blocked, cancel_at, tokens)
