@@ -182,6 +182,8 @@ if TYPE_CHECKING:
     from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
+    from .builtin.skill_evolver import SkillEvolverHook
+    from .builtin.skills import SkillsHook
     from .builtin.small_models import default_slm_hooks
     from .builtin.telemetry import OpenTelemetryHook
     from .builtin.terminal_guard import TerminalGuard
@@ -200,6 +202,8 @@ if TYPE_CHECKING:
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
+    from .stores.skill_files import Skill
+    from .stores.skills import SkillStore
     from .stores.sqlite_sessions import SqliteSessionStore
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
@@ -230,6 +234,8 @@ _PARTS = {
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
     ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
+    ".stores.skill_files": ("Skill",),
+    ".stores.skills": ("SkillStore",),
     ".stores.sqlite_sessions": ("SqliteSessionStore",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
@@ -280,7 +286,8 @@ __all__ = [
     "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished",
     "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
     "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary",
-    "ShadowDecided", "Signalled", "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
+    "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore",
+    "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
     "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken",
     "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
     "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
