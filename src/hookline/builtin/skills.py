@@ -33,8 +33,8 @@ class SkillsHook:
     """Lists accepted skills, by name and description, in the system message of every step.
 
     The agent reads one with the tool ``read_skill``, so give it the store too: ``tools=[store]``. Runs without that
-    tool are left alone. The folder is read once for a run, so a skill that is accepted is there from the next run on. One
-    that cannot be read is left out; a folder that cannot be read is reported, and the run goes on without it.
+    tool are left alone. The folder is read once for a run, so a skill that is accepted is there from the next run on.
+    One that cannot be read is left out; a folder that cannot be read is reported, and the run goes on without it.
 
     Args:
         folder: the skills, as a ``SkillStore`` or its folder.

@@ -19,21 +19,18 @@ if TYPE_CHECKING:
     from ..config.settings import Settings
     from ..kernel.state import AgentResult
     from ..stores.skill_files import Skill
-    from ..stores.skill_queue import QueuedRun
+    from ..stores.skill_queue import QueuedRun, SkillQueue
     from ..stores.skills import SkillStore
 
 QUESTION = "accept / edit / reject / later / quit: "
 MAX_TOKENS, MAX_SECONDS = 20_000, 300.0
 """What looking at one run may take, if the settings have no limits."""
 
-_MARKS = {"proposed": ("?", "yellow"), "unusable": ("–", "dim"), "nothing": ("–", "dim"), "failed": ("✗", "red")}
+_MARKS = {"proposed": ("?", "yellow"), "unusable": ("·", "dim"), "nothing": ("·", "dim"), "failed": ("✗", "red")}
 
 
-def review(config: Configuration) -> int:
+def review_all(store: SkillStore, queue: SkillQueue) -> int:
     """Decide about proposals, one after another."""
-    from .skills import opened
-
-    store, queue = opened(config.settings)
     proposals, waiting = store.list("proposed"), len(queue.ids())
     if waiting:
         typer.echo(f"{counted(waiting, 'run')} to look at first, if you like: hookline skills analyse\n")
@@ -135,20 +132,18 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
     show(Text(""), Padding(lines, (0, 0, 0, 2)))
 
 
-def analyse(config: Configuration) -> int:
-    """Have the model look at runs that wait, and propose skills. This costs a model call for each."""
+def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
+    """Have the model look at runs that wait."""
     from ..builtin.sensitive.redactor import Redactor
-    from ..builtin.skill_analysis import analyse as look_at
+    from ..builtin.skill_analysis import analyse
     from ..config.build import build_agent
     from .approver import Approver
     from .logs import quiet_logs
     from .recording import recorded, recorder
-    from .skills import opened
     from .view import choose_view
     from .weights import make_ready
 
     settings = config.settings
-    store, queue = opened(settings)
     waiting = queue.ids()
     if not waiting:
         typer.echo("There are no runs to look at.")
@@ -162,7 +157,7 @@ def analyse(config: Configuration) -> int:
     make_ready(agent.model)
     failed, proposed, redactor = 0, 0, Redactor()
     for ident in waiting:
-        outcome = look_at(store, queue, ident, lambda run, text: _asked(agent, settings, run, text), redactor)
+        outcome = analyse(store, queue, ident, lambda run, text: _asked(agent, settings, run, text), redactor)
         if outcome is not None and outcome.kind == "cancelled":
             recorded(recorders)
             return CANCELLED

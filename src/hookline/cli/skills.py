@@ -33,8 +33,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    from .skill_review import analyse, review
-
     group = typer.Typer(
         cls=Group, rich_markup_mode=None, help="Show, review, accept or reject what agents have learned.", epilog=EPILOG
     )
@@ -131,6 +129,20 @@ def reject(
             say_error(str(error))
             code = FAILED
     return code
+
+
+def review(config: Configuration) -> int:
+    """Decide about proposals, one after another."""
+    from .skill_review import review_all
+
+    return review_all(*opened(config.settings))
+
+
+def analyse(config: Configuration) -> int:
+    """Have the model look at runs that wait, and propose skills. This costs a model call for each."""
+    from .skill_review import analyse_all
+
+    return analyse_all(config, *opened(config.settings))
 
 
 def opened(settings: Settings) -> tuple[SkillStore, SkillQueue]:
