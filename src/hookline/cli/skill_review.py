@@ -16,6 +16,8 @@ from .terminal import Terminal
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..config.settings import Settings
     from ..kernel.state import AgentResult
     from ..stores.skill_files import Skill
@@ -58,7 +60,11 @@ def review_all(store: SkillStore, queue: SkillQueue) -> int:
 
 def _decide(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> str:
     """What a person says to one proposal."""
-    draft: str | None = None
+    with Draft() as draft:
+        return _answered(store, skill, terminal, which, draft)
+
+
+def _answered(store: SkillStore, skill: Skill, terminal: Terminal, which: str, draft: Draft) -> str:
     show_skill(skill, store, which)
     while True:
         answer = (asyncio.run(terminal.ask(QUESTION)) or "quit").lower()
@@ -77,39 +83,65 @@ def _decide(store: SkillStore, skill: Skill, terminal: Terminal, which: str) -> 
             if answer in ("q", "quit"):
                 return "quit"
             if answer in ("e", "edit"):
-                draft = _edited(store.raw(skill) if draft is None else draft)
-                skill = store.revise(skill.name, draft)
-                draft = None
+                skill = store.revise(skill.name, draft.edited(store.raw(skill)))
+                draft.drop()
                 show_skill(skill, store, which)
             else:
                 terminal.show("Type accept, edit, reject, later or quit.\n")
         except StoreError as error:
-            kept = " What you wrote is kept: type edit to go on with it." if draft is not None else ""
-            terminal.show(f"{printable(str(error), keep='')}{kept}\n")
+            kept = ". What you wrote is kept: type edit to go on with it" if draft.path is not None else ""
+            terminal.show(f"{printable(str(error), keep='')}{kept}.\n")
 
 
-def _edited(text: str) -> str:
-    """What a person makes of a text in their editor.
+class Draft:
+    """What a person writes in their editor; if nothing came of it in the end, it is left, and they are told where."""
 
-    Raises:
-        StoreError: there is no editor, or it failed.
-    """
-    import shlex
-    import subprocess
-    import tempfile
-    from pathlib import Path
+    def __init__(self) -> None:
+        self.path: Path | None = None
 
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if sys.platform == "win32" else "vi")
-    with tempfile.TemporaryDirectory(prefix="hookline-") as folder:
-        path = Path(folder) / "SKILL.md"
-        path.write_text(text, encoding="utf-8")
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path is not None:
+            sys.stderr.write(f"what you wrote is in {self.path}\n")
+
+    def edited(self, text: str) -> str:
+        """What a person makes of a text, or of what they wrote before.
+
+        Raises:
+            StoreError: there is no editor, or it failed.
+        """
+        import shlex
+        import subprocess
+        import tempfile
+        from pathlib import Path
+
+        usual = "notepad" if sys.platform == "win32" else "vi"
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+        path = self.path
+        if path is None:
+            path = Path(tempfile.mkdtemp(prefix="hookline-")) / "SKILL.md"
+            path.write_text(text, encoding="utf-8")
+        before, self.path = path.read_bytes(), path
         try:
-            done = subprocess.run([*shlex.split(editor), str(path)], check=False)
+            code = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
         except (OSError, ValueError) as error:
-            raise StoreError(f"the editor {editor!r} cannot be started ({error}): set EDITOR to another") from error
-        if done.returncode:
-            raise StoreError(f"the editor ended with {done.returncode}: nothing is changed")
-        return path.read_text(encoding="utf-8", errors="replace")
+            code, problem = None, f"the editor {editor!r} cannot be started ({error}): set EDITOR to another"
+        else:
+            problem = f"the editor ended with {code}: nothing is changed"
+        if code == 0:
+            return path.read_text(encoding="utf-8", errors="replace")
+        if path.read_bytes() == before == text.encode():
+            self.drop()
+        raise StoreError(problem)
+
+    def drop(self) -> None:
+        """Forget it: it is in the folder of skills now."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            self.path.parent.rmdir()
+            self.path = None
 
 
 def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:

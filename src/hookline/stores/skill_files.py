@@ -119,7 +119,7 @@ def read(raw: str, name: str, state: State) -> Skill:
 
 def front_matter(raw: str) -> tuple[Mapping[str, Any], str]:
     """The fields at the head of a text, and the rest: values are plain, quoted or JSON; what is indented goes on."""
-    lines = raw.removeprefix("\ufeff").splitlines()
+    lines = raw.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
     if not lines or lines[0].rstrip() != _FENCE:
         return {}, raw
     end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), 0)

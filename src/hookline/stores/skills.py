@@ -225,7 +225,7 @@ class SkillStore:
         except FileNotFoundError:
             return [], []
         except OSError as error:
-            advice = folder_advice(place, error, "read")
+            advice = folder_advice(self.folder, error, "read")
             raise StoreError(f"the skills in {place} cannot be listed: {error}{advice}") from error
         found, problems = [], []
         for entry in entries:
