@@ -71,6 +71,7 @@ def _turn(n: int) -> tuple[Message, ...]:
 MESSAGES = (Message("system", "You are a careful assistant."), *_turn(1), *_turn(2), Message("user", "And the third?"))
 TOOLS = ToolRegistry([read_file])
 REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
+READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.SkillStore("skills")]).specs))
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 COMMAND = ToolCallRequest("c3", "shell", {"command": "grep -rn 'all work' notes | sort | head -20"}, 2)
@@ -131,6 +132,8 @@ CASES = [
     Case("MemoryInjectionHook", lambda: h.MemoryInjectionHook(_memory()), BEFORE_LLM, REQUEST),
     Case("NotesInjectorHook", lambda: h.NotesInjectorHook(_notes()), BEFORE_LLM, REQUEST),
     Case("EpisodeLoggerHook", lambda: h.EpisodeLoggerHook(_memory()), AFTER_TOOL, RESULT),
+    Case("SkillsHook", lambda: h.SkillsHook(_skills()), BEFORE_LLM, READING),
+    Case("SkillEvolverHook, a run with few calls", lambda: h.SkillEvolverHook(_skills()), ON_RUN_END, DONE),
     Case("PersistSessionHook", lambda: h.PersistSessionHook(h.JsonSessionStore("sessions")), ON_RUN_END, DONE),
     Case("LoopDetectorHook", lambda: h.LoopDetectorHook(), BEFORE_TOOL, CALL),
     Case("EchoedPayloadHook", lambda: h.EchoedPayloadHook(), AFTER_LLM, REPLY),
@@ -169,6 +172,14 @@ def _memory() -> Any:
     for n in range(10):
         memory.add_fact(f"fact {n}", "The user likes short answers.")
     return memory
+
+
+def _skills() -> Any:
+    skills = h.SkillStore("skills")
+    for number in range(10):
+        if skills.propose(h.Skill(f"skill-{number}", "What the user wants done.", "1. Do it.")):
+            skills.accept(f"skill-{number}")
+    return skills
 
 
 def _notes() -> Any:

@@ -183,6 +183,8 @@ if TYPE_CHECKING:
     from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
+    from .builtin.skill_evolver import SkillEvolverHook
+    from .builtin.skills import SkillsHook
     from .builtin.small_models import default_slm_hooks
     from .builtin.telemetry import OpenTelemetryHook
     from .builtin.terminal_guard import TerminalGuard
@@ -201,6 +203,8 @@ if TYPE_CHECKING:
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
+    from .stores.skill_files import Skill
+    from .stores.skills import SkillStore
     from .stores.sqlite_sessions import SqliteSessionStore
     from .team.errors import SubagentRefused
     from .team.subagents import Team
@@ -233,6 +237,8 @@ _PARTS = {
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
     ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
+    ".stores.skill_files": ("Skill",),
+    ".stores.skills": ("SkillStore",),
     ".stores.sqlite_sessions": ("SqliteSessionStore",),
     ".team.errors": ("SubagentRefused",),
     ".team.subagents": ("Team",),
@@ -262,20 +268,20 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AFTER_LLM", "AFTER_STEP", "AFTER_TICKET_REVISION", "AFTER_TOOL", "APPROVAL_DECIDED", "APPROVAL_REQUESTED",
     "BEFORE_COMPACTION", "BEFORE_DISPATCH", "BEFORE_LLM", "BEFORE_PROMPT_BUILD", "BEFORE_STEP",
-    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "INBOUND_CLAIM", "MESSAGE_RECEIVED",
-    "MESSAGE_SENDING", "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP",
-    "ON_TOKEN", "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED",
-    "SUBAGENT_SPAWNING", "TOOL_END_WITH_PATH", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
-    "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
+    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "INBOUND_CLAIM", "MESSAGE_RECEIVED", "MESSAGE_SENDING",
+    "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
+    "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
+    "TOOL_END_WITH_PATH", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState", "Answer",
+    "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
     "ApprovalRequest", "Artifact", "ArtifactStore", "AuditError", "AuditFinding", "AuditHead", "AuditLog",
-    "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget",
-    "CallRefused", "CallRow", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook",
-    "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
-    "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
-    "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
-    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction",
-    "HookError", "HookExecuted", "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids",
-    "Inbound", "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
+    "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused",
+    "CallRow", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
+    "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError", "EgressGuard",
+    "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook", "Fact", "Failed",
+    "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen", "FrozenDict",
+    "FrozenList", "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction", "HookError",
+    "HookExecuted", "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound",
+    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
     "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook",
     "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied",
     "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile",
@@ -286,14 +292,14 @@ __all__ = [
     "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
     "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
     "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary", "ShadowDecided", "Signalled",
-    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
-    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
-    "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta",
-    "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
-    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
-    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict",
-    "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "tool",
-    "verify_audit",
+    "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
+    "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
+    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TimingHook",
+    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
+    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
+    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage",
+    "Verdict", "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
+    "find_sensitive", "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp",
+    "observer", "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "tool", "verify_audit",
 ]  # fmt: skip

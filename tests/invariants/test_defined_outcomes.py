@@ -61,6 +61,8 @@ from hookline import (
     SchemaRetryHook,
     ScriptedModel,
     Session,
+    SkillEvolverHook,
+    SkillsHook,
     SqliteSessionStore,
     StepsLimitHook,
     StoreError,
@@ -142,6 +144,8 @@ class World:
             EchoingHook(self.lines.append),
             PersistSessionHook(self.sessions),
             EpisodeLoggerHook(self.memory),
+            SkillsHook(self.folder / "skills"),
+            SkillEvolverHook(self.folder / "skills", delay=3600),
         ]
 
     def watchers(self) -> list[Any]:
@@ -553,7 +557,7 @@ TEXTS = {
 PATHS = {
     "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
     "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
-    "ToolOutputTruncatorHook.artifacts",
+    "SkillEvolverHook.folder", "SkillsHook.folder", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
@@ -569,7 +573,7 @@ AMOUNTS = {
     "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
     "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
-    "ToolRetryHook.max_delay",
+    "SkillEvolverHook.delay", "SkillEvolverHook.max_seconds", "ToolRetryHook.max_delay",
     "guards.max_cost", "guards.max_execution_time",
 }  # fmt: skip
 
@@ -585,7 +589,7 @@ SENSIBLE: dict[str, set[str]] = {
     "0": {
         "InjectionGuard.taint_steps",
         "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
-        "ModelRetryHook.base_delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
+        "ModelRetryHook.base_delay", "SkillEvolverHook.delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
     },
     "None": {
         "InjectionGuard.taint_steps",

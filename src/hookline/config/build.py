@@ -7,6 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
 from ..plugins.errors import LoadError
@@ -19,7 +21,7 @@ from ..run.session import Session
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
 from .references import parse
-from .settings import Settings
+from .settings import DeclaredHook, Settings
 from .sources import FILE, SHARED_FILE
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     from ..builtin.path_guard import PathGuard
 
     try:
-        loaded, plugins = load_hooks(settings.hooks, home)
+        loaded, plugins = load_hooks([_with_skills(hook, settings) for hook in settings.hooks], home)
     except LoadError as error:
         if file is None:
             raise
@@ -81,9 +83,10 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
 
         audits.append(AuditLogHook(settings.audit))
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    keep += [kept for hook in (*audits, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
+    own = [*audits, *_skill_hooks(settings)]
+    keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
     if settings.shell:
         from ..builtin.terminal_guard import TerminalGuard
 
@@ -91,6 +94,25 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     for hook in loaded:
         hook.register(registry)
     return registry, plugins
+
+
+def _skill_hooks(settings: Settings) -> list[Any]:
+    """What lists the skills, if there is a folder of them."""
+    if not settings.skills:
+        return []
+    from ..builtin.skills import SkillsHook
+
+    if Path(settings.skills).is_file():
+        raise ConfigError(f"skills: {settings.skills!r} is a file: name a folder")
+    return [SkillsHook(settings.skills)]
+
+
+def _with_skills(hook: str | DeclaredHook, settings: Settings) -> str | DeclaredHook:
+    """A hook as it is declared; what proposes skills does so in the folder of skills, if it names no other."""
+    declared = hook if isinstance(hook, DeclaredHook) else DeclaredHook(hook)
+    if declared.use != "SkillEvolverHook" or "folder" in declared.args or not settings.skills:
+        return hook
+    return msgspec.structs.replace(declared, args={**declared.args, "folder": settings.skills})
 
 
 def _code_files(settings: Settings, home: Path) -> list[str]:
@@ -136,6 +158,10 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..tools.web import fetch_tool
 
         tools.append(fetch_tool(settings.hosts))
+    if settings.skills:
+        from ..stores.skills import SkillStore
+
+        tools.append(SkillStore(settings.skills))
     if settings.mcp:
         from ..tools.mcp import mcp
 
