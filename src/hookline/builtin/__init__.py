@@ -51,6 +51,10 @@ CONCERNS = {
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
+    "Teams": {
+        "TicketRules": "ticket_rules",
+        "TicketJudgeHook": "ticket_judge",
+    },
     "Saving and trying out": {
         "ResponseCacheHook": "response_cache",
         "shadow": "shadow",

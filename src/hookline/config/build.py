@@ -75,15 +75,20 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += _code_files(settings, home)
-    audits: list[Any] = []
+    own: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook
 
-        audits.append(AuditLogHook(settings.audit))
+        own.append(AuditLogHook(settings.audit))
+    if settings.tickets:
+        from ..builtin.ticket_rules import TicketRules
+
+        if not any(isinstance(each.hook, TicketRules) for each in loaded):
+            own.append(TicketRules(settings.tickets))
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    keep += [kept for hook in (*audits, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
+    keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
     if settings.shell:
         from ..builtin.terminal_guard import TerminalGuard
 
@@ -118,7 +123,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
+    """The default tools, those for a shell, the web and tickets if wanted, those that settings name, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES
@@ -136,6 +141,11 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..tools.web import fetch_tool
 
         tools.append(fetch_tool(settings.hosts))
+    if settings.tickets:
+        from ..stores.ticket_tools import ticket_tools
+        from ..stores.tickets import TicketBoard
+
+        tools += ticket_tools(TicketBoard(settings.tickets))
     if settings.mcp:
         from ..tools.mcp import mcp
 
