@@ -83,8 +83,9 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     if settings.tickets:
         from ..builtin.ticket_rules import TicketRules
 
-        if not any(isinstance(each.hook, TicketRules) for each in loaded):
-            own.append(TicketRules(settings.tickets))
+        rules = TicketRules(settings.tickets)
+        given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
+        own += [] if rules.board.path in given else [rules]
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
@@ -123,7 +124,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, those for a shell, the web and tickets if wanted, those that settings name, and MCP servers."""
+    """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES

@@ -14,7 +14,7 @@ from ..kernel.payloads import Ticket
 from ..kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
 from ..tools.tool import Tool
 from .errors import StoreError
-from .ticket_rows import COLUMNS, OPEN, TIERS, TicketError, TicketRow
+from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketError, TicketRow, cut
 from .tickets import TicketBoard
 
 PREFIX = "ticket_"
@@ -160,9 +160,9 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
             give_back("cancelled")
         return board.get(id)
 
-    def give_back(why: str) -> None:
+    def give_back(why: str, by: str = who) -> None:
         with suppress(StoreError):  # then it is running again when the hold has lasted too long
-            board.give_back(id, token, why, **by)
+            board.give_back(id, token, why, by=by, run_id=ctx.run_id)
 
     try:
         ticket = await in_thread(hold)
@@ -170,7 +170,7 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
         try:
             verdict = await ctx.fire(BEFORE_TICKET_COMPLETE, payload)
         except HookError as error:
-            await in_thread(give_back, f"the check failed: {error}")
+            await in_thread(give_back, f"the check failed: {error}", _hook(error.hook))
             raise TicketError(
                 f"{ticket.id} is not done: it could not be checked, so it is still running. "
                 f"Try once more; if that fails too, leave a comment and say so. ({error})"
@@ -181,7 +181,8 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
                 f"{ticket.id} is done." if ticket.column == "done" else f"{ticket.id} is in review: you are finished."
             )
         reason = verdict.reason or (verdict.value or {}).get("reason")
-        ticket = await in_thread(board.reject, id, token, reason or _NO_REASON, **by)
+        told = {"by": _hook(verdict.hook), "run_id": ctx.run_id}
+        ticket = await in_thread(board.reject, id, token, reason or _NO_REASON, **told)
     except TicketError:
         raise  # it is not held, or not any more
     except Exception as error:
@@ -200,6 +201,11 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
         f"{ticket.id} is NOT done. It was rejected: {ticket.reason}\n"
         "Do what is missing, then call ticket_complete again with a summary that says how each criterion is met."
     )
+
+
+def _hook(name: str) -> str:
+    """A hook, as histories name it."""
+    return cut(f"hook:{name}", MAX_NAME)
 
 
 def _need_asking(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:

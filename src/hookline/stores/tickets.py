@@ -467,8 +467,9 @@ def _filter(columns: Iterable[str], assignee: str | None, text: str) -> tuple[st
     chosen = list(dict.fromkeys(one_of(name, COLUMNS, "column") for name in names))
     now, where, values = time.time(), [], []
     if set(chosen) != set(COLUMNS):
-        where.append(f"{_NOW} IN ({', '.join('?' * len(chosen))})")
-        values += [now, *chosen]
+        stored = {*chosen, "verifying"} if "running" in chosen else chosen
+        where.append(f"column IN ({', '.join('?' * len(stored))}) AND {_NOW} IN ({', '.join('?' * len(chosen))})")
+        values += [*stored, now, *chosen]
     if assignee is not None:
         where.append("assignee = ?")
         values.append(cut(assignee))
