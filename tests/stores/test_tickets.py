@@ -518,3 +518,14 @@ def test_a_hold_lasts_a_number_of_seconds(seconds):
 
 def test_numbers_of_ids_are_those_that_sqlite_can_hold():
     assert number_of("T-" + "9" * 18) == 10**18 - 1
+
+
+def test_the_schema_in_the_page_is_the_real_one(board):
+    page = (Path(__file__).parents[2] / "docs/tickets.md").read_text()
+    assert f"0x{board._db.mark:X}" in page
+    assert all(f"| `{column}` | " in page for column in COLUMNS)
+    with board._db.transaction() as db:
+        for table in ("tickets", "history"):
+            row = next(line for line in page.splitlines() if line.startswith(f"| `{table}` |"))
+            columns = [f"`{column[1]}`" for column in db.execute(f"PRAGMA table_info({table})")]
+            assert row == f"| `{table}` | {', '.join(columns)} |"
