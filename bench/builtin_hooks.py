@@ -24,6 +24,7 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_STEP,
+    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_END,
@@ -41,6 +42,7 @@ from hookline import (
     ScriptedModel,
     Step,
     StepStart,
+    Ticket,
     ToolCall,
     ToolCallRequest,
     ToolCallResult,
@@ -75,6 +77,8 @@ READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.SkillStor
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 COMMAND = ToolCallRequest("c3", "shell", {"command": "grep -rn 'all work' notes | sort | head -20"}, 2)
+TICKET_CALL = ToolCallRequest("c3", "ticket_comment", {"id": "T-3", "text": "It is empty."}, 2)
+TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
 LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=999.0)
@@ -159,6 +163,8 @@ CASES = [
     Case("ResponseCacheHook, a miss", lambda: h.ResponseCacheHook(), BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, a hit", _warm_cache, BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, keeping", lambda: h.ResponseCacheHook(), AFTER_LLM, REPLY),
+    Case("TicketRules", lambda: h.TicketRules(":memory:", {"create": ["lead"]}), BEFORE_TOOL, TICKET_CALL),
+    Case("TicketJudgeHook, no criteria", lambda: h.TicketJudgeHook(), BEFORE_TICKET_COMPLETE, TICKET),
     Case("shadow, of a guard that lets pass", lambda: h.shadow(Pass()), BEFORE_TOOL, CALL),
 ]
 

@@ -188,6 +188,8 @@ if TYPE_CHECKING:
     from .builtin.small_models import default_slm_hooks
     from .builtin.telemetry import OpenTelemetryHook
     from .builtin.terminal_guard import TerminalGuard
+    from .builtin.ticket_judge import TicketJudgeHook
+    from .builtin.ticket_rules import TicketRules
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
@@ -208,6 +210,9 @@ if TYPE_CHECKING:
     from .stores.sqlite_sessions import SqliteSessionStore
     from .team.errors import SubagentRefused
     from .team.subagents import Team
+    from .stores.ticket_rows import TicketChange, TicketError, TicketRow
+    from .stores.ticket_tools import ticket_tools
+    from .stores.tickets import TicketBoard
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError, FetchedPage
@@ -242,6 +247,9 @@ _PARTS = {
     ".stores.sqlite_sessions": ("SqliteSessionStore",),
     ".team.errors": ("SubagentRefused",),
     ".team.subagents": ("Team",),
+    ".stores.ticket_rows": ("TicketChange", "TicketError", "TicketRow"),
+    ".stores.ticket_tools": ("ticket_tools",),
+    ".stores.tickets": ("TicketBoard",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
     ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
@@ -294,12 +302,13 @@ __all__ = [
     "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary", "ShadowDecided", "Signalled",
     "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
     "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
-    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TimingHook",
-    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
-    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
-    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage",
-    "Verdict", "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
-    "find_sensitive", "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp",
-    "observer", "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
-    "tool", "verify_audit",
+    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard",
+    "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook",
+    "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
+    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
+    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict",
+    "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
+    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
+    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

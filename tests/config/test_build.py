@@ -193,3 +193,28 @@ def test_a_file_is_no_folder_of_skills(script, tmp_path):
     (tmp_path / "skills").write_text("x")
     with pytest.raises(ConfigError, match="name a folder"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))
+
+
+def test_a_board_of_tickets_brings_its_tools_and_rules_and_is_not_the_agents_to_write(script, tmp_path):
+    path = str(tmp_path / "board.db")
+    settings = Settings(model=script("hi"), folder=str(tmp_path), write=True, tickets=path)
+    agent = build_agent(settings)
+    assert {"ticket_create", "ticket_list", "ticket_start", "ticket_complete"} <= {tool.name for tool in agent.tools}
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TicketRules"]
+    for name in ("board.db", "board.db-wal"):
+        made = scripted_agent(
+            [call("write_file", path=name, content="x"), reply("x")], tools=file_tools(tmp_path, write=True),
+            hooks=build_hooks(settings, tmp_path)[0],
+        )  # fmt: skip
+        assert made.run("x").steps[0].outcomes == ("blocked",)
+
+
+def test_rules_for_tickets_in_the_settings_stand_in_for_the_usual_ones(script, tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        f'model = "{script("hi")}"\ntickets = "board.db"\n'
+        'hooks = [{ use = "TicketRules", args = { board = "board.db", may = { create = ["lead"] } } }]\n'
+    )
+    settings = load(file=str(tmp_path / "hookline.toml")).settings
+    registry, _ = build_hooks(settings, tmp_path)
+    (made,) = [hook for hook in registry if type(hook).__name__ == "TicketRules"]
+    assert (made.board.path, dict(made.may)) == (str(tmp_path / "board.db"), {"create": ("lead",)})

@@ -52,6 +52,10 @@ CONCERNS = {
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
+    "Teams": {
+        "TicketRules": "ticket_rules",
+        "TicketJudgeHook": "ticket_judge",
+    },
     "Learning": {
         "SkillEvolverHook": "skill_evolver",
     },

@@ -77,13 +77,19 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += _code_files(settings, home)
-    audits: list[Any] = []
+    own: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook
 
-        audits.append(AuditLogHook(settings.audit))
+        own.append(AuditLogHook(settings.audit))
+    if settings.tickets:
+        from ..builtin.ticket_rules import TicketRules
+
+        rules = TicketRules(settings.tickets)
+        given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
+        own += [] if rules.board.path in given else [rules]
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    own = [*audits, *_skill_hooks(settings)]
+    own += _skill_hooks(settings)
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
@@ -140,7 +146,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
+    """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES
@@ -162,6 +168,11 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..stores.skills import SkillStore
 
         tools.append(SkillStore(settings.skills))
+    if settings.tickets:
+        from ..stores.ticket_tools import ticket_tools
+        from ..stores.tickets import TicketBoard
+
+        tools += ticket_tools(TicketBoard(settings.tickets))
     if settings.mcp:
         from ..tools.mcp import mcp
 

@@ -13,7 +13,7 @@ from ..builtin import BUILTINS
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
 _FOLDERS = frozenset(("folder", "sessions", "runs", "audit", "plugins_folder", "personalities", "tickets", "skills"))
-_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint"))
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
 """What built-in hooks call their arguments that are paths."""
 
 
