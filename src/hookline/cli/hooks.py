@@ -111,7 +111,7 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from ..config.build import build_hooks, build_recorder
     from ..config.loading import load_hooks
     from ..kernel.registry import HookRegistry
-    from ..run.plugin import load_plugin
+    from ..plugins.loading import load_plugin
     from .approver import Approver
     from .plain import PlainView
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
 from ..plugins.errors import LoadError
+from ..plugins.plugin import Plugin
 from ..providers.names import get_model
 from ..run.agent import Agent
 from ..run.budget import Budget
 from ..run.context import AgentContext
-from ..run.plugin import Plugin
 from ..run.session import Session
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
