@@ -122,7 +122,8 @@ def _offered(found: FoundPlugin, before: Plugin | None) -> Plugin:
         value = Plugin(found.id, value, version=found.version)
     if not isinstance(value, Plugin):
         raise LoadError(
-            f"it is a {type(value).__name__}; expected a Plugin, a hook or a list of hooks, or a package with plugin.toml"
+            f"it is a {type(value).__name__}; expected a Plugin, a hook or a list of hooks, "
+            "or a package with a plugin.toml"
         )
     if value.code is None:
         value.code = code

@@ -178,6 +178,12 @@ class PluginManager:
             else:
                 self.problems.pop(name, None)
 
+    def close(self) -> None:
+        """Switch all plugins off, the last one first."""
+        with self._lock:
+            for plugin in reversed(self.active):
+                self.deactivate(plugin.name)
+
     def reload(self, name: str) -> Plugin:
         """Load a plugin anew, from what its files say now. If that fails, the old one stays.
 
