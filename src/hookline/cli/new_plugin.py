@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..kernel.errors import HooklineError
 
-MANIFEST = '''id = "ID"
+MANIFEST = """id = "ID"
 version = "0.1.0"
 api = "API"
 description = "Counts words, and keeps certain words out of tool calls."
@@ -19,7 +19,7 @@ permissions = []  # a guard and a harmless tool need none
 type = "array"
 default = ["password"]
 description = "words that no tool call may hold"
-'''
+"""
 
 RULES = '''"""A guard: it judges each tool call before it runs."""
 
@@ -55,7 +55,7 @@ def count_words(text: str) -> str:
     return f"{len(text.split())} words"
 '''
 
-TEST = '''from pathlib import Path
+TEST = """from pathlib import Path
 
 from hookline import PluginManager, call, load_plugin, reply
 from hookline.testing import scripted_agent
@@ -85,7 +85,7 @@ def test_switched_off_nothing_of_it_is_left():
     agent = scripted_agent([reply("hi")], plugins=[load_plugin(HERE)])
     agent.unplug("ID")
     assert len(agent.hooks) == len(agent.tools) == 0
-'''
+"""
 
 README = """# ID
 

@@ -31,7 +31,7 @@ Examples:
   hookline plugins check plugins/word-watch
   hookline plugins enable word-watch
 """
-WARNING = "A plugin is Python code: it runs with all your rights. Hookline holds it only to what is marked with *."
+WARNING = "A plugin is Python code: it runs with all your rights."
 
 Name = Annotated[str, typer.Argument(metavar="ID", help="The plugin's id, or the path of its folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -70,7 +70,7 @@ def show(config: Configuration, json: AsJson = False) -> int:
         return COMPLETED
     heads = ("plugin", "version", "state", "from", "brings", "asks for")
     cells = [
-        (row["id"], row["version"], row["state"], row["where"], row["brings"], ", ".join(row["permissions"] or ()))
+        (row["id"], row["version"], row["state"], row["where"], row["brings"], _asks(row["permissions"]))
         for row in rows
     ]
     table(heads, cells, keep=("plugin", "version", "state"))
@@ -104,6 +104,7 @@ def enable(
     """Show what a plugin asks for, and switch it on in the configuration file."""
     from ..config.editing import add_to_list
     from ..config.plugins import build_plugins
+    from .screen import nearby
 
     manager = build_plugins(config.settings, config.home)
     found = manager.find(_as_path(name))
@@ -113,7 +114,7 @@ def enable(
     if entry in config.settings.plugins or str(found.folder) in config.settings.plugins:
         sys.stdout.write(f"{printable(found.id)} is on already\n")
         return COMPLETED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}, from {printable(found.where)}\n")
+    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}, from {printable(nearby(found.where))}\n")
     _describe(found)
     sys.stdout.write(f"{WARNING}\n")
     if not yes:
@@ -128,7 +129,7 @@ def enable(
         say_error(f"{path} was not changed")
         return BAD_INPUT
     add_to_list(path, "plugins", entry)
-    sys.stdout.write(f"on: plugins in {printable(str(path))} names {printable(entry)} now\n")
+    sys.stdout.write(f"on: plugins in {printable(nearby(str(path)))} names {printable(entry)} now\n")
     return COMPLETED
 
 
@@ -136,6 +137,7 @@ def disable(config: Configuration, name: Name) -> int:
     """Switch a plugin off in the configuration file."""
     from ..config.editing import take_from_list
     from ..config.plugins import build_plugins
+    from .screen import nearby
 
     path = _file(config)
     names = [name]
@@ -146,7 +148,9 @@ def disable(config: Configuration, name: Name) -> int:
     for each in names:
         for entry in {each, _relative(each, path.parent)} if path.exists() else ():
             if take_from_list(path, "plugins", entry):
-                sys.stdout.write(f"off: plugins in {printable(str(path))} does not name {printable(entry)} any more\n")
+                sys.stdout.write(
+                    f"off: plugins in {printable(nearby(str(path)))} does not name {printable(entry)} any more\n"
+                )
                 return COMPLETED
     on = ", ".join(config.settings.plugins) or "none"
     elsewhere = (
@@ -182,6 +186,10 @@ def _row(found: FoundPlugin, on: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _asks(permissions: list[str] | None) -> str:
+    return "it does not say" if permissions is None else ", ".join(permissions) or "nothing"
+
+
 def _brings(found: FoundPlugin) -> str:
     manifest = found.manifest
     if manifest is None:
@@ -210,9 +218,9 @@ def _describe(found: FoundPlugin) -> None:
         (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions
     ]
     if asked:
-        facts("It asks to", asked)
+        facts("It asks to (what is marked with * is enforced)", asked)
     else:
-        sys.stdout.write("It asks for no permissions.\n")
+        sys.stdout.write("It asks for no permissions: its hooks only watch and block.\n")
     if manifest.settings:
         needed = {True: " (required)", False: ""}
         facts(

@@ -115,7 +115,7 @@ class Code:
         if self.folder is None or self.installed:
             return
         if _finder not in sys.meta_path:
-            sys.meta_path.append(_finder)
+            sys.meta_path.insert(0, _finder)  # before the one that keeps compiled files
         start = self.folder / "__init__.py"
         loader = _Source(self.package, str(start)) if start.is_file() else None
         spec = importlib.machinery.ModuleSpec(self.package, loader, origin=str(start), is_package=True)

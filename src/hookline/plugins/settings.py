@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -40,13 +40,15 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         Raises:
             ValueError: it does not; the words say what is expected.
         """
-        kind = _TYPES[self.type]
-        if self.type in ("integer", "number"):
-            kind = Annotated[kind, msgspec.Meta(ge=self.minimum, le=self.maximum)]
         try:
-            checked = msgspec.convert(plain(value), kind)
-        except (msgspec.ValidationError, TypeError) as error:
+            checked = msgspec.convert(plain(value), _TYPES[self.type])
+        except msgspec.ValidationError as error:
             raise ValueError(self._expected(value, words(error))) from None
+        if self.type in ("integer", "number"):
+            if self.minimum is not None and checked < self.minimum:
+                raise ValueError(self._expected(value, f"at least {self.minimum:g}"))
+            if self.maximum is not None and checked > self.maximum:
+                raise ValueError(self._expected(value, f"at most {self.maximum:g}"))
         if self.choices and checked not in self.choices:
             raise ValueError(self._expected(value, f"it is none of {', '.join(map(repr, self.choices))}"))
         return checked
