@@ -217,10 +217,45 @@ def test_a_plugin_that_fails_leaves_nothing_and_harms_no_other(write, manager, m
     assert agent.run("go").status == "completed"
 
 
+RAISES = """
+from hookline import POINTS, tool
+class Raises:
+    points = tuple(POINTS)
+    phase = "observe"
+    def __call__(self, point, ctx, payload): raise OSError(f"at {point}")
+    def on_event(self, event): raise OSError("an event")
+    def around(self, ctx, payload): raise OSError("around")
+class Set:
+    def tools(self): return [fall]
+@tool
+def fall() -> str:
+    raise OSError("fell")
+def off(): raise OSError("at the end")
+"""
+
+
+def test_a_plugin_that_raises_in_every_method_harms_neither_the_run_nor_other_plugins(write, manager):
+    write("loud")
+    manifest = 'hooks = ["all.py:Raises"]\ntools = ["all.py:Set"]\ndeactivate = "all.py:off"\n'
+    (write("torn", manifest) / "all.py").write_text(RAISES)
+    agent = agent_of(call("fall"), call("shout", text="boo"), call("shout", text="hey"), "done")
+    manager.attach(agent)
+    manager.activate_all(["torn", "loud"])
+    result = agent.run("go")
+    assert result.status == "completed"
+    assert texts(result) == ["OSError: fell", "be quiet", "HEY"]
+    assert {"at before_tool", "at on_run_end"} <= {error.message.rpartition("OSError: ")[2] for error in result.errors}
+    manager.deactivate("torn")
+    assert [hook.name for hook in agent.hooks] == ["quiet"]
+    assert "at the end" in manager.problems["torn"]
+    assert agent.run("go").errors[0].message.startswith("Unknown tool 'fall'")
+
+
 def test_when_one_of_two_agents_refuses_a_plugin_the_other_has_nothing_of_it(write, manager):
     events = []
-    write("loud", 'tools = ["tools.py:shout"]\nactivate = "main.py:on"\ndeactivate = "main.py:off"\n', tools=TOOLS,
-          main="from hookline import tool\ndef on(api): tool.events.append('on')\ndef off(): tool.events.append('off')")  # fmt: skip
+    main = "from hookline import tool\ndef on(api): tool.events.append('on')\ndef off(): tool.events.append('off')"
+    manifest = 'tools = ["tools.py:shout"]\nactivate = "main.py:on"\ndeactivate = "main.py:off"\n'
+    write("loud", manifest, tools=TOOLS, main=main)
     tool.events = events
     try:
         first, second = agent_of(), agent_of(tools=[own_shout()])
@@ -405,9 +440,10 @@ def test_what_is_broken_is_told_once_and_the_old_one_stays(write, manager, break
 
 def test_an_installed_package_can_be_loaded_anew(install):
     rules = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, result): ...\n"
-    site = install("acme = acme_pkg\nplain = acme_plain:plugin", acme_pkg____init__="",
-            acme_pkg__plugin__toml='id = "acme"\nversion = "3.0"\napi = "1"\nhooks = ["rules.py:one"]\n',
-            acme_pkg__rules=rules, acme_plain=rules + "from hookline import Plugin\nplugin = Plugin('plain', [one])")  # fmt: skip
+    manifest = 'id = "acme"\nversion = "3.0"\napi = "1"\nhooks = ["rules.py:one"]\n'
+    plain = rules + "from hookline import Plugin\nplugin = Plugin('plain', [one])"
+    files = {"acme_pkg____init__": "", "acme_pkg__plugin__toml": manifest, "acme_pkg__rules": rules}
+    site = install("acme = acme_pkg\nplain = acme_plain:plugin", **files, acme_plain=plain)
     manager = PluginManager()
     for name, file in (("acme", "acme_pkg/rules.py"), ("plain", "acme_plain.py")):
         old = manager.activate(name)

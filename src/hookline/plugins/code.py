@@ -49,7 +49,11 @@ class _Finder(importlib.abc.MetaPathFinder):
         if place.is_dir():
             file, folders = place / "__init__.py", [str(place)]
         if not file.is_file():
-            return importlib.machinery.ModuleSpec(name, None, is_package=True) if folders else None
+            if folders is None:
+                return None
+            spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = folders
+            return spec
         loader = _Source(name, str(file))
         return importlib.util.spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
 
