@@ -144,7 +144,7 @@ def test_the_list_tells_all_and_what_is_wrong(hookline, here):
     (here / "hookline.toml").write_text('plugins = ["one", "three"]')
     _, out, _ = hookline("plugins", "list")
     rows = [line.split() for line in out.splitlines()]
-    assert rows[1] == ["one", "1.2", "on", "plugins/one", "1", "hook,", "2", "tools", "network"]
+    assert rows[1] == ["one", "1.2", "on", "plugins/", "1", "hook,", "2", "tools", "network"]
     assert rows[2][:2] == ["two", "broken"]
     assert rows[3][:2] == ["three", "missing"]
     assert "two: " in out

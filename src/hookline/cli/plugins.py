@@ -15,15 +15,15 @@ from .exits import BAD_INPUT, CANCELLED, COMPLETED, FAILED
 from .failures import say_error, say_note
 from .help import Command, Group
 from .options import takes_settings
-from .text import counted, printable
+from .text import counted, printable, wrapped
 
 if TYPE_CHECKING:
     from ..plugins.discovery import FoundPlugin
     from ..plugins.manager import PluginManager
 
 EPILOG = """
-Plugins are found in the folder plugins/ beside the configuration file, among the installed packages, and
-where the setting plugins names a folder. A plugin is Python code: it runs with all your rights.
+Plugins are found in the folder plugins/ beside the configuration file, among installed packages,
+and where the setting plugins names a folder. A plugin is Python code: it runs with all your rights.
 
 Examples:
   hookline new plugin word-watch
@@ -69,14 +69,12 @@ def show(config: Configuration, json: AsJson = False) -> int:
         sys.stdout.write("'hookline new plugin NAME' writes one.\n")
         return COMPLETED
     heads = ("plugin", "version", "state", "from", "brings", "asks for")
-    cells = [
-        (row["id"], row["version"], row["state"], row["where"], row["brings"], _asks(row["permissions"]))
-        for row in rows
-    ]
+    cells = [(row["id"], row["version"], row["state"], _place(row), row["brings"], _asks(row)) for row in rows]
     table(heads, cells, keep=("plugin", "version", "state"))
     for row in rows:
         if row["problem"]:
-            sys.stdout.write(f"\n{printable(row['id'])}: {printable(row['problem'])}\n")
+            line = printable(f"{row['id']}: {row['problem']}", keep="")
+            sys.stdout.write(f"\n{wrapped(line, sys.stdout)}\n")
     return COMPLETED
 
 
@@ -174,20 +172,30 @@ def _rows(config: Configuration) -> list[dict[str, Any]]:
 
 
 def _row(found: FoundPlugin, on: bool) -> dict[str, Any]:
-    from .screen import nearby
-
     manifest = found.manifest
     state = ("on" if on else "off") if not found.problem else "broken"
     return {
         "id": found.id, "version": found.version, "state": state,
-        "where": nearby(found.where) if found.folder and found.source != "installed" else found.where,
+        "where": found.where,
         "source": found.source, "description": manifest.description if manifest else "", "brings": _brings(found),
         "permissions": None if manifest is None else list(manifest.permissions), "problem": found.problem,
     }  # fmt: skip
 
 
-def _asks(permissions: list[str] | None) -> str:
-    return "it does not say" if permissions is None else ", ".join(permissions) or "nothing"
+def _place(row: dict[str, Any]) -> str:
+    """Where a plugin is from, short: a folder is nearly always named as its plugin."""
+    from .screen import nearby
+
+    if row["source"] in ("", "installed"):
+        return str(row["where"])
+    path = Path(row["where"])
+    return f"{nearby(str(path.parent))}/" if path.name == row["id"] else nearby(str(path))
+
+
+def _asks(row: dict[str, Any]) -> str:
+    if row["permissions"] is None:
+        return "" if row["problem"] else "it does not say"
+    return ", ".join(row["permissions"]) or "nothing"
 
 
 def _brings(found: FoundPlugin) -> str:
@@ -218,7 +226,7 @@ def _describe(found: FoundPlugin) -> None:
         (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions
     ]
     if asked:
-        facts("It asks to (what is marked with * is enforced)", asked)
+        facts("It asks to (what is marked with * would be refused otherwise)", asked)
     else:
         sys.stdout.write("It asks for no permissions: its hooks only watch and block.\n")
     if manifest.settings:
