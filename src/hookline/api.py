@@ -110,6 +110,11 @@ from .models.errors import (
 )
 from .models.protocol import FINISH_REASONS, Model
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .plugins.discovery import installed_plugins
+from .plugins.errors import PluginError
+from .plugins.loading import load_plugin
+from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
+from .plugins.settings import Setting
 from .providers.names import get_model
 from .reference import points_table
 from .run.agent import Agent
@@ -140,7 +145,6 @@ from .run.events import (
 )
 from .run.handle import Run
 from .run.llm import GatedModel
-from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
@@ -194,6 +198,7 @@ if TYPE_CHECKING:
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
+    from .plugins.manager import PluginManager
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -208,11 +213,11 @@ if TYPE_CHECKING:
     from .stores.skill_files import Skill
     from .stores.skills import SkillStore
     from .stores.sqlite_sessions import SqliteSessionStore
-    from .team.errors import SubagentRefused
-    from .team.subagents import Team
     from .stores.ticket_rows import TicketChange, TicketError, TicketRow
     from .stores.ticket_tools import ticket_tools
     from .stores.tickets import TicketBoard
+    from .team.errors import SubagentRefused
+    from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError, FetchedPage
@@ -231,6 +236,7 @@ _PARTS = {
     ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
     ".builtin.sensitive.redactor": ("Redactor",),
     ".builtin.shadow": ("ShadowDecided",),
+    ".plugins.manager": ("PluginManager",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
     ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.lines": ("AuditHead",),
@@ -276,8 +282,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AFTER_LLM", "AFTER_STEP", "AFTER_TICKET_REVISION", "AFTER_TOOL", "APPROVAL_DECIDED", "APPROVAL_REQUESTED",
     "BEFORE_COMPACTION", "BEFORE_DISPATCH", "BEFORE_LLM", "BEFORE_PROMPT_BUILD", "BEFORE_STEP",
-    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "INBOUND_CLAIM", "MESSAGE_RECEIVED", "MESSAGE_SENDING",
-    "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
+    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "HOOKLINE_API", "INBOUND_CLAIM", "MESSAGE_RECEIVED",
+    "MESSAGE_SENDING", "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
     "TOOL_END_WITH_PATH", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState", "Answer",
     "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
@@ -295,20 +301,21 @@ __all__ = [
     "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile",
     "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded",
     "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook",
-    "Plugin", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question",
-    "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored",
-    "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
-    "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
-    "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary", "ShadowDecided", "Signalled",
-    "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
-    "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
-    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard",
-    "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook",
-    "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
-    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
-    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict",
-    "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
-    "ticket_tools", "tool", "verify_audit",
+    "Plugin", "PluginApi", "PluginError", "PluginManager", "Point", "PointFired", "Progress", "PromptBuild",
+    "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor", "RegistrationError",
+    "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished", "RunRow",
+    "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
+    "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore",
+    "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook",
+    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
+    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
+    "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError",
+    "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook", "TokenDelta",
+    "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
+    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled",
+    "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow",
+    "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze",
+    "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command",
+    "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool",
+    "verify_audit",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import typer
 
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
+from .failures import say_note
 from .help import Command
 from .options import takes_settings
 
@@ -32,12 +33,17 @@ def chat(
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Before each turn, load plugins anew whose files have changed.")
+    ] = False,
 ) -> int:
     """Talk to an agent."""
     from ..config.build import build_agent
+    from ..config.plugins import build_plugins
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs
+    from .plugins import close_plugins
     from .recording import recorder
     from .stream import StreamView
     from .view import is_capable
@@ -49,9 +55,15 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
-    agent = build_agent(settings, home=config.home, hooks=hooks, file=config.hooks_file)
+    plugins = build_plugins(settings, config.home)
+    agent = build_agent(
+        settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=say_note
+    )  # fmt: skip
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
-    Chat(agent, settings, view, session).talk()
+    try:
+        Chat(agent, settings, view, session, plugins, reload=reload).talk()
+    finally:
+        close_plugins(plugins)
     return 0

@@ -9,6 +9,7 @@ from ..base.names import nearest
 from ..config.settings import Settings
 from ..kernel.errors import HooklineError
 from ..kernel.values import Usage
+from ..plugins.manager import PluginManager
 from ..run.agent import Agent
 from ..run.session import Session
 from .failures import say_failure
@@ -21,9 +22,13 @@ PROMPT = "> "
 class Chat:
     """A conversation at the terminal."""
 
-    def __init__(self, agent: Agent, settings: Settings, view: StreamView, name: str | None) -> None:
+    def __init__(
+        self, agent: Agent, settings: Settings, view: StreamView, name: str | None, plugins: PluginManager,
+        *, reload: bool = False,
+    ) -> None:  # fmt: skip
         from .sessions import opened
 
+        self.plugins, self.reloads = plugins, reload
         self.agent, self.settings, self.view, self.name = agent, settings, view, name
         self.session = opened(settings, name) or Session()
         self.usage, self.turns = Usage(), 0
@@ -33,6 +38,8 @@ class Chat:
             "/help": ("these commands", self.help),
             "/hooks": ("what fires where", self.hooks),
             "/tools": ("what the model may call", self.tools),
+            "/plugins": ("what is switched on", self.show_plugins),
+            "/reload": ("load plugins anew whose files have changed", self.reload),
             "/tokens": ("what the conversation used", self.tokens),
             "/session": ("where the conversation is kept", self.where),
             "/clear": ("forget what was said", self.clear),
@@ -76,6 +83,8 @@ class Chat:
         from .sessions import saved
         from .turn import perform
 
+        if self.reloads:
+            self.refresh()
         with self.view:
             ctx = context(self.settings, self.session)
             outcome = perform(self.agent, said, ctx, [self.view], self.settings.metadata)
@@ -104,6 +113,26 @@ class Chat:
         """Show the tools."""
         for tool in self.agent.tools:
             print_line(f"  {tool.name:<16}{short(tool.spec.description, 80)}")
+
+    def show_plugins(self) -> None:
+        """Show the plugins that are on."""
+        for plugin in self.plugins.active:
+            text = f"{plugin.version}  {short(plugin.description, 60)}".strip()
+            print_line(f"  {plugin.name:<16}{text}")
+        if not self.plugins.active:
+            print_line("  none; 'hookline plugins list' shows what there is")
+
+    def reload(self) -> None:
+        """Load changed plugins anew."""
+        if not self.refresh():
+            print_line("Nothing has changed.")
+
+    def refresh(self) -> bool:
+        """Load changed plugins anew, and tell; whether there were any."""
+        notes = self.plugins.refresh()
+        for note in notes:
+            print_line(f"({note})")
+        return bool(notes)
 
     def tokens(self) -> None:
         """Show what was used."""

@@ -1,4 +1,4 @@
-"""``hookline new``: a hook or a tool to start from, with a test that passes."""
+"""``hookline new``: a hook, a tool or a plugin to start from, with a test that passes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ EPILOG = """
 Examples:
   hookline new hook keep_files
   hookline new tool word_count --dir tools
+  hookline new plugin word-watch
 """
 
 
@@ -29,18 +30,30 @@ def add_to(app: typer.Typer) -> None:
 
 
 def new(
-    kind: Annotated[Literal["hook", "tool"], typer.Argument(metavar="hook|tool", help="What to write.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, a Python identifier.")],
-    folder: Annotated[str, typer.Option("--dir", metavar="DIR", help="Where to write it.")] = ".",
+    kind: Annotated[
+        Literal["hook", "tool", "plugin"], typer.Argument(metavar="hook|tool|plugin", help="What to write.")
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, a Python identifier; a plugin's id.")],
+    folder: Annotated[
+        str, typer.Option("--dir", metavar="DIR", help="Where to write it; a plugin goes to plugins/ if left out.")
+    ] = "",
 ) -> int:
-    """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes."""
+    """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes; or the folder of a plugin."""
+    if kind == "plugin":
+        from .new_plugin import write_plugin
+
+        made = write_plugin(name, Path(folder or "plugins"))
+        typer.echo(f"wrote {made}/: plugin.toml, a guard, a tool, a test and a README\n")
+        typer.echo(f"look at it:    hookline plugins check {made}\ntest it:       pytest {made}")
+        typer.echo(f"switch it on:  hookline plugins enable {name if not folder else made}")
+        return 0
     if not name.isidentifier() or keyword.iskeyword(name):
         raise HooklineError(f"{name!r} is no Python identifier; how about {suggested(name)!r}?")
     taken = why_taken(name)
     if taken:
         raise HooklineError(f"{name!r} is {taken}; how about {f'my_{name}'.lower()!r}?")
     code, test = TEMPLATES[kind]
-    place = Path(folder)
+    place = Path(folder or ".")
     files = {place / f"{name}.py": code, place / f"test_{name}.py": test}
     for path in files:
         if path.exists():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,17 @@ import msgspec
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
 from ..plugins.errors import LoadError
+from ..plugins.manager import PluginManager
+from ..plugins.plugin import Plugin
 from ..providers.names import get_model
 from ..run.agent import Agent
 from ..run.budget import Budget
 from ..run.context import AgentContext
-from ..run.plugin import Plugin
+from ..run.events import log
 from ..run.session import Session
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
+from .plugins import build_plugins, use_plugins
 from .references import parse
 from .settings import DeclaredHook, Settings
 from .sources import FILE, SHARED_FILE
@@ -33,7 +36,13 @@ KEEP_DAYS = 365
 
 
 def build_agent(
-    settings: Settings, *, home: Path | None = None, hooks: Iterable[Any] = (), file: Path | None = None
+    settings: Settings,
+    *,
+    home: Path | None = None,
+    hooks: Iterable[Any] = (),
+    file: Path | None = None,
+    plugins: PluginManager | None = None,
+    tell: Callable[[str], object] = log.warning,
 ) -> Agent:
     """The agent that these settings describe; give its runs a :func:`context` for the limits.
 
@@ -42,21 +51,27 @@ def build_agent(
         home: the folder that modules named in them are looked for in; the working folder if left out.
         hooks: further hooks, such as an approver.
         file: where the settings' hooks are named, if it is one file; errors tell it.
+        plugins: who switches the plugins on; one of :func:`build_plugins` if left out.
+        tell: gets what people should know of the plugins.
 
     Raises:
         ConfigError: the folder does not exist.
-        LoadError: hooks or tools that cannot be loaded.
+        LoadError: hooks, tools or plugins that cannot be loaded.
         RegistrationError: a model, hook, tool or plugin that cannot work.
         NotInstalled: a package is missing.
         AuthError: the model needs a key.
     """
     home = Path.cwd() if home is None else home
-    registry, plugins = build_hooks(settings, home, file)
+    registry, bundles = build_hooks(settings, home, file)
     registry.extend(hooks)
-    return Agent(
+    agent = Agent(
         NAME, "", settings.instructions, llm=build_model(settings), tools=build_tools(settings, home), hooks=registry,
-        plugins=[*plugins, *settings.plugins], max_steps=settings.max_steps, params=settings.params,
+        plugins=bundles, max_steps=settings.max_steps, params=settings.params,
     )  # fmt: skip
+    plugins = build_plugins(settings, home) if plugins is None else plugins
+    for note in use_plugins(plugins, agent, settings.plugins):
+        tell(note)
+    return agent
 
 
 def build_model(settings: Settings) -> Model:
@@ -77,6 +92,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += _code_files(settings, home)
+    files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..base.event import Event
@@ -14,6 +16,8 @@ from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
+from ..plugins.loading import load_plugins, without_plugins
+from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
@@ -24,7 +28,6 @@ from .handle import Run, background_loop, must_nest, own_loop
 from .inheritance import Both
 from .loop import Loop
 from .model_call import gated
-from .plugin import Plugin, load_plugins, without_plugins
 from .session import Session
 
 _SILENCE = EventStream("", time.time)
@@ -82,39 +85,98 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.plugins = load_plugins(plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
-        self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
+        self.tools = ToolRegistry(tools)
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for hook in _tool_hooks(tools):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
-        for plugin in self.plugins:
-            known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
-            for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
-                if id(hook) not in known:  # another agent on the same registry brought it already
-                    self.hooks.register(hook, plugin=plugin.name)
-            if plugin.configure is not None:
-                plugin.configure(self)
+        self.plugins: tuple[Plugin, ...] = ()
+        self._brought: Mapping[str, frozenset[str]] = EMPTY
+        self._plugging = threading.RLock()
+        for plugin in load_plugins(plugins):
+            self.plug(plugin)
+
+    def plug(self, plugin: Plugin | str) -> None:
+        """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
+        the next step on. A hook's ``on_event`` takes part from the next run on.
+
+        Raises:
+            RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
+        """
+        (plugin,) = load_plugins([plugin])
+        with self._plugging:
+            if any(plugin.name == other.name for other in self.plugins):
+                raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
+            plugin.hold()
+            undo: list[Callable[[], None]] = []
+            try:
+                tools = ToolRegistry(plugin.tools)
+                for tool in tools:
+                    self._check_free(tool.name, plugin.name)
+                both = ToolRegistry([*self.tools, *tools])
+                both.specs  # noqa: B018
+                known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
+                for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
+                    if id(hook) not in known:  # another agent on the same registry brought it already
+                        undo.append(self.hooks.register(hook, plugin=plugin.name))
+                self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
+                self.plugins = (*self.plugins, plugin)  # before its tools: a filter must know whose they are
+                self.tools = both
+                self.hooks.extend(())  # tell the runs, now that all is there
+                if plugin.configure is not None:
+                    plugin.configure(self)
+            except BaseException:
+                self._take_out(plugin.name)
+                for each in undo:
+                    each()
+                with suppress(RegistrationError):  # of two failures the first one counts
+                    plugin.release()
+                raise
 
     def unplug(self, name: str) -> None:
-        """Take out a plugin, its hooks and its tools, from the next run on."""
-        self.hooks.unregister_plugin(name)
-        gone = [tool.name for plugin in self.plugins if plugin.name == name for tool in ToolRegistry(plugin.tools)]
-        self.tools = self.tools.without(gone)
-        self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
+        """Take out a plugin, also while runs go on.
 
-    def _tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """A plugin that is filtered out takes its tools with it: they would run without its guards."""
-        if allowed_plugins is None or not self.plugins:
+        Its hooks do not fire from the next fire on; its tools are not offered from the next step on, and calls of them
+        that have not begun get an error result.
+
+        Raises:
+            RegistrationError: its own ``deactivate`` failed; it is out all the same.
+        """
+        with self._plugging:
+            gone = [plugin for plugin in self.plugins if plugin.name == name]
+            self._take_out(name)
+            self.hooks.unregister_plugin(name)
+            for plugin in gone:
+                plugin.release()
+
+    def _check_free(self, tool: str, plugin: str) -> None:
+        if tool in self.tools:
+            owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
+            raise RegistrationError(
+                f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
+            )
+
+    def _take_out(self, name: str) -> None:
+        """The tools first: they may not run without their plugin's guards."""
+        gone = self._brought.get(name)
+        if gone:
+            self.tools = self.tools.without(gone)
+        self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
+        self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+
+    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
+        if allowed_plugins is None or not self._brought:
             return self.tools
-        out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
-        return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
+        tools = self.tools  # before whose they are: what comes in meanwhile is not in them
+        out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
+        return tools.without(out) if out else tools
 
     def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
@@ -246,7 +308,6 @@ class Agent:
                 raise TypeError(f"allowed_plugins is a list of names: [{allowed!r}]")
             outer = None if above is None else ctx.allowed_plugins
             ctx.allowed_plugins = tuple(name for name in allowed if outer is None or name in outer)
-        ctx.tool_registry = self._tools_for(ctx.allowed_plugins)
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))

@@ -310,9 +310,7 @@ class AgentContext(Scope):
         new.interrupt, new.scratch = Interrupt(), {}
         if budget is not None:
             new.budget = budget
-        if self._whole is not None:
-            hooks = self._whole()
-            new._whole = lambda: hooks
+        new._whole = self._whole  # as they are then: what is switched off meanwhile does not fire
         if self._opened:
             new.open((), self._metadata, "", None)
         return new

@@ -43,6 +43,9 @@ class Setup(Protocol):
     interceptor: Interceptor | None
     max_parallel_tools: int
 
+    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """The tools of a run with this filter."""
+
 
 class Course:
     """A run on its way; ``cause`` is why it leaves its normal course, if it does."""
@@ -50,7 +53,6 @@ class Course:
     def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack, above: Whole | None = None) -> None:
         self.agent, self.ctx = agent, ctx
         self.budget = ctx.budget
-        self.tools = agent.tools if ctx.tool_registry is None else ctx.tool_registry
         self.cause: BaseException | None = None
         self.cancelling = self.over = False
         self.outside = self._cuts = self._own = 0
@@ -63,6 +65,8 @@ class Course:
         self._around = entered()
         self._nested: tuple[Any, Any, Interceptor] = (None, None, run_hooks)
         self._compile()
+        self._offered = agent.tools
+        self.tools = ctx.tool_registry = agent.tools_for(ctx.allowed_plugins)
         self._finishing = False
         self._lock = threading.Lock()
         self._steered: list[Message] = []
@@ -78,7 +82,7 @@ class Course:
             HookError: a hook failed closed.
         """
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         interceptor = self._interceptor
         if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, (HookStack, Both)):
             if self._nested[0] is not interceptor or self._nested[1] != active:
@@ -99,7 +103,7 @@ class Course:
             await self._aftermath(error.verdict, point)
             raise error from error.cause
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         if verdict.signals:
             self.signal(*verdict.signals)
         for soft in verdict.failures:
@@ -133,16 +137,27 @@ class Course:
     def listen(self) -> None:
         """Look for changed registrations: after code that is not ours has run."""
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
+
+    def renew(self) -> None:
+        """Take over what has changed since the run began: hooks, tools, and who hears of events."""
+        self._compile()
+        if self.agent.tools is not self._offered:
+            self._offered = self.agent.tools
+            self.tools = self.ctx.tool_registry = self.agent.tools_for(self.ctx.allowed_plugins)
+        events = self.ctx._events
+        if events is not None and events.hooked and isinstance(self._allowed, HookStack):
+            events.keep_hooks(self._allowed.listeners)
 
     def _compile(self) -> None:
         self._seen = HookRegistry.changes
-        own = self.whole()
+        own = self._allowed = self.whole()
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
         if isinstance(own, (HookStack, Both)):
             if own is not EMPTY_STACK:
-                own = own.only(self.ctx.allowed_plugins).without(self._around)
+                own = self._allowed = own.only(self.ctx.allowed_plugins)
+                own = own.without(self._around)
             if not self.ctx.recording:
                 events = self.ctx._events
                 self.heard = own.points | events.points if events is not None and events.points else own.points

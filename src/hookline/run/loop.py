@@ -168,7 +168,7 @@ class Loop(Course):
         self._steps_begun += 1
         reply, batch = None, None
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         try:
             if ctx.listening and ctx.wants(StepStarted):
                 ctx.emit(StepStarted, index=index)
