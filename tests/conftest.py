@@ -2,8 +2,9 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+slow = [HealthCheck.too_slow]  # it measures the machine
+settings.register_profile("here", suppress_health_check=slow)
+settings.register_profile("ci", derandomize=True, suppress_health_check=slow)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
