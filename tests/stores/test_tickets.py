@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hookline import StoreError, TicketBoard, TicketError
@@ -302,7 +302,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
 def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
     board = TicketBoard(":memory:", hold_seconds=100)
