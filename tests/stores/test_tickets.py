@@ -10,11 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hookline import StoreError, TicketBoard, TicketError
-from hookline.stores import tickets
+from hookline.stores import ticket_queries, tickets
 from hookline.stores.ticket_rows import COLUMNS, number_of
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
@@ -32,7 +32,8 @@ def later(monkeypatch):
     """Move the board's clock."""
     clock = SimpleNamespace(ahead=0.0)
     real = tickets.time.time
-    monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
+    for module in (tickets, ticket_queries):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
     return lambda seconds: setattr(clock, "ahead", clock.ahead + seconds)
 
 
@@ -302,13 +303,13 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
 def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
     board = TicketBoard(":memory:", hold_seconds=100)
     ahead, holds = [0.0], {"T-1": "none", "T-2": "none"}
     real = tickets.time
-    tickets.time = SimpleNamespace(time=lambda: 1e9 + ahead[0])
+    tickets.time = ticket_queries.time = SimpleNamespace(time=lambda: 1e9 + ahead[0])
     try:
         board.create("a", by="ann")
         board.create("b", by="ann", tier="review")
@@ -346,7 +347,7 @@ def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
                     assert before.to_column in ("todo", "needs_revision")
         assert sum(board.counts().values()) == 2
     finally:
-        tickets.time = real
+        tickets.time = ticket_queries.time = real
         board.close()
 
 

@@ -7,14 +7,13 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Literal
 
-from ..base.names import span
 from ..base.workers import in_thread
 from ..kernel.errors import CallRefused, HookError, RegistrationError
 from ..kernel.payloads import Ticket
 from ..kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
 from ..tools.tool import Tool
 from .errors import StoreError
-from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketError, TicketRow, cut
+from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
 from .tickets import TicketBoard
 
 PREFIX = "ticket_"
@@ -231,16 +230,13 @@ def told(board: TicketBoard, ticket: TicketRow) -> str:
         parts += ["Criteria:", *(f"{number}. {text}" for number, text in enumerate(ticket.criteria, 1))]
     if ticket.reason:
         parts.append(f"It was rejected: {ticket.reason}")
-    entries = board.history(ticket.id)
-    if len(entries) > 1:
-        shown = entries[-_SHOWN:]
-        hidden = f" (the last {len(shown)} of {len(entries)} entries)" if len(shown) < len(entries) else ""
-        parts += [f"History{hidden}:", *(_entry(entry, entries[-1].at) for entry in shown)]
+    entries = [entry for entry in board.history(ticket.id) if entry.text]
+    if entries:
+        hidden = f" (the last {_SHOWN} of {len(entries)})" if len(entries) > _SHOWN else ""
+        parts += [f"What was said so far{hidden}:", *map(_entry, entries[-_SHOWN:])]
     return "\n".join(parts)
 
 
-def _entry(entry: Any, now: float) -> str:
+def _entry(entry: TicketChange) -> str:
     text = " ".join(entry.text.split())
-    said = f": {text[:_TOLD]}{'…' if len(text) > _TOLD else ''}" if text else ""
-    when = f"{span(now - entry.at)} before the last entry, " if now - entry.at >= 1 else ""
-    return f"- {when}{entry.what} by {entry.by}{said}"
+    return f"- {entry.what} by {entry.by}: {text[:_TOLD]}{'…' if len(text) > _TOLD else ''}"

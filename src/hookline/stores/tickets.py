@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ..base.names import is_number, span
 from .errors import StoreError
 from .sqlite import Database
+from .ticket_queries import NOW, ROW, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken
 from .ticket_rows import (
     COLUMNS,
     MAX_TEXT,
@@ -46,11 +47,6 @@ _SCHEMA = (
         assignee TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (ticket, seq)
     ) WITHOUT ROWID""",
     "CREATE INDEX outcomes ON history (assignee, to_column)",
-)
-_NOW = "CASE WHEN column = 'verifying' AND held_until <= ? THEN 'running' ELSE column END"
-_ROW = (
-    f"number, title, description, criteria, {_NOW}, tier, assignee, created_by, created, changed, summary, reason, "
-    "changes, hold"
 )
 _BOARD = "board"
 """Who did what the board does by itself."""
@@ -93,7 +89,7 @@ class TicketBoard:
             StoreError: the file cannot be used.
         """
         with self._db.transaction() as db:
-            return _found(db, number_of(id), self.path)[0]
+            return found(db, number_of(id), self.path)[0]
 
     def list(
         self,
@@ -119,13 +115,13 @@ class TicketBoard:
             TicketError: there is no such column.
             StoreError: the file cannot be used.
         """
-        where, values = _filter(columns, assignee, text)
+        where, values = chosen_by(columns, assignee, text)
         order = "DESC" if newest else "ASC"
-        query = f"SELECT {_ROW} FROM tickets WHERE {where} ORDER BY number {order} LIMIT ? OFFSET ?"
+        query = f"SELECT {ROW} FROM tickets WHERE {where} ORDER BY number {order} LIMIT ? OFFSET ?"
         with self._db.transaction() as db:
-            _can_fold(db)
-            found = db.execute(query, (time.time(), *values, max(0, limit), max(0, offset)))
-            return [_ticket(row) for row in found]
+            can_fold(db)
+            rows = db.execute(query, (time.time(), *values, max(0, limit), max(0, offset)))
+            return [as_ticket(row) for row in rows]
 
     def count(self, columns: Iterable[str] = COLUMNS, *, assignee: str | None = None, text: str = "") -> int:
         """How many tickets :meth:`list` would give without a limit.
@@ -134,9 +130,9 @@ class TicketBoard:
             TicketError: there is no such column.
             StoreError: the file cannot be used.
         """
-        where, values = _filter(columns, assignee, text)
+        where, values = chosen_by(columns, assignee, text)
         with self._db.transaction() as db:
-            _can_fold(db)
+            can_fold(db)
             (number,) = db.execute(f"SELECT count(*) FROM tickets WHERE {where}", values).fetchone()
         return int(number)
 
@@ -147,8 +143,8 @@ class TicketBoard:
             StoreError: the file cannot be used.
         """
         with self._db.transaction() as db:
-            found = dict(db.execute(f"SELECT {_NOW}, count(*) FROM tickets GROUP BY 1", (time.time(),)).fetchall())
-        return {column: found.get(column, 0) for column in COLUMNS}
+            numbers = dict(db.execute(f"SELECT {NOW}, count(*) FROM tickets GROUP BY 1", (time.time(),)).fetchall())
+        return {column: numbers.get(column, 0) for column in COLUMNS}
 
     def history(self, id: str | int) -> Sequence[TicketChange]:
         """Everything that happened to a ticket, without gaps, oldest first.
@@ -159,7 +155,7 @@ class TicketBoard:
         """
         number = number_of(id)
         with self._db.transaction() as db:
-            _found(db, number, self.path)
+            found(db, number, self.path)
             query = "SELECT * FROM history WHERE ticket = ? ORDER BY seq"
             return [TicketChange(*row[1:]) for row in db.execute(query, (number,))]
 
@@ -215,7 +211,7 @@ class TicketBoard:
                 f"INSERT INTO tickets VALUES (NULL, {', '.join('?' * 7)}, ?, ?, '', '', 0, NULL, NULL)",
                 (*values, now, now),
             )
-            ticket, _ = _found(db, made.lastrowid or 0, self.path)
+            ticket, _ = found(db, made.lastrowid or 0, self.path)
             return self._put(db, replace(ticket, column=""), maker, "created", "todo", run_id=run_id)
 
     def start(self, id: str | int, *, by: str, run_id: str = "") -> TicketRow:
@@ -229,7 +225,7 @@ class TicketBoard:
         with self._db.transaction(write=True) as db:
             ticket = self._current(db, id)
             if ticket.column not in ("todo", "needs_revision"):
-                raise TicketError(_taken(ticket, who, _last(db, ticket), run_id))
+                raise TicketError(why_taken(ticket, who, last_change(db, ticket), run_id))
             if ticket.assignee not in ("", who):
                 raise TicketError(f"{ticket.id} is assigned to {ticket.assignee}: choose another one")
             return self._put(db, ticket, who, "started", "running", run_id=run_id, assignee=who)
@@ -250,7 +246,7 @@ class TicketBoard:
         with self._db.transaction(write=True) as db:
             ticket = self._current(db, id)
             if ticket.column not in ("running", "needs_revision"):
-                raise TicketError(_taken(ticket, who, _last(db, ticket), run_id, completing=True))
+                raise TicketError(why_taken(ticket, who, last_change(db, ticket), run_id, completing=True))
             if ticket.assignee != who:
                 whose = (
                     f"{ticket.assignee}'s: only they can complete it" if ticket.assignee else "nobody's: start it first"
@@ -362,9 +358,9 @@ class TicketBoard:
             if assignee is not None:
                 owner = name_of(assignee, "assignee") if assignee else ""
             if expected is not None and ticket.column != one_of(expected, COLUMNS, "column"):
-                raise TicketError(f"{ticket.id} is {ticket.column}, not {expected}: {_told(_last(db, ticket))}")
+                raise TicketError(f"{ticket.id} is {ticket.column}, not {expected}: {ago(last_change(db, ticket))}")
             if ticket.column == column and ticket.assignee == owner:
-                raise TicketError(f"{ticket.id} is {column} already: {_told(_last(db, ticket))}")
+                raise TicketError(f"{ticket.id} is {column} already: {ago(last_change(db, ticket))}")
             if column == "running" and not owner:
                 raise TicketError(f"nobody has {ticket.id}: say who is to run it")
             if column == "needs_revision" and not why:
@@ -382,7 +378,7 @@ class TicketBoard:
 
     def _current(self, db: sqlite3.Connection, id: str | int) -> TicketRow:
         """The ticket as it is; a hold that lasted too long is ended."""
-        ticket, hold = _found(db, number_of(id), self.path)
+        ticket, hold = found(db, number_of(id), self.path)
         if hold is None or ticket.column == "verifying":
             return ticket
         why = f"no judgement came in {span(self.hold_seconds)}"
@@ -390,9 +386,9 @@ class TicketBoard:
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:
         """The ticket, if this hold is still on it; late is not too late as long as nobody else did anything."""
-        ticket, found = _found(db, number_of(id), self.path)
-        if found is None or found != hold:
-            told = _told(_last(db, ticket))
+        ticket, current = found(db, number_of(id), self.path)
+        if current is None or current != hold:
+            told = ago(last_change(db, ticket))
             raise TicketError(f"{ticket.id} is {ticket.column} by now, so nothing was changed: {told}")
         return replace(ticket, column="verifying")
 
@@ -417,63 +413,4 @@ class TicketBoard:
         owner = changed.get("assignee") or ticket.assignee
         entry = (number, seq, at, name_of(by, "name of who does it"), what, ticket.column, to, text, owner, run_id)
         db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entry)
-        return _found(db, number, self.path)[0]
-
-
-def _found(db: sqlite3.Connection, number: int, path: str) -> tuple[TicketRow, str | None]:
-    row = db.execute(f"SELECT {_ROW} FROM tickets WHERE number = ?", (time.time(), number)).fetchone()
-    if row is None:
-        raise TicketError(f"there is no ticket T-{number} in {path}")
-    return _ticket(row), row[-1]
-
-
-def _ticket(row: tuple[Any, ...]) -> TicketRow:
-    number, title, description, criteria, *rest = row[:-1]
-    return TicketRow(f"T-{number}", title, description, tuple(json.loads(criteria)), *rest)
-
-
-def _last(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
-    """How it came into its column."""
-    query = "SELECT * FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
-    return TicketChange(*db.execute(query, (number_of(ticket.id),)).fetchone()[1:])
-
-
-def _told(change: TicketChange) -> str:
-    return f"{change.what} by {change.by} {span(max(0.0, time.time() - change.at))} ago"
-
-
-def _taken(ticket: TicketRow, who: str, last: TicketChange, run_id: str, *, completing: bool = False) -> str:
-    """Why a ticket cannot be had."""
-    if ticket.column == "todo":
-        return f"{ticket.id} is not started: start it first"
-    if ticket.column == "running" and last.by == who:
-        if run_id and last.run_id == run_id:
-            return f"{ticket.id} is yours already: go on with it"
-        return f"{ticket.id} was {_told(last)}: if that was you, go on with it; else choose another one"
-    if ticket.column == "verifying":
-        return f"{ticket.id} is being judged, {_told(last)}: wait for the verdict"
-    if ticket.column == "review":
-        return f"{ticket.id} waits for a review, {_told(last)}: somebody else must accept it"
-    return f"{ticket.id} is {ticket.column}, {_told(last)}" + ("" if completing else ": choose another one")
-
-
-def _can_fold(db: sqlite3.Connection) -> None:
-    """SQLite's own ``lower`` knows only the letters from A to Z."""
-    db.create_function("folded", 1, str.casefold, deterministic=True)
-
-
-def _filter(columns: Iterable[str], assignee: str | None, text: str) -> tuple[str, tuple[Any, ...]]:
-    names = [columns] if isinstance(columns, str) else list(columns)
-    chosen = list(dict.fromkeys(one_of(name, COLUMNS, "column") for name in names))
-    now, where, values = time.time(), [], []
-    if set(chosen) != set(COLUMNS):
-        stored = {*chosen, "verifying"} if "running" in chosen else chosen
-        where.append(f"column IN ({', '.join('?' * len(stored))}) AND {_NOW} IN ({', '.join('?' * len(chosen))})")
-        values += [*stored, now, *chosen]
-    if assignee is not None:
-        where.append("assignee = ?")
-        values.append(cut(assignee))
-    for word in cut(text, 1000).split():
-        where.append("instr(folded('T-' || number || ' ' || title || ' ' || description || ' ' || assignee), ?) > 0")
-        values.append(word.casefold())
-    return " AND ".join(where) or "1", tuple(values)
+        return found(db, number, self.path)[0]
