@@ -156,7 +156,7 @@ def test_a_personality_that_does_not_exist_is_refused():
 
 
 def test_a_refusal_says_by_whom_and_why_and_nothing_starts():
-    @hook("subagent_spawning", priority=5)
+    @hook("subagent_spawning", priority=-5)
     def taste(ctx, payload):
         return {"prompt": "x", "error": None}
 
@@ -285,27 +285,24 @@ def test_a_run_may_start_only_so_many_and_refused_ones_do_not_count():
 
 
 class Crowd:
-    """Counts who is at work at once; all wait until ``full``."""
+    """Counts who is at work at once; each gives the others time to come."""
 
     points = ("before_llm",)
 
-    def __init__(self, full):
+    def __init__(self):
         self.now = self.most = 0
-        self.full = full
 
     async def __call__(self, point, ctx, payload):
         self.now += 1
         self.most = max(self.most, self.now)
         for _ in range(50):
-            if self.now == self.full:
-                break
             await asyncio.sleep(0)
         self.now -= 1
 
 
 @pytest.mark.parametrize(("limit", "most"), [(4, 3), (2, 2), (1, 1)])
 def test_calls_of_one_batch_run_in_parallel_as_far_as_allowed(limit, most):
-    crowd = Crowd(most)
+    crowd = Crowd()
     helper = writer("1", "2", "3", hooks=[crowd])
     _, chief = team_of([[ask("writer")] * 3, "x"], helper, max_parallel=limit)
     chief.run("x")
@@ -451,6 +448,30 @@ async def test_a_hook_that_ends_the_parent_ends_the_children():
     _, chief = team_of([[ask("writer", "good"), ask("writer", "bad")]], helper, hooks=[told, judge, stop_here])
     result = await chief.arun("x")
     assert (result.status, result.reply) == ("ended", "no more")
+    assert [p.status for p in told.of("subagent_ended")] == ["cancelled"]
+
+
+async def test_a_caller_that_gives_up_ends_the_child_and_goes_on():
+    team, told, waiting = Team(), Told(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for ever."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    team.add(writer(call("wait"), tools=[wait]))
+
+    async def use(ctx):
+        work = asyncio.ensure_future(team.delegate(ctx, "writer", "go"))
+        await waiting.wait()
+        work.cancel()
+        await asyncio.wait([work])
+
+    chief, _ = api_agent(use)
+    result = await chief.arun("x", hooks=[told])
+    assert (result.status, result.reply) == ("completed", "done")
     assert [p.status for p in told.of("subagent_ended")] == ["cancelled"]
 
 

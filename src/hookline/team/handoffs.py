@@ -51,7 +51,6 @@ class TeamHook:
     points = frozenset({ON_RUN_START, BEFORE_LLM, AFTER_TOOL, ON_RUN_END})
     phase: ClassVar[Mapping[str, str]] = {ON_RUN_START: "observe", AFTER_TOOL: "guard"}
     priority: ClassVar[Mapping[str, float]] = {BEFORE_LLM: 300, AFTER_TOOL: -200, ON_RUN_END: 300}
-    inherit = False
 
     def __init__(self, at: Callable[[str, Any, Any], Any]) -> None:
         self._at = at
@@ -204,10 +203,9 @@ class Handoffs:
 
     def _after_tool(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
         tally = self._tally(ctx)
-        if not tally.to or result.outcome != "ok" or ctx.tool_registry.get(result.name) is not self._handoff:
+        if not tally.to or ctx.tool_registry.get(result.name) is not self._handoff:
             return None
-        if result.error is not None:  # a hook took it back
-            tally.to = ""
+        if result.outcome != "ok" or result.error is not None:  # a hook may have taken it back
             return None
         tally.sure = True
         return HookResult.stop(f"{tally.to} takes over.", kind="finish_reason")
