@@ -169,6 +169,7 @@ def test_the_analysis_passes_all_hooks_of_the_run_and_is_audited_and_counted_apa
     result = agent.run("x", hooks=[after], ctx=AgentContext(budget=budget))
     assert proposed(evolver) == ["tidy-notes"]
     assert seen[-2:] == [(NAME, result.ids.run_id), (NAME, "end")]
+    assert auditor.flush(30)
     records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert len({record["run_id"] for record in records if record["type"] == "model"}) == 2
     assert budget.tokens == result.usage.total_tokens
@@ -393,6 +394,23 @@ def test_a_program_that_ends_leaves_the_run_in_the_queue(tmp_path, delay):
     evolver = SkillEvolverHook(tmp_path / "skills")
     (ident,) = evolver.queue.ids()
     assert evolver.queue.get(ident).task == "Tidy my notes"
+    assert evolver.queue.get(ident).tries == 0
+
+
+def test_an_analysis_that_is_broken_off_stays_in_the_queue_and_counts_as_no_try(evolver):
+    asked = threading.Event()
+
+    @hook("before_llm")
+    async def hold(ctx, request):
+        if ctx.agent_name == NAME:
+            asked.set()
+            await asyncio.sleep(3600)
+
+    agent_of(evolver, turns(), hold).run("x")
+    assert asked.wait(30)
+    evolver.leave()
+    assert outcomes(evolver) == []
+    (ident,) = evolver.queue.ids()
     assert evolver.queue.get(ident).tries == 0
 
 

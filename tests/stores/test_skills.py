@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Skill, SkillStore, StoreError, call, reply
+from hookline.base.files import locked
+from hookline.stores import skills
 from hookline.stores.skill_files import front_matter, is_name, read, written
 from hookline.stores.skill_queue import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue
 from hookline.testing import scripted_agent
@@ -203,6 +205,16 @@ def test_a_folder_that_is_a_file_is_told(tmp_path):
         SkillStore(tmp_path / "file").list()
     with pytest.raises(TypeError, match="takes a folder"):
         SkillStore(3)
+
+
+def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
+    store.propose(TIDY)
+    monkeypatch.setattr(skills, "LOCK_SECONDS", 0.01)
+    with (store.folder / ".lock").open("r+") as file, locked(file.fileno(), 5):
+        for act in (lambda: store.accept("tidy-notes"), lambda: store.propose(TIDY.replace(name="b"))):
+            with pytest.raises(StoreError, match="locked"):
+                act()
+    assert store.accept("tidy-notes").state == "accepted"
 
 
 def _propose(folder, number):

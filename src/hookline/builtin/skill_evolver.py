@@ -22,13 +22,15 @@ from ..run.handle import Run
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from .checks import positive, seconds, whole
 from .sensitive.redactor import Redactor
-from .skill_analysis import NAME, analyse, analyst, queued_run
+from .skill_analysis import analyse, analyst, queued_run
 from .skills import store_of
 
 log = logging.getLogger("hookline")
 
 AT_EXIT = 2.0
 """Seconds that the end of the program waits for an analysis to break off."""
+
+_LEAVING = "the program ends"
 
 
 class _Ended(NamedTuple):
@@ -108,9 +110,7 @@ class SkillEvolverHook:
     def __call__(self, point: str, ctx: Any, result: AgentResult) -> None:
         """Queue one run, if there is enough to learn from."""
         if result.status != "completed" or result.successful_tool_calls < self.min_tool_calls:
-            return
-        if ctx.agent_name == NAME:
-            return
+            return  # so an analysis, which has no tools, is not looked at itself
         budget = Budget(max_tokens=self.max_tokens, max_seconds=self.max_seconds, clock=ctx.clock)
         model = self.model or (None if ctx.llm is None else ctx.llm.model)
         if not self._writer.put(_Ended(result, ctx.heir(budget=budget), model)):
@@ -154,12 +154,14 @@ class SkillEvolverHook:
             except Exception as error:  # noqa: BLE001 - the others have their turn
                 self._not_looked(error, [])
 
-    def _ask(self, ctx: Any, model: Model, run: QueuedRun, text: str) -> AgentResult:
+    def _ask(self, ctx: Any, model: Model, _: QueuedRun, text: str) -> AgentResult:
         agent = analyst(model)
         # Nothing of what runs around here, so that no hook is left out because it happens to be running.
-        self._run = contextvars.Context().run(agent.start, text, ctx=ctx)
+        self._run = run = contextvars.Context().run(agent.start, text, ctx=ctx)
         try:
-            return self._run.wait()
+            if self._leaving:  # since a moment ago
+                run.cancel(_LEAVING)
+            return run.wait()
         finally:
             self._run = None
 
@@ -183,7 +185,7 @@ class SkillEvolverHook:
         """Break off what goes on; it stays in the queue."""
         self._leaving = True
         if (run := self._run) is not None:
-            run.cancel("the program ends")
+            run.cancel(_LEAVING)
             with suppress(Exception, CancelledError):
                 run.wait(AT_EXIT)
 
