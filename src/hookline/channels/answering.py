@@ -57,10 +57,11 @@ class Answering:
     def __init__(
         self, answerer: Answerer, conversations: Conversations, mailbox: Mailbox, postman: Postman,
         channels: Mapping[str, Channel], options: GatewayOptions,
-        context: Callable[[Session], AgentContext] | None,
+        context: Callable[[Session], AgentContext] | None, metadata: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self._answerer, self._conversations, self._mailbox, self._postman = answerer, conversations, mailbox, postman
         self._channels, self._options, self._context = channels, options, context
+        self._metadata = metadata
         self._follow_up: Any = getattr(answerer, "follow_up", None)
         self._active: dict[str, _Active] = {}
         self._closing = False
@@ -114,7 +115,7 @@ class Answering:
         try:
             session = await self._conversations.session(key, letter.message.platform)
             texts = await (self._answer(active, session, what) if isinstance(what, str) else self._obey(what, session))
-            if texts is not None and not self._closing:
+            if texts is not None:
                 await self._reply([letter, *active.heard], texts)
         except Lost as error:
             log.warning("%s", words(error))
@@ -140,7 +141,7 @@ class Answering:
     async def _answer(self, active: _Active, session: Session, text: str) -> list[str] | None:
         """What to reply; ``None`` if the message is to stay in the mailbox."""
         letter = active.letter
-        if letter.base is not None and (said := _said_since(session, letter.base, text)):
+        if letter.base is not None and (said := _said_since(session, letter.base)):
             log.info("%s: the answer was there when the program ended", letter.key)
             return [said]
         if letter.tries >= MAX_TRIES:
@@ -181,8 +182,9 @@ class Answering:
         async with presence:
             try:
                 active.run = self._answerer.start(
-                    text, session=session, metadata=_about(letter.channel, message), correlation_id=message.message_id,
-                    sinks=[presence], **ctx,
+                    text, session=session, metadata={**self._metadata, **_about(letter.channel, message)},
+                    correlation_id=message.message_id,
+                    sinks=presence.sinks, **ctx,
                 )  # fmt: skip
                 if active.stopped or self._closing:
                     active.run.cancel("stopped before it began")
@@ -230,10 +232,10 @@ def _told(result: AgentResult | None, stopped: bool) -> str:
     return result.reply
 
 
-def _said_since(session: Session, base: int, text: str) -> str:
+def _said_since(session: Session, base: int) -> str:
     """The answer of a run that was over, and in the transcript, when its program ended."""
     since = session.messages[base:]
-    if not since or since[0] != Message("user", text):
+    if not since or since[0].role != "user":
         return ""
     last = since[-1]
     return last.content if last.role == "assistant" and not last.tool_calls else ""

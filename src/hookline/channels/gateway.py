@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
+from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
 from ..config.errors import ConfigError
 from ..kernel.values import InboundMessage, OutboundMessage
@@ -22,11 +23,11 @@ from ..stores.sessions import SessionStore
 from .access import Access
 from .answering import Answering
 from .conversations import Conversations
-from .intake import Intake
 from .lanes import key_of
 from .options import GatewayOptions
 from .postman import Postman, Tally
 from .protocol import Address, Answerer, Channel, ChannelError, Health
+from .reception import Reception
 
 log = logging.getLogger("hookline")
 
@@ -35,6 +36,9 @@ LOOK_EVERY = 1.0
 
 SEND_GRACE = 5.0
 """Seconds to send what is left when the gateway stops, at least."""
+
+CLEAN_UP = 6.0
+"""Seconds for runs that are cancelled then: their hooks have five."""
 
 
 class Host(Protocol):
@@ -77,6 +81,7 @@ class Gateway:
         options: how it works.
         access: who may talk, by the name of the channel; everybody where there is none.
         context: makes the context of a run, for its limits.
+        metadata: for ``ctx.state.metadata`` of every run, beside where the message came from.
         hosts: what is to be started with the channels.
 
     Raises:
@@ -86,7 +91,8 @@ class Gateway:
     def __init__(
         self, answerer: Answerer, channels: Sequence[Channel], *, mailbox: Mailbox, sessions: SessionStore,
         options: GatewayOptions | None = None, access: Mapping[str, Access] | None = None,
-        context: Callable[[Session], AgentContext] | None = None, hosts: Sequence[Host] = (),
+        context: Callable[[Session], AgentContext] | None = None, metadata: Mapping[str, Any] = EMPTY,
+        hosts: Sequence[Host] = (),
     ) -> None:  # fmt: skip
         self.channels: dict[str, Channel] = {}
         for channel in channels:
@@ -100,18 +106,22 @@ class Gateway:
         for name in self._access:
             if name not in self.channels:
                 raise ConfigError(f"access: there is no channel {name!r}.{nearest(name, self.channels)}")
-        self._mailbox, self._hosts = mailbox, tuple(hosts)
+        self._mailbox, self.hosts = mailbox, tuple(hosts)
         self._tally = Tally()
         self._conversations = Conversations(answerer, mailbox, sessions)
         self._postman = Postman(mailbox, self._conversations, self.channels, answerer.hooks, self.options, self._tally)
         self._answering = Answering(
-            answerer, self._conversations, mailbox, self._postman, self.channels, self.options, context
+            answerer, self._conversations, mailbox, self._postman, self.channels, self.options, context, metadata
         )
-        self._intake = Intake(answerer, self._conversations, self._postman, self._answering, self.options, self._tally)
+        self._reception = Reception(
+            answerer, self._conversations, self._postman, self._answering, self.options, self._tally
+        )
         self._started: list[Host | Channel] = []
         self._looking: asyncio.Task[None] | None = None
         self._stopping = False
-        self._over = asyncio.Event()
+        self._over, self._hurry = asyncio.Event(), asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
 
     async def start(self) -> None:
         """Open the mailbox, take up what was left there, and begin to receive.
@@ -126,7 +136,7 @@ class Gateway:
             for name, channel in self.channels.items():
                 await channel.start(partial(self._deliver, name))
                 self._started.append(channel)
-            for host in self._hosts:
+            for host in self.hosts:
                 await host.start()
                 self._started.append(host)
         except BaseException:
@@ -135,25 +145,26 @@ class Gateway:
         self._looking = asyncio.create_task(self._look_around())
 
     async def stop(self, *, grace: float | None = None) -> None:
-        """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox."""
+        """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox.
+
+        Where it is being stopped already, ``grace=0`` ends the wait.
+        """
+        grace = self.options.grace if grace is None else grace
+        if grace <= 0:
+            self._hurry.set()
         if self._stopping:
             await self._over.wait()
             return
         self._stopping = True
-        grace = self.options.grace if grace is None else grace
-        self._intake.lanes.pause()
+        self._reception.lanes.pause()
         self._answering.lanes.pause()
+        await self._within(grace, self._reception.lanes.settled())
+        await self._within(grace, self._answering.lanes.settled())
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._intake.lanes.settled()
-                await self._answering.lanes.settled()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SEND_GRACE + 1):
+            async with asyncio.timeout(CLEAN_UP):
                 await self._answering.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(SEND_GRACE, grace)):
-                await self._postman.lanes.settled()
-        for lanes in (self._intake.lanes, self._answering.lanes, self._postman.lanes):
+        await self._within(max(grace, SEND_GRACE), self._postman.lanes.settled())
+        for lanes in self._lanes:
             await lanes.stop()
         for part in reversed(self._started):
             try:
@@ -167,9 +178,22 @@ class Gateway:
             await self._mailbox.close()
         self._over.set()
 
+    async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
+        """Wait so long at most, and not at all when there is no time."""
+        tasks = [asyncio.ensure_future(wait), asyncio.ensure_future(self._hurry.wait())]
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
     async def serve(self) -> None:
         """Start, and go on until it is stopped, or until all channels have ended and all is answered."""
         await self.start()
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Go on as :meth:`serve` does, once it was started. Cancelling this stops it."""
         try:
             await self._over.wait()
         finally:
@@ -177,7 +201,7 @@ class Gateway:
 
     async def settled(self) -> None:
         """Wait until all that came in is answered, and all answers have left."""
-        for lanes in (self._intake.lanes, self._answering.lanes, self._postman.lanes):
+        for lanes in self._lanes:
             await lanes.settled()
 
     def status(self) -> Status:
@@ -186,7 +210,7 @@ class Gateway:
         return Status(
             {name: channel.health() for name, channel in self.channels.items()},
             len(self._conversations.keys), self._answering.lanes.running,
-            self._answering.lanes.waiting + self._intake.lanes.waiting,
+            self._answering.lanes.waiting + self._reception.lanes.waiting,
             self._postman.lanes.waiting + self._postman.lanes.running,
             tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
         )  # fmt: skip
@@ -223,7 +247,7 @@ class Gateway:
             return  # the next program finds it in the mailbox
         for letter in found.letters:
             if letter.channel in self.channels:
-                self._intake.lanes.put(letter.key, letter)
+                self._reception.lanes.put(letter.key, letter)
         self._postman.take(parcel for parcel in found.parcels if parcel.channel in self.channels)
 
     async def _look_around(self) -> None:
@@ -235,7 +259,7 @@ class Gateway:
             except StoreError as error:
                 log.error("%s", words(error))
             if not self._stopping and self._has_ended():
-                asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self.stop()))
+                self._ending = asyncio.create_task(self.stop())
 
     async def _let_go(self, keys: Iterable[str]) -> None:
         """Others may take part in the conversations in which nothing happens."""
@@ -247,10 +271,10 @@ class Gateway:
         return [key for key in self._conversations.keys if not self._is_busy(key)]
 
     def _is_busy(self, key: str) -> bool:
-        return any(key in lanes for lanes in (self._intake.lanes, self._answering.lanes, self._postman.lanes))
+        return any(key in lanes for lanes in self._lanes)
 
     def _has_ended(self) -> bool:
         channels: list[Any] = list(self.channels.values())
         if not all(getattr(channel, "ended", False) for channel in channels):
             return False
-        return not any(lanes.count for lanes in (self._intake.lanes, self._answering.lanes, self._postman.lanes))
+        return not any(lanes.count for lanes in self._lanes)

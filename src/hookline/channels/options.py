@@ -35,6 +35,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         keep_days: how long messages that are done with are kept, to know them again.
         host: where channels that are web pages listen.
         port: the port for that; 0 for any that is free.
+        hosts: names they are known by, such as that of a proxy before them.
     """
 
     database: str = ""
@@ -53,6 +54,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     keep_days: Annotated[float, msgspec.Meta(gt=0)] = 7.0
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8080
+    hosts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> GatewayOptions:

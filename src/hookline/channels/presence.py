@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..base.event import Event
 from ..base.names import describe
 from ..kernel.values import OutboundMessage
-from ..run.events import ToolProgressed, ToolStarted
+from ..run.events import Sink, ToolProgressed, ToolStarted
 from .protocol import Address, Channel
 
 log = logging.getLogger("hookline")
@@ -25,7 +26,7 @@ Judge = Callable[[OutboundMessage], Awaitable[OutboundMessage | None]]
 
 
 class Presence:
-    """Shows that a run goes on, while one is inside it; its ``take`` is a sink for the run's events.
+    """Shows that a run goes on, while one is inside it; its ``sinks`` are for the run's events.
 
     What is shown passes the hooks as every message does. It is not kept: if it gets lost, nothing is.
     """
@@ -42,6 +43,11 @@ class Presence:
         self._tasks: list[asyncio.Task[None]] = []
         self._lines: list[str] = []
         self._changed = asyncio.Event()
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """What the run's events are to be given to."""
+        return [self] if self._progress else []
 
     async def __aenter__(self) -> Presence:
         if self._typing:
@@ -87,7 +93,7 @@ class Presence:
                 if message_id:
                     await self._channel.edit(self._address, message_id, message)
                 else:
-                    message_id = await self._channel.send(self._address, message, key="")
+                    message_id = await self._channel.send(self._address, message, key=uuid.uuid4().hex)
             except Exception as error:  # noqa: BLE001 - it is only a sign
                 log.debug("%s: progress: %s", self._address.channel, describe(error))
             await asyncio.sleep(PROGRESS_EVERY)

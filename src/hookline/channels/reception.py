@@ -31,7 +31,7 @@ OWN = {
 }
 
 
-class Intake:
+class Reception:
     """Puts messages to the hooks, carries out commands, and hands on what the agent is to answer."""
 
     def __init__(
