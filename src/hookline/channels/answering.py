@@ -116,13 +116,16 @@ class Answering:
             session = await self._conversations.session(key, letter.message.platform)
             texts = await (self._answer(active, session, what) if isinstance(what, str) else self._obey(what, session))
             if texts is not None:
-                await self._reply([letter, *active.heard], texts)
+                await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
         except Lost as error:
             log.warning("%s", words(error))
             self.lanes.drop(key)
             self._conversations.forget(key)
         except StoreError as error:
             log.error("no answer in %s: %s", key, words(error))
+            await self._reply([letter, *active.heard], [wording.FAILED])
+        except Exception:
+            log.exception("no answer in %s", key)
             await self._reply([letter, *active.heard], [wording.FAILED])
         finally:
             del self._active[key]

@@ -32,7 +32,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         send_timeout: after how many seconds a send that gets no answer counts as failed.
         give_up: after how many hours a message that cannot be sent is given up.
         lease: after how many seconds without a sign of life another program takes over.
-        keep_days: how long messages that are done with are kept, to know them again.
+        keep_days: how long messages that are done with are known, if they are delivered again.
         host: where channels that are web pages listen.
         port: the port for that; 0 for any that is free.
         hosts: names they are known by, such as that of a proxy before them.

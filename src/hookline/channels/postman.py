@@ -68,7 +68,7 @@ class Postman:
         try:
             payload = Outbound(chat, message, platform)
             verdict = await self._hooks.fire(MESSAGE_SENDING, payload, allowed_plugins=allowed)
-            message = (verdict.value or {}).get("message") or message
+            message = getattr(verdict.value, "message", None) or message
             verdict = await self._hooks.fire(
                 BEFORE_DISPATCH, Outbound(chat, message, platform), allowed_plugins=allowed
             )

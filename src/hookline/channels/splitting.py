@@ -13,7 +13,7 @@ _BREAKS = (
     re.compile(r"\s+"),
 )
 _FENCE = re.compile(r"(?m)^[ ]{0,3}(`{3,}|~{3,})([^\n`]*)$")
-_SHARE = 0.4
+_SHARE = 0.3
 """How full a part must be at least to be cut at a better place: else a poorer one is taken."""
 
 

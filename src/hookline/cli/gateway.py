@@ -43,7 +43,7 @@ def gateway(
     action: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[list | pair CODE | revoke CHANNEL SENDER]",
+            metavar="list | pair CODE | revoke CHANNEL SENDER",
             help="Show who may talk to it, let somebody in by their code, or no longer; without these, run it.",
             show_default=False,
         ),

@@ -26,7 +26,10 @@ LEASE = 30.0
 """Seconds after which the conversations of a program that has not been heard of are others' to take."""
 
 KEEP_DAYS = 7.0
-"""How long messages that are done with are kept: so long a message that is delivered again is known."""
+"""How long messages that are done with are known, so that one that is delivered again is not answered again.
+
+Their texts are not kept.
+"""
 
 _SCHEMA = (
     "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, started REAL, until REAL)",
@@ -122,7 +125,7 @@ class Mailbox:
     Args:
         path: the file, made when it is first needed; ``:memory:`` forgets with the program.
         lease: see above.
-        keep_days: how long messages that are done with are kept.
+        keep_days: how long messages that are done with are known; their texts are not kept.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lease: float = LEASE, keep_days: float = KEEP_DAYS) -> None:
@@ -196,7 +199,15 @@ class Mailbox:
             row = db.execute(
                 "INSERT INTO inbox (identity, key, channel, message, at, state, holder) VALUES (?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (identity) DO NOTHING RETURNING seq",
-                (identity, key, channel, data, now, "done" if done else "waiting", self._me if mine else ""),
+                (
+                    identity,
+                    key,
+                    channel,
+                    "" if done else data,
+                    now,
+                    "done" if done else "waiting",
+                    self._me if mine else "",
+                ),
             ).fetchone()
             if row is None:
                 return Open(new=False)
@@ -236,7 +247,7 @@ class Mailbox:
 
         def keep(db: sqlite3.Connection) -> Sequence[Parcel]:
             self._still_mine(db, key)
-            db.executemany("UPDATE inbox SET state = 'done' WHERE seq = ?", seqs)
+            db.executemany("UPDATE inbox SET state = 'done', message = '' WHERE seq = ?", seqs)
             return self._insert(db, key, channel, replies, notice=notice)
 
         return await self.do(keep)
@@ -257,7 +268,7 @@ class Mailbox:
 
     async def sent(self, parcel: Parcel, message_id: str) -> None:
         """A parcel left, and the platform knows it by this id."""
-        await self._settle(parcel, "sent", message_id=_storable(message_id))
+        await self._settle(parcel, "sent", message_id=_storable(message_id), message="")
 
     async def failed(self, parcel: Parcel, problem: str) -> None:
         """A parcel will never leave."""
