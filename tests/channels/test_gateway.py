@@ -394,3 +394,15 @@ async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
     await channel.say("my secret is 1234")
     await gateway.settled()
     assert "1234" not in caplog.text
+
+
+async def test_a_conversation_with_the_embedded_model(gateways):
+    agent = Agent("bot", llm="local", params={"max_tokens": 8})
+    gateway, channel = await gateways(answerer=agent)
+    await channel.say("Hello!")
+    await channel.say("And now?")
+    await gateway.settled()
+    assert len(channel.texts()) == 2
+    assert all(text.strip() for text in channel.texts())
+    session = next(iter(gateway._conversations._held.values()))
+    assert [message.role for message in session.messages] == ["user", "assistant"] * 2
