@@ -3,7 +3,7 @@ import io
 
 import pytest
 
-from hookline import Agent, ScriptedModel
+from hookline import Agent, OutboundMessage, ScriptedModel
 from hookline.channels.build import build_gateway, database_path, load_channel
 from hookline.channels.console import ConsoleChannel
 from hookline.channels.gateway import Gateway
@@ -129,4 +129,4 @@ async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path,
     assert not channel.health().ok
     out.close()
     with pytest.raises(ChannelError):
-        await channel.send(None, __import__("hookline").OutboundMessage("x"), key="k")
+        await channel.send(None, OutboundMessage("x"), key="k")

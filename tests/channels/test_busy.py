@@ -199,11 +199,17 @@ async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_th
     assert await channel.replies(2) == ["echo two", "echo three"]
 
 
-async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways):
+async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways, until):
     gateway, channel, model = await held()
     await channel.say("two")
     await gateway.stop(grace=0)
     assert channel.texts() == []
+    assert gateway.status().waiting == 2
+    for _ in range(4):  # however often it is stopped so
+        model.asked.clear()
+        gateway, channel = await gateways(answerer=Agent("bot", llm=model))
+        await until(lambda: model.asked)
+        await gateway.stop(grace=0)
     _, channel = await gateways()
     assert await channel.replies(2) == ["echo one", "echo two"]
 

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline import Agent, HookResult, InboundMessage, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable
@@ -385,7 +385,46 @@ async def test_a_channel_that_cannot_start_stops_the_others(tmp_path, gateways):
 async def test_a_message_without_an_id_is_refused(gateways):
     gateway, channel = await gateways()
     with pytest.raises(ChannelError, match="message_id"):
-        await gateway._deliver("memory", OutboundMessage("x") and __import__("hookline").InboundMessage("x"))
+        await gateway._deliver("memory", InboundMessage("x"))
+
+
+async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gateways):
+    seen = []
+
+    @observer("message_sent")
+    async def forward(ctx, outbound):
+        seen.append(outbound.chat_id)
+        if outbound.chat_id == "one":
+            await channel.say("forwarded", chat="two")
+
+    gateway, channel = await gateways(hooks=[forward])
+    await channel.say("hi", chat="one")
+    await channel.replies(1, "two")
+    await gateway.settled()
+    assert seen == ["one", "two"]
+
+
+async def test_a_mistake_of_the_answerer_is_told_and_ends_no_conversation(gateways, caplog):
+    class Broken:
+        def __init__(self):
+            self.agent, self.broken = Agent("bot", llm=ScriptedModel(["well"], loop=True)), True
+            self.hooks = self.agent.hooks
+
+        def start(self, task, **options):
+            if self.broken:
+                raise ValueError("secret mistake")
+            return self.agent.start(task, **options)
+
+    answerer = Broken()
+    gateway, channel = await gateways(answerer=answerer)
+    await channel.say("hi")
+    await gateway.settled()
+    answerer.broken = False
+    await channel.say("hi")
+    await gateway.settled()
+    assert "something went wrong" in channel.texts()[0]
+    assert channel.texts()[1:] == ["well"]
+    assert "secret mistake" in caplog.text
 
 
 async def test_nothing_is_logged_of_what_people_say(gateways, caplog):

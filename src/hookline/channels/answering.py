@@ -18,7 +18,7 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox
 from . import wording
 from .conversations import Conversations
-from .lanes import Lanes, address_of
+from .lanes import Lanes, address_of, place
 from .options import GatewayOptions
 from .postman import Postman, insist
 from .presence import Presence
@@ -122,10 +122,10 @@ class Answering:
             self.lanes.drop(key)
             self._conversations.forget(key)
         except StoreError as error:
-            log.error("no answer in %s: %s", key, words(error))
+            log.error("no answer in %s: %s", place(key), words(error))
             await self._reply([letter, *active.heard], [wording.FAILED])
         except Exception:
-            log.exception("no answer in %s", key)
+            log.exception("no answer in %s", place(key))
             await self._reply([letter, *active.heard], [wording.FAILED])
         finally:
             del self._active[key]
@@ -145,10 +145,10 @@ class Answering:
         """What to reply; ``None`` if the message is to stay in the mailbox."""
         letter = active.letter
         if letter.base is not None and (said := _said_since(session, letter.base)):
-            log.info("%s: the answer was there when the program ended", letter.key)
+            log.info("%s: the answer was there when the program ended", place(letter.key))
             return [said]
         if letter.tries >= MAX_TRIES:
-            log.error("%s: given up after the program ended %d times during its run", letter.key, letter.tries)
+            log.error("%s: given up after the program ended %d times during its run", place(letter.key), letter.tries)
             return [wording.FAILED]
         if active.stopped:
             return []
@@ -159,6 +159,7 @@ class Answering:
             result = await self._run(active, session, task)
             if self._closing and (result is None or result.status == "cancelled"):
                 self._conversations.forget(letter.key)  # what the broken run left in it is not kept
+                await self._mailbox.begun_for_nothing(letter)
                 return None
             texts += [reply] if (reply := _told(result, active.stopped)) else []
             task = await self._next_task(session, result)
@@ -193,10 +194,10 @@ class Answering:
                     active.run.cancel("stopped before it began")
                 result: AgentResult = await active.run.result()
             except RunFailed as failure:
-                log.error("%s: the run failed: %s", letter.key, words(failure))
+                log.error("%s: the run failed: %s", place(letter.key), words(failure))
                 result = failure.result
             except Exception:
-                log.exception("%s: the run could not be made", letter.key)
+                log.exception("%s: the run could not be made", place(letter.key))
                 return None
             finally:
                 active.run = None

@@ -52,7 +52,10 @@ class Host(Protocol):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What a gateway is doing: its channels' health, and numbers since it was started."""
+    """What a gateway is doing: its channels' health, and numbers since it was started.
+
+    When it has been stopped, ``waiting`` is what is left for the next.
+    """
 
     channels: Mapping[str, Health]
     conversations: int
@@ -118,7 +121,7 @@ class Gateway:
         )
         self._started: list[Host | Channel] = []
         self._looking: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._stopping, self._left = False, 0
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
@@ -174,8 +177,10 @@ class Gateway:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
-        with suppress(StoreError):
-            await self._mailbox.close()
+        try:
+            self._left = await self._mailbox.close()
+        except StoreError as error:
+            log.error("%s", words(error))
         self._over.set()
 
     async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
@@ -210,7 +215,7 @@ class Gateway:
         return Status(
             {name: channel.health() for name, channel in self.channels.items()},
             len(self._conversations.keys), self._answering.lanes.running,
-            self._answering.lanes.waiting + self._reception.lanes.waiting,
+            self._left or self._answering.lanes.waiting + self._reception.lanes.waiting,
             self._postman.lanes.waiting + self._postman.lanes.running,
             tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
         )  # fmt: skip

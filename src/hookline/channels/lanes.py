@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 from collections import deque
@@ -35,6 +36,14 @@ def session_id(key: str, generation: int = 0) -> str:
     return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
 
 
+def place(key: str) -> str:
+    """A conversation in words, for logs: the channel and the chat."""
+    address = address_of(key)
+    return f"{address.channel}, chat {address.chat_id!r:.80}" + (
+        f", {address.thread_id!r:.80}" if address.thread_id else ""
+    )
+
+
 class _Lane(Generic[T]):
     __slots__ = ("busy", "queue", "task")
 
@@ -53,7 +62,7 @@ class Lanes(Generic[T]):
     """
 
     def __init__(self, work: Callable[[str, T], Awaitable[None]], *, limit: int | None = None) -> None:
-        self._work = work
+        self._work, self._context = work, contextvars.copy_context()
         self._slots: AbstractAsyncContextManager[object] = nullcontext() if limit is None else asyncio.Semaphore(limit)
         self._lanes: dict[str, _Lane[T]] = {}
         self._paused = False
@@ -93,7 +102,8 @@ class Lanes(Generic[T]):
         lane.queue.append(item)
         self._waiting += 1
         if lane.task is None and not self._paused:
-            lane.task = asyncio.create_task(self._work_off(key, lane))
+            # Not in the context of whoever puts it there: that may be a hook, or a request that is soon over.
+            lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
 
     def put_first(self, key: str, items: list[T]) -> None:
         """Put things before all that wait in a lane that is being worked on."""

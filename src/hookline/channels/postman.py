@@ -17,7 +17,7 @@ from ..kernel.values import OutboundMessage
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
 from .conversations import Conversations
-from .lanes import Lanes, address_of
+from .lanes import Lanes, address_of, place
 from .options import GatewayOptions
 from .protocol import Channel, ChannelError, Undeliverable
 from .splitting import split
@@ -74,10 +74,10 @@ class Postman:
             )
         except HookError as error:
             self._tally.failed += 1
-            log.error("a message to %s is not sent: %s", key, words(error))
+            log.error("a message to %s is not sent: %s", place(key), words(error))
             return None
         if verdict.handled:
-            log.info("a message to %s is not sent: %s claimed it (%s)", key, verdict.hook, verdict.reason)
+            log.info("a message to %s is not sent: %s claimed it (%s)", place(key), verdict.hook, verdict.reason)
             return None
         return message
 
@@ -112,7 +112,7 @@ class Postman:
         """Send one parcel, however often it takes."""
         channel, tries = self._channels[parcel.channel], parcel.tries
         if parcel.in_doubt and not channel.capabilities.idempotent:
-            log.warning("a message to %s may arrive twice: its program ended while it was being sent", key)
+            log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
         if parcel.due > time.time():
             await asyncio.sleep(parcel.due - time.time())
         while True:
@@ -145,13 +145,13 @@ class Postman:
                 await self._give_up(parcel, problem)
                 return
             self._tally.retried += 1
-            log.warning("%s: try %d failed, the next is in %.1f s: %s", key, tries, pause, problem)
+            log.warning("%s: try %d failed, the next is in %.1f s: %s", place(key), tries, pause, problem)
             await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
             await asyncio.sleep(pause)
 
     async def _give_up(self, parcel: Parcel, problem: str) -> None:
         self._tally.failed += 1
-        log.error("a message to %s will never arrive: %s", parcel.key, problem)
+        log.error("a message to %s will never arrive: %s", place(parcel.key), problem)
         await insist(self._mailbox.failed, parcel, problem)
 
     async def _tell(self, parcel: Parcel, message_id: str) -> None:
@@ -162,7 +162,7 @@ class Postman:
             payload = Outbound(chat, parcel.message, platform, message_id)
             await self._hooks.fire(MESSAGE_SENT, payload, allowed_plugins=allowed)
         except HookError as error:
-            log.error("after a message was sent to %s: %s", parcel.key, words(error))
+            log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
 
     async def _about(self, key: str) -> tuple[str, str, Iterable[str] | None]:
         address = address_of(key)

@@ -17,7 +17,7 @@ from ..stores.mailbox import Letter, Lost
 from . import wording
 from .answering import Answering
 from .conversations import Conversations
-from .lanes import Lanes
+from .lanes import Lanes, place
 from .options import GatewayOptions
 from .postman import Postman, Tally
 from .protocol import Answerer, Command
@@ -46,9 +46,16 @@ class Reception:
 
     async def _take(self, key: str, letter: Letter) -> None:
         try:
+            await self._receive(key, letter)
+        except Exception:
+            log.exception("a message of %s is not handled", place(key))
+            await self._tell(letter, wording.NOT_HANDLED)
+
+    async def _receive(self, key: str, letter: Letter) -> None:
+        try:
             session = await self._conversations.session(key, letter.message.platform)
         except StoreError as error:
-            log.error("%s: %s", key, words(error))
+            log.error("%s: %s", place(key), words(error))
             await self._tell(letter, wording.FAILED)
             return
         payload = Inbound(letter.message, session.id)
@@ -57,11 +64,11 @@ class Reception:
             await self._hooks.fire(MESSAGE_RECEIVED, payload, allowed_plugins=allowed)
             verdict = await self._hooks.fire(INBOUND_CLAIM, payload, allowed_plugins=allowed)
         except HookError as error:
-            log.error("a message of %s is not handled: %s", key, words(error))
+            log.error("a message of %s is not handled: %s", place(key), words(error))
             await self._tell(letter, wording.NOT_HANDLED)
             return
         if verdict.handled:
-            log.info("%s claimed a message of %s (%s)", verdict.hook, key, verdict.reason)
+            log.info("%s claimed a message of %s (%s)", verdict.hook, place(key), verdict.reason)
             answer = (verdict.value or {}).get("reply") or (verdict.value or {}).get("text") or ""
             await self._tell(letter, *([str(answer)] if answer else []))
             return

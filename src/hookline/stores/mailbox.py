@@ -63,6 +63,7 @@ _LIVE = "SELECT id FROM programs WHERE until > ?"
 _UNSENT = "state IN ('waiting', 'sending')"
 _OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
     UNION ALL SELECT key, channel, holder FROM outbox WHERE {_UNSENT}) JOIN conversations USING (key)"""
+_LEFT = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
 _ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
 _HANDED_IN = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
 
@@ -157,15 +158,17 @@ class Mailbox:
         """
         await self.do(self._renew)
 
-    async def close(self) -> None:
-        """End: what is not done is others' to take, at once."""
+    async def close(self) -> int:
+        """End: what is not done is others' to take, at once; how many letters that are."""
 
-        def leave(db: sqlite3.Connection) -> None:
+        def leave(db: sqlite3.Connection) -> int:
+            (left,) = db.execute(_LEFT, (self._me,)).fetchone()
             db.execute("UPDATE conversations SET owner = NULL WHERE owner = ?", (self._me,))
             db.execute("DELETE FROM programs WHERE id = ?", (self._me,))
+            return int(left)
 
         try:
-            await self.do(leave)
+            return await self.do(leave)
         finally:
             await self._commits.close()
 
@@ -232,6 +235,12 @@ class Mailbox:
             db.execute("UPDATE inbox SET tries = tries + 1, base = ? WHERE seq = ?", (base, letter.seq))
 
         await self.do(mark)
+
+    async def begun_for_nothing(self, letter: Letter) -> None:
+        """The run for this letter was broken off, which is not the letter's fault."""
+        await self.do(
+            lambda db: db.execute("UPDATE inbox SET tries = ?, base = NULL WHERE seq = ?", (letter.tries, letter.seq))
+        )
 
     async def answer(
         self, key: str, channel: str, letters: Iterable[Letter], replies: Sequence[OutboundMessage] = (), *,
