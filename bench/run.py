@@ -139,6 +139,26 @@ def telemetry_section(quick: bool) -> str:
     return "## OpenTelemetryHook, CPU per step\n\n" + note + table(["", "per step"], rows)
 
 
+def gateway_section(quick: bool) -> str:
+    """The gateway: how many messages it answers, and how soon."""
+    size = ["--conversations", "20", "--messages", "200"] if quick else []
+    taken = alone("gateway.py", *size)
+    wrong = {kind: out for kind, out in taken.items() if out["lost"] or out["out_of_order"]}
+    if wrong:
+        raise SystemExit(f"the gateway lost messages, or their order: {wrong}")
+    names = {"flood": "all said at once", "talk": "each conversation says its next when it has its answer"}
+    rows = [
+        [names[kind], f"{out['per_second']:,.0f}", f"{out['p50'] * 1e3:,.0f} ms", f"{out['p95'] * 1e3:,.0f} ms"]
+        for kind, out in taken.items()
+    ]
+    count = taken["flood"]["messages"]
+    note = (
+        f"{count:,} messages of 200 conversations at once, a scripted model, every message and every reply on disk\n"
+        "before it counts. None is lost, and none is out of order within its conversation.\n\n"
+    )
+    return "## The gateway\n\n" + note + table(["", "messages a second", "p50", "p95"], rows)
+
+
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
     took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
@@ -224,6 +244,7 @@ def measure(quick: bool) -> str:
     page.append(builtin_section(quick))
     page.append(scanning_section(quick))
     page.append(audit_section(quick))
+    page.append(gateway_section(quick))
     if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
         page.append(telemetry_section(quick))
     if find_spec("xllamacpp") is not None:

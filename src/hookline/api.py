@@ -198,6 +198,11 @@ if TYPE_CHECKING:
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
+    from .channels.access import Access
+    from .channels.gateway import Gateway
+    from .channels.memory import MemoryChannel
+    from .channels.options import GatewayOptions
+    from .channels.protocol import Address, Capabilities, Channel, ChannelError, Health, Undeliverable
     from .plugins.manager import PluginManager
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
@@ -205,6 +210,7 @@ if TYPE_CHECKING:
     from .stores.audit.verify import AuditFinding, AuditReport, verify_audit
     from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
+    from .stores.mailbox import Mailbox
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
@@ -237,12 +243,18 @@ _PARTS = {
     ".builtin.sensitive.redactor": ("Redactor",),
     ".builtin.shadow": ("ShadowDecided",),
     ".plugins.manager": ("PluginManager",),
+    ".channels.access": ("Access",),
+    ".channels.gateway": ("Gateway",),
+    ".channels.memory": ("MemoryChannel",),
+    ".channels.options": ("GatewayOptions",),
+    ".channels.protocol": ("Address", "Capabilities", "Channel", "ChannelError", "Health", "Undeliverable"),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
     ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.lines": ("AuditHead",),
     ".stores.audit.verify": ("AuditFinding", "AuditReport", "verify_audit"),
     ".stores.blackboard": ("Blackboard",),
     ".stores.errors": ("StoreError",),
+    ".stores.mailbox": ("Mailbox",),
     ".stores.memory": ("Episode", "Fact", "MemoryStore"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
@@ -285,18 +297,19 @@ __all__ = [
     "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "HOOKLINE_API", "INBOUND_CLAIM", "MESSAGE_RECEIVED",
     "MESSAGE_SENDING", "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
-    "TOOL_END_WITH_PATH", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState", "Answer",
-    "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
+    "TOOL_END_WITH_PATH", "Access", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
+    "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
     "ApprovalRequest", "Artifact", "ArtifactStore", "AuditError", "AuditFinding", "AuditHead", "AuditLog",
     "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused",
-    "CallRow", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
-    "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError", "EgressGuard",
-    "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook", "Fact", "Failed",
-    "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen", "FrozenDict",
-    "FrozenList", "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction", "HookError",
-    "HookExecuted", "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound",
-    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
-    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook",
+    "CallRow", "Capabilities", "Channel", "ChannelError", "CommandError", "CommandLine", "Compaction", "Compactor",
+    "ContextCompactionHook", "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook",
+    "Egress", "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
+    "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
+    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
+    "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
+    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage",
+    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
+    "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook",
     "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied",
     "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile",
     "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded",
@@ -313,9 +326,9 @@ __all__ = [
     "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook", "TokenDelta",
     "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
     "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled",
-    "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow",
-    "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze",
-    "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command",
-    "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool",
-    "verify_audit",
+    "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage", "Verdict",
+    "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
+    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
+    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

@@ -64,7 +64,8 @@ class Channel(Protocol):
     """The way to and from one platform.
 
     A channel may also have ``async edit(address, message_id, message)`` and ``async typing(address)``, if its
-    capabilities say so; and ``routes()``: Starlette routes, which the gateway serves, all channels' on one port.
+    capabilities say so; ``routes()``: Starlette routes, which the gateway serves, all channels' on one port; and
+    ``ended``, true once nothing more can come: a gateway all of whose channels have ended stops.
     """
 
     name: str
@@ -101,8 +102,9 @@ class Answerer(Protocol):
 
     hooks: Any
 
-    def start(self, task: str, **options: Any) -> Any:
-        """Start a run, as ``Agent.start`` does."""
+    @property
+    def start(self) -> Callable[..., Any]:
+        """Starts a run, as ``Agent.start`` does."""
 
 
 class Command(Frozen, frozen=True):

@@ -13,7 +13,7 @@ from ..base.names import closest, nearest, words
 from .errors import ConfigError
 from .references import anchored
 from .secrets import masked
-from .settings import KEYS, DeclaredHook, Key, Settings
+from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
 from .trust import why_not_trusted
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
@@ -222,27 +222,33 @@ def _pair(item: str, where: str) -> tuple[str, Any]:
 def _checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
     if isinstance(value, str) and value.strip().lower() == "none" and key.may_be_none:
         return None
-    if key.name == "hooks" and isinstance(value, list):
+    if key.name in _DECLARED and isinstance(value, list):
         for item in value:
-            _check_declared(item, where)
+            _check_declared(item, where, *_DECLARED[key.name])
     try:
         return msgspec.convert(value, key.type, strict=strict)
     except (msgspec.ValidationError, ValueError) as error:
         raise ConfigError(f"{where}: expected {key.expected}; got {masked(value)!r:.80}") from error
 
 
-def _check_declared(item: Any, where: str) -> None:
-    """Say more of a declared hook than that it is wrong."""
+_DECLARED: dict[str, tuple[str, type[Any]]] = {
+    "hooks": ("hook", DeclaredHook),
+    "channels": ("channel", DeclaredChannel),
+}
+
+
+def _check_declared(item: Any, where: str, what: str, kind: type[Any]) -> None:
+    """Say more of a declared hook or channel than that it is wrong."""
     if not isinstance(item, dict):
         return
-    fields = DeclaredHook.__struct_fields__
+    fields = kind.__struct_fields__
     for name in item:
         if name not in fields:
-            raise ConfigError(f"{where}: a hook has no {name!r}.{nearest(name, fields)} It takes {', '.join(fields)}")
+            raise ConfigError(f"{where}: a {what} has no {name!r}.{nearest(name, fields)} It takes {', '.join(fields)}")
     if "use" not in item:
-        raise ConfigError(f'{where}: a hook needs use = "module:name" or use = "FILE.py:name"')
+        raise ConfigError(f'{where}: a {what} needs use = "module:name" or use = "FILE.py:name"')
     try:
-        msgspec.convert(item, DeclaredHook)
+        msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {item['use']}: {words(error)}") from error
 

@@ -117,7 +117,7 @@ APPROVAL_REQUESTED = Point("approval_requested", p.ApprovalRequest, model="claim
 APPROVAL_DECIDED = Point("approval_decided", p.ApprovalDecision, model="observe",
     when="after an approval was decided, or cancelled")
 MESSAGE_RECEIVED = Point("message_received", p.Inbound, model="observe", fired_by=CHANNEL,
-    when="a channel accepted a message", names={"Ethos": "message_received"})
+    when="a channel accepted a message", closed="the message is not handled", names={"Ethos": "message_received"})
 INBOUND_CLAIM = Point("inbound_claim", p.Inbound, model="claim", fired_by=CHANNEL,
     when="which handler owns this message", closed="the message is not handled", names={"Ethos": "inbound_claim"})
 MESSAGE_SENDING = Point("message_sending", p.Outbound, model="merge", result=p.MessageChange, fired_by=CHANNEL,
@@ -126,7 +126,7 @@ BEFORE_DISPATCH = Point("before_dispatch", p.Outbound, model="claim", fired_by=C
     when="after message_sending; a claim suppresses the send", closed="the message is not sent",
     names={"Ethos": "before_dispatch"})
 MESSAGE_SENT = Point("message_sent", p.Outbound, model="observe", fired_by=CHANNEL, when="after a message left",
-    names={"Ethos": "message_sent"})
+    closed="it is reported", names={"Ethos": "message_sent"})
 SUBAGENT_SPAWNING = Point("subagent_spawning", p.Subagent, model="merge", result=p.SubagentChange, fired_by=TEAM,
     when="before a subagent starts", closed="the subagent is refused", names={"Ethos": "subagent_spawning"})
 SUBAGENT_SPAWNED = Point("subagent_spawned", p.Subagent, model="observe", fired_by=TEAM,

@@ -39,17 +39,20 @@ class Database:
         mark: the ``application_id`` that tells such files from all others.
         version: the version of the schema, kept as ``user_version``.
         schema: the statements that make it.
+        durable: what is kept outlives a power failure too, not only the program; it costs a wait for the disk.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str]
-    ) -> None:
+        self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str],
+        durable: bool = False,
+    ) -> None:  # fmt: skip
         given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
             raise StoreError(f"{given!r} is not a path: give that of a file, or ':memory:'")
         self.in_memory = given == ":memory:"
         self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
         self.holds, self.mark, self.version, self.schema = holds, mark, version, tuple(schema)
+        self._synchronous = "FULL" if durable else "NORMAL"
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
@@ -138,7 +141,7 @@ class Database:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute(f"PRAGMA synchronous={self._synchronous}")
         db.execute("PRAGMA foreign_keys=ON")
         db.execute("BEGIN")
         made = self._is_made(db)

@@ -1,0 +1,57 @@
+"""Who may talk to the agent, and when a group does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from ..kernel.values import InboundMessage
+from ..stores.mailbox import Mailbox
+from ..stores.pairing import is_known, new_code
+from . import wording
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a message is let in; if not, why, and what the sender is told."""
+
+    admitted: bool
+    why: Literal["", "no mention", "not allowed", "a code was given", "has a code, or too many are open"] = ""
+    reply: str = ""
+
+
+ADMITTED = Verdict(True)
+
+
+class Access:
+    """The rules of one channel.
+
+    Args:
+        allow: the senders who may; ``None`` for everybody, unless there is ``pairing``.
+        pairing: others get a code in a direct message, and may when it was approved.
+        mention: in a group, only messages that name the bot count.
+    """
+
+    def __init__(self, allow: Iterable[str] | None = None, *, pairing: bool = False, mention: bool = True) -> None:
+        self._allow = None if allow is None else frozenset(allow)
+        self._pairing, self._mention = pairing, mention
+
+    async def judge(self, channel: str, message: InboundMessage, mailbox: Mailbox) -> Verdict:
+        """Whether a message is let in. Who is not known may get a code here."""
+        if self._mention and not message.direct and not message.mentioned:
+            return Verdict(False, "no mention")
+        if self._allow is None and not self._pairing:
+            return ADMITTED
+        if self._allow is not None and message.sender in self._allow:
+            return ADMITTED
+        if not self._pairing or not message.sender:
+            return Verdict(False, "not allowed")
+        if await mailbox.do(lambda db: is_known(db, channel, message.sender)):
+            return ADMITTED
+        if not message.direct:
+            return Verdict(False, "not allowed")
+        code = await mailbox.do(lambda db: new_code(db, channel, message.sender))
+        if code is None:
+            return Verdict(False, "has a code, or too many are open")
+        return Verdict(False, "a code was given", wording.pairing(code))

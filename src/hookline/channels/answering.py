@@ -1,0 +1,252 @@
+"""From a message to its answer: the run, and what becomes of it."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..base.names import describe, words
+from ..kernel.state import AgentResult
+from ..kernel.values import InboundMessage, Message, OutboundMessage
+from ..run.causes import RunFailed
+from ..run.context import AgentContext
+from ..run.session import Session
+from ..stores.errors import StoreError
+from ..stores.mailbox import Letter, Lost, Mailbox
+from . import wording
+from .conversations import Conversations
+from .lanes import Lanes, address_of, place
+from .options import GatewayOptions
+from .postman import Postman, insist
+from .presence import Presence
+from .protocol import Answerer, Channel
+
+log = logging.getLogger("hookline")
+
+MAX_TRIES = 3
+"""How often a run for one message is begun, if its program ends each time."""
+
+MAX_FOLLOW_UPS = 8
+"""How many runs may follow one another without anybody having said something."""
+
+Order = Callable[[Session], Awaitable[str]]
+"""Something other than a run that is to be done in the order of the messages; it gives the answer."""
+
+
+class _Active:
+    """What is going on in a conversation."""
+
+    def __init__(self, letter: Letter) -> None:
+        self.letter = letter
+        self.run: Any = None
+        self.steered: list[tuple[Letter, str]] = []
+        self.stopped = False
+
+    @property
+    def heard(self) -> list[Letter]:
+        """The letters that were put into the run."""
+        return [letter for letter, _ in self.steered]
+
+
+class Answering:
+    """Runs the agent for messages, those of a conversation one after another, so many at once."""
+
+    def __init__(
+        self, answerer: Answerer, conversations: Conversations, mailbox: Mailbox, postman: Postman,
+        channels: Mapping[str, Channel], options: GatewayOptions,
+        context: Callable[[Session], AgentContext] | None, metadata: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self._answerer, self._conversations, self._mailbox, self._postman = answerer, conversations, mailbox, postman
+        self._channels, self._options, self._context = channels, options, context
+        self._metadata = metadata
+        self._follow_up: Any = getattr(answerer, "follow_up", None)
+        self._active: dict[str, _Active] = {}
+        self._closing = False
+        self.lanes: Lanes[tuple[Letter, str | Order]] = Lanes(self._work, limit=options.max_concurrent)
+
+    def is_full(self, key: str) -> bool:
+        """Whether a further message would be one too many."""
+        most, queued = self._options.max_waiting, self._options.max_queued
+        if most is not None and self.lanes.waiting >= most:
+            return True
+        return queued is not None and self.lanes.waiting_in(key) >= queued
+
+    def put(self, letter: Letter, what: str | Order) -> None:
+        """Run the agent with this text, or carry out an order, when it is this letter's turn."""
+        self.lanes.put(letter.key, (letter, what))
+
+    def steer(self, letter: Letter, text: str) -> bool:
+        """Put a message into the run of its conversation; false if there is none, or it is too late."""
+        active = self._active.get(letter.key)
+        if active is None or active.run is None or active.stopped or self.lanes.waiting_in(letter.key):
+            return False
+        if not active.run.steer(text):
+            return False
+        active.steered.append((letter, text))
+        return True
+
+    async def stop_run(self, letter: Letter, *, all: bool) -> None:
+        """Carry out ``/stop``: the run of the conversation is cancelled; with ``all``, what waits is dropped too."""
+        key = letter.key
+        active = self._active.get(key)
+        was_running = active is not None and not active.stopped
+        if active is not None:
+            active.stopped = True
+            if active.run is not None:
+                active.run.cancel("the user said /stop")
+        dropped = [waiting for waiting, _ in self.lanes.drop(key)] if all else []
+        text = wording.stopped(was_running, self.lanes.waiting_in(key), len(dropped))
+        await self._reply([*dropped, letter], [text])
+
+    async def close(self) -> None:
+        """Break off the runs: their messages stay in the mailbox, as if they had not begun."""
+        self._closing = True
+        for active in self._active.values():
+            if active.run is not None:
+                active.run.cancel("the gateway stops")
+        await self.lanes.settled()
+
+    async def _work(self, key: str, item: tuple[Letter, str | Order]) -> None:
+        letter, what = item
+        active = self._active[key] = _Active(letter)
+        try:
+            session = await self._conversations.session(key, letter.message.platform)
+            texts = await (self._answer(active, session, what) if isinstance(what, str) else self._obey(what, session))
+            if texts is not None:
+                await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
+        except Lost as error:
+            log.warning("%s", words(error))
+            self.lanes.drop(key)
+            self._conversations.forget(key)
+        except StoreError as error:
+            log.error("no answer in %s: %s", place(key), words(error))
+            await self._reply([letter, *active.heard], [wording.FAILED])
+        except Exception:
+            log.exception("no answer in %s", place(key))
+            await self._reply([letter, *active.heard], [wording.FAILED])
+        finally:
+            del self._active[key]
+
+    async def _reply(self, letters: list[Letter], texts: list[str]) -> None:
+        with suppress(Lost):
+            await self._postman.reply(letters[0].key, letters[0].channel, letters, texts)
+
+    async def _obey(self, order: Order, session: Session) -> list[str]:
+        try:
+            return [await order(session)]
+        except Exception as error:  # noqa: BLE001 - a command may not end a conversation
+            log.error("a command failed: %s", describe(error))
+            return [wording.COMMAND_FAILED]
+
+    async def _answer(self, active: _Active, session: Session, text: str) -> list[str] | None:
+        """What to reply; ``None`` if the message is to stay in the mailbox."""
+        letter = active.letter
+        if letter.base is not None and (said := _said_since(session, letter.base)):
+            log.info("%s: the answer was there when the program ended", place(letter.key))
+            return [said]
+        if letter.tries >= MAX_TRIES:
+            log.error("%s: given up after the program ended %d times during its run", place(letter.key), letter.tries)
+            return [wording.FAILED]
+        if active.stopped:
+            return []
+        await insist(self._mailbox.begin, letter, len(session.messages))
+        texts: list[str] = []
+        task = text
+        for _ in range(1 + MAX_FOLLOW_UPS):
+            result = await self._run(active, session, task)
+            if self._closing and (result is None or result.status == "cancelled"):
+                self._conversations.forget(letter.key)  # what the broken run left in it is not kept
+                await self._mailbox.begun_for_nothing(letter)
+                return None
+            texts += [reply] if (reply := _told(result, active.stopped)) else []
+            task = await self._next_task(session, result)
+            if not task or active.stopped:
+                break
+        late = self._unheard(active, session)
+        await insist(self._conversations.save, session)
+        if late:
+            self.lanes.put_first(letter.key, late)
+        return texts or ([] if active.stopped else [wording.NO_ANSWER])
+
+    async def _run(self, active: _Active, session: Session, text: str) -> AgentResult | None:
+        letter = active.letter
+        message, channel = letter.message, self._channels[letter.channel]
+
+        async def judge(shown: OutboundMessage) -> OutboundMessage | None:
+            return await self._postman.judge(letter.key, shown)
+
+        presence = Presence(
+            channel, address_of(letter.key), judge, typing=self._options.typing, progress=self._options.progress,
+            reply_to=message.message_id,
+        )  # fmt: skip
+        ctx = {} if self._context is None else {"ctx": self._context(session)}
+        async with presence:
+            try:
+                active.run = self._answerer.start(
+                    text, session=session, metadata={**self._metadata, **_about(letter.channel, message)},
+                    correlation_id=message.message_id,
+                    sinks=presence.sinks, **ctx,
+                )  # fmt: skip
+                if active.stopped or self._closing:
+                    active.run.cancel("stopped before it began")
+                result: AgentResult = await active.run.result()
+            except RunFailed as failure:
+                log.error("%s: the run failed: %s", place(letter.key), words(failure))
+                result = failure.result
+            except Exception:
+                log.exception("%s: the run could not be made", place(letter.key))
+                return None
+            finally:
+                active.run = None
+        return result
+
+    async def _next_task(self, session: Session, result: AgentResult | None) -> str:
+        if self._follow_up is None or result is None:
+            return ""
+        found = self._follow_up(session, result)
+        found = await found if inspect.isawaitable(found) else found
+        return str(found or "")
+
+    def _unheard(self, active: _Active, session: Session) -> list[tuple[Letter, str | Order]]:
+        """The messages that were put into a run too late for it to answer them; they are taken out again."""
+        messages, steered = list(session.messages), active.steered
+        while steered and messages and messages[-1] == Message("user", steered[-1][1]):
+            messages.pop()
+            steered = steered[:-1]
+        unheard = active.steered[len(steered) :]
+        if not unheard or active.stopped:
+            return []
+        session.messages, active.steered = tuple(messages), steered
+        return list(unheard)
+
+
+def _told(result: AgentResult | None, stopped: bool) -> str:
+    """What people are told of a run."""
+    if stopped and (result is None or result.status == "cancelled"):
+        return ""  # /stop has its own answer
+    if result is None or result.status == "failed":
+        return wording.FAILED
+    if result.status == "cancelled":
+        return wording.CANCELLED
+    if result.status == "stopped":
+        return f"{result.reply}\n\n{wording.STOPPED_EARLY}".strip()
+    return result.reply
+
+
+def _said_since(session: Session, base: int) -> str:
+    """The answer of a run that was over, and in the transcript, when its program ended."""
+    since = session.messages[base:]
+    if not since or since[0].role != "user":
+        return ""
+    last = since[-1]
+    return last.content if last.role == "assistant" and not last.tool_calls else ""
+
+
+def _about(channel: str, message: InboundMessage) -> dict[str, Any]:
+    return {
+        "channel": channel, "platform": message.platform, "chat_id": message.chat_id, "sender": message.sender,
+        "thread_id": message.thread_id, "bot": message.bot, "direct": message.direct,
+    }  # fmt: skip

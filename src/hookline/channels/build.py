@@ -1,0 +1,153 @@
+"""A gateway from settings: its channels, who may talk to it, and where it keeps things."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base.files import user_folder
+from ..base.names import describe, nearest, words
+from ..config.build import context
+from ..config.errors import ConfigError
+from ..config.references import parse
+from ..config.settings import DeclaredChannel, Settings
+from ..kernel.errors import HooklineError
+from ..plugins.errors import LoadError
+from ..plugins.files import importable, load_file
+from ..stores.mailbox import Mailbox
+from ..stores.sessions import session_store_at
+from .access import Access
+from .gateway import Gateway
+from .options import GatewayOptions
+from .protocol import Answerer, Channel
+
+BUILT_IN = {
+    "console": (".console", "ConsoleChannel"),
+    "webhook": (".webhook", "WebhookChannel"),
+    "web": (".web", "WebChannel"),
+    "mqtt": (".mqtt", "MqttChannel"),
+    "telegram": (".telegram", "TelegramChannel"),
+}
+"""The channels that are known by a word."""
+
+_FILES = frozenset(("store",))
+"""What channels call their arguments that are paths of files."""
+
+
+def build_gateway(settings: Settings, answerer: Answerer, *, home: Path | None = None) -> Gateway:
+    """The gateway that these settings describe.
+
+    Args:
+        settings: the settings; ``channels`` and ``gateway`` above all.
+        answerer: who answers.
+        home: the folder that relative paths and modules are looked for in; the working folder if left out.
+
+    Raises:
+        ConfigError: no channels, or a setting that cannot be.
+        LoadError: a channel that cannot be found.
+        ChannelError: a channel that cannot work as it is set up.
+        NotInstalled: a package is missing.
+    """
+    home = Path.cwd() if home is None else home
+    options = GatewayOptions.of(settings.gateway)
+    if not settings.channels:
+        raise ConfigError('there are no channels: name some, as in channels = ["console"]')
+    declared = [item if isinstance(item, DeclaredChannel) else DeclaredChannel(item) for item in settings.channels]
+    channels = [load_channel(item, home) for item in declared]
+    rules = zip(declared, channels, strict=True)
+    access = {there.name: Access(item.allow, pairing=item.pairing, mention=item.mention) for item, there in rules}
+    return Gateway(
+        answerer, channels,
+        mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
+        sessions=session_store_at(settings.sessions), options=options, access=access,
+        context=lambda session: context(settings, session), metadata=settings.metadata,
+        hosts=_web_host(channels, options),
+    )  # fmt: skip
+
+
+def database_path(options: GatewayOptions, home: Path) -> str:
+    """The file of messages and pairings; one of this user if the settings name none."""
+    if options.database == ":memory:":
+        return options.database
+    return str(home / Path(options.database).expanduser() if options.database else user_folder("data") / "gateway.db")
+
+
+def load_channel(declared: DeclaredChannel, home: Path) -> Channel:
+    """The channel that a declaration describes.
+
+    Raises:
+        ConfigError: its arguments do not fit.
+        LoadError: there is none of that name.
+        ChannelError: it cannot work as it is set up.
+    """
+    made = _maker(declared.use, home)
+    args = {name: _value(declared.use, name, value, home) for name, value in declared.args.items()}
+    if declared.name:
+        args["name"] = declared.name
+    if callable(made):
+        try:
+            made = made(**args)
+        except HooklineError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"channel {declared.use}: {words(error)}") from error
+    elif args:
+        raise ConfigError(f"channel {declared.use}: it is made already, and takes no {', '.join(args)}")
+    if not isinstance(made, Channel):
+        raise LoadError(f"{declared.use} is a {type(made).__name__}, not a channel: see docs/channels.md")
+    return made
+
+
+def _maker(use: str, home: Path) -> Any:
+    reference = parse(use)
+    if reference.file is None and ":" not in use:
+        if use not in BUILT_IN:
+            known = ", ".join(BUILT_IN)
+            raise LoadError(f"there is no channel {use!r}.{nearest(use, BUILT_IN)} Known: {known}, FILE.py:name")
+        module, name = BUILT_IN[use]
+        return getattr(importlib.import_module(module, __package__), name)
+    if not reference.name:
+        raise LoadError(f"channel {use}: name it, as in {use}:NAME")
+    try:
+        if reference.file is not None:
+            found: Any = load_file(reference.file)[0]
+        else:
+            with importable(home):
+                found = importlib.import_module(reference.module)
+    except ImportError as error:
+        raise LoadError(f"channel {use}: {describe(error)}") from error
+    if not hasattr(found, reference.name):
+        raise LoadError(f"channel {use}: there is no {reference.name!r} in it.{nearest(reference.name, vars(found))}")
+    return getattr(found, reference.name)
+
+
+def _value(use: str, name: str, value: Any, home: Path) -> Any:
+    """An argument: ``{ env = "NAME" }`` and ``"env:NAME"`` are what that variable holds."""
+    if isinstance(value, Mapping) and value.keys() == {"env"}:
+        return _secret(use, name, str(value["env"]))
+    if isinstance(value, str) and value.startswith("env:"):
+        return _secret(use, name, value.removeprefix("env:"))
+    if isinstance(value, (list, tuple)):
+        return [_value(use, name, item, home) for item in value]
+    if name in _FILES and isinstance(value, str) and value and value != ":memory:":
+        return str(home / Path(value).expanduser())
+    return value
+
+
+def _secret(use: str, name: str, variable: str) -> str:
+    found = os.environ.get(variable, "")
+    if not found:
+        raise ConfigError(f"channel {use}: {name} is to come from the environment, but {variable} is not set")
+    return found
+
+
+def _web_host(channels: Sequence[Channel], options: GatewayOptions) -> list[Any]:
+    """The one web server of the channels that need one."""
+    served: list[Any] = [channel for channel in channels if hasattr(channel, "routes")]
+    if not served:
+        return []
+    make: Callable[..., Any] = importlib.import_module(".http", __package__).HttpHost
+    return [make(served, options.host, options.port, hosts=options.hosts)]

@@ -1,0 +1,79 @@
+"""A channel of lines: what is typed is a message, what is printed is a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import uuid
+from typing import TextIO
+
+from ..kernel.values import InboundMessage, OutboundMessage
+from .protocol import Address, Capabilities, ChannelError, Deliver, Health
+
+
+class ConsoleChannel:
+    """Reads lines from a file and writes replies to another; when there are no more lines, it has ended.
+
+    Args:
+        name: of the channel.
+        reads: where lines come from; stdin if left out.
+        writes: where replies go; stdout if left out.
+        sender: who is talking.
+    """
+
+    def __init__(
+        self, name: str = "console", *, reads: TextIO | None = None, writes: TextIO | None = None, sender: str = "you"
+    ) -> None:
+        self.name, self.ended = name, False
+        self.capabilities = Capabilities()
+        self._reads, self._writes, self._sender = reads or sys.stdin, writes or sys.stdout, sender
+        self._stopped = False
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, deliver: Deliver) -> None:
+        """Read from now on."""
+        lines: asyncio.Queue[str] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:  # a thread of its own: nothing else can wait for a terminal, a pipe or a file alike
+            while not self._stopped:
+                try:
+                    line = self._reads.readline()
+                except (OSError, ValueError):
+                    line = ""
+                if loop.is_closed():
+                    return
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+                if not line:
+                    return
+
+        threading.Thread(target=read, name="hookline-console", daemon=True).start()
+        self._reading = asyncio.create_task(self._take(lines, deliver))
+
+    async def stop(self) -> None:
+        """Read no more."""
+        self._stopped = True
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
+        """Print the reply."""
+        try:
+            self._writes.write(f"{message.text}\n")
+            self._writes.flush()
+        except (OSError, ValueError) as error:
+            raise ChannelError(f"the reply cannot be written: {error}") from error
+        return key
+
+    def health(self) -> Health:
+        """Well, until there are no more lines."""
+        return Health(not self.ended, "there are no more lines" if self.ended else "")
+
+    async def _take(self, lines: asyncio.Queue[str], deliver: Deliver) -> None:
+        while line := await lines.get():
+            if line.strip():
+                text = line.rstrip("\n")
+                await deliver(InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex))
+        self.ended = True

@@ -1,0 +1,285 @@
+"""The gateway: what comes in through channels is answered by an agent, in order, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from ..base.frozen import EMPTY
+from ..base.names import describe, nearest, words
+from ..config.errors import ConfigError
+from ..kernel.values import InboundMessage, OutboundMessage
+from ..run.context import AgentContext
+from ..run.session import Session
+from ..stores.errors import StoreError
+from ..stores.mailbox import Mailbox, Open
+from ..stores.sessions import SessionStore
+from .access import Access
+from .answering import Answering
+from .conversations import Conversations
+from .lanes import key_of
+from .options import GatewayOptions
+from .postman import Postman, Tally
+from .protocol import Address, Answerer, Channel, ChannelError, Health
+from .reception import Reception
+
+log = logging.getLogger("hookline")
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what other programs left."""
+
+SEND_GRACE = 5.0
+"""Seconds to send what is left when the gateway stops, at least."""
+
+CLEAN_UP = 6.0
+"""Seconds for runs that are cancelled then: their hooks have five."""
+
+
+class Host(Protocol):
+    """Something that is started before the channels and stopped after them, such as a web server."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What a gateway is doing: its channels' health, and numbers since it was started.
+
+    When it has been stopped, ``waiting`` is what is left for the next.
+    """
+
+    channels: Mapping[str, Health]
+    conversations: int
+    running: int
+    waiting: int
+    unsent: int
+    received: int
+    duplicates: int
+    refused: int
+    sent: int
+    retried: int
+    failed: int
+
+
+class Gateway:
+    """Stands between channels and whoever answers.
+
+    A message is kept before its channel is told that it arrived; its reply is kept before it is sent. So a message
+    gets its answer also if the program ends in between: from the next one, or from another on the same mailbox.
+
+    Args:
+        answerer: an agent, or a roster of personalities.
+        channels: the ways in and out; each has its own name.
+        mailbox: where messages are kept.
+        sessions: where conversations are kept.
+        options: how it works.
+        access: who may talk, by the name of the channel; everybody where there is none.
+        context: makes the context of a run, for its limits.
+        metadata: for ``ctx.state.metadata`` of every run, beside where the message came from.
+        hosts: what is to be started with the channels.
+
+    Raises:
+        ConfigError: there is no channel, or two have the same name.
+    """
+
+    def __init__(
+        self, answerer: Answerer, channels: Sequence[Channel], *, mailbox: Mailbox, sessions: SessionStore,
+        options: GatewayOptions | None = None, access: Mapping[str, Access] | None = None,
+        context: Callable[[Session], AgentContext] | None = None, metadata: Mapping[str, Any] = EMPTY,
+        hosts: Sequence[Host] = (),
+    ) -> None:  # fmt: skip
+        self.channels: dict[str, Channel] = {}
+        for channel in channels:
+            if channel.name in self.channels:
+                raise ConfigError(f"two channels are called {channel.name!r}: give one of them another name")
+            self.channels[channel.name] = channel
+        if not self.channels:
+            raise ConfigError("a gateway needs at least one channel")
+        self.options = options or GatewayOptions()
+        self._access = dict(access or {})
+        for name in self._access:
+            if name not in self.channels:
+                raise ConfigError(f"access: there is no channel {name!r}.{nearest(name, self.channels)}")
+        self._mailbox, self.hosts = mailbox, tuple(hosts)
+        self._tally = Tally()
+        self._conversations = Conversations(answerer, mailbox, sessions)
+        self._postman = Postman(mailbox, self._conversations, self.channels, answerer.hooks, self.options, self._tally)
+        self._answering = Answering(
+            answerer, self._conversations, mailbox, self._postman, self.channels, self.options, context, metadata
+        )
+        self._reception = Reception(
+            answerer, self._conversations, self._postman, self._answering, self.options, self._tally
+        )
+        self._started: list[Host | Channel] = []
+        self._looking: asyncio.Task[None] | None = None
+        self._stopping, self._left = False, 0
+        self._over, self._hurry = asyncio.Event(), asyncio.Event()
+        self._ending: asyncio.Task[None] | None = None
+        self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
+
+    async def start(self) -> None:
+        """Open the mailbox, take up what was left there, and begin to receive.
+
+        Raises:
+            ChannelError: a channel can never work as it is set up.
+            StoreError: the mailbox cannot be used.
+        """
+        await self._mailbox.open()
+        try:
+            self._take_up(await self._mailbox.look_around(self.channels))
+            for name, channel in self.channels.items():
+                await channel.start(partial(self._deliver, name))
+                self._started.append(channel)
+            for host in self.hosts:
+                await host.start()
+                self._started.append(host)
+        except BaseException:
+            await self.stop(grace=0)
+            raise
+        self._looking = asyncio.create_task(self._look_around())
+
+    async def stop(self, *, grace: float | None = None) -> None:
+        """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox.
+
+        Where it is being stopped already, ``grace=0`` ends the wait.
+        """
+        grace = self.options.grace if grace is None else grace
+        if grace <= 0:
+            self._hurry.set()
+        if self._stopping:
+            await self._over.wait()
+            return
+        self._stopping = True
+        self._reception.lanes.pause()
+        self._answering.lanes.pause()
+        await self._within(grace, self._reception.lanes.settled())
+        await self._within(grace, self._answering.lanes.settled())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLEAN_UP):
+                await self._answering.close()
+        await self._within(max(grace, SEND_GRACE), self._postman.lanes.settled())
+        for lanes in self._lanes:
+            await lanes.stop()
+        for part in reversed(self._started):
+            try:
+                await part.stop()
+            except Exception as error:  # noqa: BLE001 - the others are stopped all the same
+                log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        try:
+            self._left = await self._mailbox.close()
+        except StoreError as error:
+            log.error("%s", words(error))
+        self._over.set()
+
+    async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
+        """Wait so long at most, and not at all when there is no time."""
+        tasks = [asyncio.ensure_future(wait), asyncio.ensure_future(self._hurry.wait())]
+        try:
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def serve(self) -> None:
+        """Start, and go on until it is stopped, or until all channels have ended and all is answered."""
+        await self.start()
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Go on as :meth:`serve` does, once it was started. Cancelling this stops it."""
+        try:
+            await self._over.wait()
+        finally:
+            await self.stop()
+
+    async def settled(self) -> None:
+        """Wait until all that came in is answered, and all answers have left."""
+        for lanes in self._lanes:
+            await lanes.settled()
+
+    def status(self) -> Status:
+        """What it is doing."""
+        tally = self._tally
+        return Status(
+            {name: channel.health() for name, channel in self.channels.items()},
+            len(self._conversations.keys), self._answering.lanes.running,
+            self._left or self._answering.lanes.waiting + self._reception.lanes.waiting,
+            self._postman.lanes.waiting + self._postman.lanes.running,
+            tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
+        )  # fmt: skip
+
+    async def _deliver(self, name: str, message: InboundMessage) -> bool:
+        """What channels call: see ``Deliver``."""
+        if not message.message_id:
+            raise ChannelError(
+                f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
+            )
+        message = message if message.platform else message.replace(platform=name)
+        address = Address(name, message.chat_id, message.thread_id, message.bot)
+        key, access = key_of(address), self._access.get(name)
+        if access is not None:
+            verdict = await access.judge(name, message, self._mailbox)
+            if not verdict.admitted:
+                self._tally.refused += 1
+                log.info("%s: a message of %r is not let in: %s", name, message.sender, verdict.why)
+                if verdict.reply:
+                    reply = OutboundMessage(verdict.reply, message.message_id, message.thread_id)
+                    self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
+                return True
+        taken = await self._mailbox.accept(key, name, message)
+        if not taken.new:
+            self._tally.duplicates += 1
+            log.info("%s: the message %r is known already", name, message.message_id)
+            return False
+        self._tally.received += 1
+        self._take_up(taken)
+        return True
+
+    def _take_up(self, found: Open) -> None:
+        if self._stopping:
+            return  # the next program finds it in the mailbox
+        for letter in found.letters:
+            if letter.channel in self.channels:
+                self._reception.lanes.put(letter.key, letter)
+        self._postman.take(parcel for parcel in found.parcels if parcel.channel in self.channels)
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                self._take_up(await self._mailbox.look_around(self.channels))
+                await self._let_go(self._idle())
+            except StoreError as error:
+                log.error("%s", words(error))
+            if not self._stopping and self._has_ended():
+                self._ending = asyncio.create_task(self.stop())
+
+    async def _let_go(self, keys: Iterable[str]) -> None:
+        """Others may take part in the conversations in which nothing happens."""
+        for key in await self._mailbox.release(keys):
+            if not self._is_busy(key):
+                self._conversations.forget(key)
+
+    def _idle(self) -> list[str]:
+        return [key for key in self._conversations.keys if not self._is_busy(key)]
+
+    def _is_busy(self, key: str) -> bool:
+        return any(key in lanes for lanes in self._lanes)
+
+    def _has_ended(self) -> bool:
+        channels: list[Any] = list(self.channels.values())
+        if not all(getattr(channel, "ended", False) for channel in channels):
+            return False
+        return not any(lanes.count for lanes in self._lanes)

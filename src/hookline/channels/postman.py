@@ -1,0 +1,177 @@
+"""The way out: from a reply to messages that left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..base.names import describe, words
+from ..kernel.errors import HookError
+from ..kernel.payloads import Outbound
+from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
+from ..kernel.values import OutboundMessage
+from ..stores.errors import StoreError
+from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
+from .conversations import Conversations
+from .lanes import Lanes, address_of, place
+from .options import GatewayOptions
+from .protocol import Channel, ChannelError, Undeliverable
+from .splitting import split
+
+log = logging.getLogger("hookline")
+
+T = TypeVar("T")
+
+MAX_PAUSE = 60.0
+"""The longest pause between two tries to send, unless the platform wants a longer one."""
+
+
+class Tally:
+    """What a gateway has done since it started."""
+
+    def __init__(self) -> None:
+        self.received = self.duplicates = self.refused = self.sent = self.failed = self.retried = 0
+
+
+async def insist(act: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """Do something with the mailbox, again and again while its file cannot be used: nothing may get lost."""
+    pause = 0.1
+    while True:
+        try:
+            return await act(*args)
+        except Lost:
+            raise
+        except StoreError as error:
+            log.error("trying again in %.1f s: %s", pause, words(error))
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 10.0)
+
+
+class Postman:
+    """Puts replies to the hooks, keeps them, and sends them, those of a conversation in order."""
+
+    def __init__(
+        self, mailbox: Mailbox, conversations: Conversations, channels: Mapping[str, Channel], hooks: Any,
+        options: GatewayOptions, tally: Tally,
+    ) -> None:  # fmt: skip
+        self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
+        self._hooks, self._options, self._tally = hooks, options, tally
+        self.lanes: Lanes[Parcel] = Lanes(self._send)
+
+    async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
+        """The message as the hooks let it leave; ``None`` if they do not."""
+        chat, platform, allowed = await self._about(key)
+        try:
+            payload = Outbound(chat, message, platform)
+            verdict = await self._hooks.fire(MESSAGE_SENDING, payload, allowed_plugins=allowed)
+            message = getattr(verdict.value, "message", None) or message
+            verdict = await self._hooks.fire(
+                BEFORE_DISPATCH, Outbound(chat, message, platform), allowed_plugins=allowed
+            )
+        except HookError as error:
+            self._tally.failed += 1
+            log.error("a message to %s is not sent: %s", place(key), words(error))
+            return None
+        if verdict.handled:
+            log.info("a message to %s is not sent: %s claimed it (%s)", place(key), verdict.hook, verdict.reason)
+            return None
+        return message
+
+    async def reply(self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str]) -> None:
+        """Answer letters: what the hooks let pass is kept, then sent.
+
+        Raises:
+            Lost: the conversation is another program's now.
+        """
+        to = letters[-1].message if letters else None
+        replies: list[OutboundMessage] = []
+        for text in texts:
+            message = OutboundMessage(text, to.message_id if to else "", address_of(key).thread_id)
+            judged = await self.judge(key, message)
+            if judged is not None:
+                replies += self._parts(channel, judged)
+        self.take(await insist(self._mailbox.answer, key, channel, letters, replies))
+
+    def take(self, parcels: Iterable[Parcel]) -> None:
+        """Send what is in the mailbox."""
+        for parcel in parcels:
+            self.lanes.put(parcel.key, parcel)
+
+    def _parts(self, channel: str, message: OutboundMessage) -> list[OutboundMessage]:
+        there = self._channels.get(channel)
+        if there is None:
+            return [message]
+        parts = split(message.text, there.capabilities.max_length, there.capabilities.length)
+        return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
+
+    async def _send(self, key: str, parcel: Parcel) -> None:
+        """Send one parcel, however often it takes."""
+        channel, tries = self._channels[parcel.channel], parcel.tries
+        if parcel.in_doubt and not channel.capabilities.idempotent:
+            log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
+        if parcel.due > time.time():
+            await asyncio.sleep(parcel.due - time.time())
+        while True:
+            tries += 1
+            try:
+                await insist(self._mailbox.sending, parcel)
+                async with asyncio.timeout(self._options.send_timeout):
+                    message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
+            except Lost as error:
+                log.warning("%s", words(error))
+                return
+            except Undeliverable as error:
+                await self._give_up(parcel, words(error))
+                return
+            except TimeoutError:
+                pause, problem = self._pause(tries), f"no answer for {self._options.send_timeout:g} s"
+                if not channel.capabilities.idempotent:
+                    problem += ": it may have arrived, and may arrive twice"
+            except ChannelError as error:
+                pause = self._pause(tries) if error.retry_after is None else error.retry_after
+                problem = words(error)
+            except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
+                pause, problem = self._pause(tries), describe(error)
+            else:
+                await insist(self._mailbox.sent, parcel, str(message_id or ""))
+                self._tally.sent += 1
+                await self._tell(parcel, str(message_id or ""))
+                return
+            if time.time() + pause > parcel.at + self._options.give_up * 3600:
+                await self._give_up(parcel, problem)
+                return
+            self._tally.retried += 1
+            log.warning("%s: try %d failed, the next is in %.1f s: %s", place(key), tries, pause, problem)
+            await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
+            await asyncio.sleep(pause)
+
+    async def _give_up(self, parcel: Parcel, problem: str) -> None:
+        self._tally.failed += 1
+        log.error("a message to %s will never arrive: %s", place(parcel.key), problem)
+        await insist(self._mailbox.failed, parcel, problem)
+
+    async def _tell(self, parcel: Parcel, message_id: str) -> None:
+        if parcel.notice:
+            return
+        chat, platform, allowed = await self._about(parcel.key)
+        try:
+            payload = Outbound(chat, parcel.message, platform, message_id)
+            await self._hooks.fire(MESSAGE_SENT, payload, allowed_plugins=allowed)
+        except HookError as error:
+            log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
+
+    async def _about(self, key: str) -> tuple[str, str, Iterable[str] | None]:
+        address = address_of(key)
+        try:
+            session = await self._conversations.session(key)
+        except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
+            return address.chat_id, address.channel, None
+        return address.chat_id, session.platform, self._conversations.plugins(session)
+
+    @staticmethod
+    def _pause(tries: int) -> float:
+        return min(MAX_PAUSE, 0.5 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)

@@ -1,0 +1,132 @@
+"""The way in: from a message in the mailbox to its place in the queue."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..base.names import nearest, words
+from ..kernel.errors import HookError
+from ..kernel.payloads import Inbound
+from ..kernel.points import INBOUND_CLAIM, MESSAGE_RECEIVED
+from ..run.session import Session
+from ..stores.errors import StoreError
+from ..stores.mailbox import Letter, Lost
+from . import wording
+from .answering import Answering
+from .conversations import Conversations
+from .lanes import Lanes, place
+from .options import GatewayOptions
+from .postman import Postman, Tally
+from .protocol import Answerer, Command
+
+log = logging.getLogger("hookline")
+
+OWN = {
+    "stop": "cancel what is running; /stop all drops what waits, too",
+    "new": "begin anew, with nothing remembered",
+    "help": "these commands",
+}
+
+
+class Reception:
+    """Puts messages to the hooks, carries out commands, and hands on what the agent is to answer."""
+
+    def __init__(
+        self, answerer: Answerer, conversations: Conversations, postman: Postman, answering: Answering,
+        options: GatewayOptions, tally: Tally,
+    ) -> None:  # fmt: skip
+        self._hooks: Any = answerer.hooks
+        self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
+        self._conversations, self._postman, self._answering = conversations, postman, answering
+        self._options, self._tally = options, tally
+        self.lanes: Lanes[Letter] = Lanes(self._take)
+
+    async def _take(self, key: str, letter: Letter) -> None:
+        try:
+            await self._receive(key, letter)
+        except Exception:
+            log.exception("a message of %s is not handled", place(key))
+            await self._tell(letter, wording.NOT_HANDLED)
+
+    async def _receive(self, key: str, letter: Letter) -> None:
+        try:
+            session = await self._conversations.session(key, letter.message.platform)
+        except StoreError as error:
+            log.error("%s: %s", place(key), words(error))
+            await self._tell(letter, wording.FAILED)
+            return
+        payload = Inbound(letter.message, session.id)
+        allowed = self._conversations.plugins(session)
+        try:
+            await self._hooks.fire(MESSAGE_RECEIVED, payload, allowed_plugins=allowed)
+            verdict = await self._hooks.fire(INBOUND_CLAIM, payload, allowed_plugins=allowed)
+        except HookError as error:
+            log.error("a message of %s is not handled: %s", place(key), words(error))
+            await self._tell(letter, wording.NOT_HANDLED)
+            return
+        if verdict.handled:
+            log.info("%s claimed a message of %s (%s)", verdict.hook, place(key), verdict.reason)
+            answer = (verdict.value or {}).get("reply") or (verdict.value or {}).get("text") or ""
+            await self._tell(letter, *([str(answer)] if answer else []))
+            return
+        await self._hand_on(letter)
+
+    async def _hand_on(self, letter: Letter) -> None:
+        text = letter.message.text
+        if text.startswith("//"):
+            text = text[1:]
+        elif text.startswith("/") and text[1:2].isalnum():
+            await self._command(letter, text)
+            return
+        if not text.strip():
+            await self._tell(letter)
+            return
+        if self._options.when_busy == "steer" and self._answering.steer(letter, text):
+            return
+        if not letter.recovered and self._answering.is_full(letter.key):
+            keeps = self._options.when_full == "queue"
+            notice = self._options.busy_reply or (wording.BUSY_QUEUED if keeps else wording.BUSY)
+            if not keeps:
+                self._tally.refused += 1
+                await self._tell(letter, notice)
+                return
+            with suppress(Lost):
+                await self._postman.reply(letter.key, letter.channel, [], [notice])
+        self._answering.put(letter, text)
+
+    async def _command(self, letter: Letter, text: str) -> None:
+        name, _, argument = text[1:].partition(" ")
+        name, argument = name.lower(), argument.strip()
+        if name == "stop":
+            await self._answering.stop_run(letter, all=argument.lower() == "all")
+        elif name == "help":
+            await self._tell(letter, self._help())
+        elif name == "new":
+            self._answering.put(letter, self._renew)
+        elif name in self._commands:
+            call = self._commands[name].call
+
+            async def order(session: Session) -> str:
+                answer = await call(session, argument)
+                await self._conversations.save(session)
+                return answer
+
+            self._answering.put(letter, order)
+        else:
+            hint = nearest(name, [*OWN, *self._commands])
+            await self._tell(letter, f"There is no command /{name}.{hint} /help shows all; //{name} is no command.")
+
+    async def _renew(self, session: Session) -> str:
+        await self._conversations.renew(session.key)
+        return wording.NEW
+
+    def _help(self) -> str:
+        texts = {**OWN, **{name: command.help for name, command in self._commands.items()}}
+        return "\n".join(f"/{name}: {text}" for name, text in texts.items())
+
+    async def _tell(self, letter: Letter, *texts: str) -> None:
+        with suppress(Lost):
+            await self._postman.reply(letter.key, letter.channel, [letter], texts)

@@ -1,0 +1,54 @@
+"""A gateway on a channel in memory, stopped when the test is over."""
+
+import asyncio
+
+import pytest
+
+from hookline import Agent, ScriptedModel
+from hookline.channels.gateway import Gateway
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.options import GatewayOptions
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+
+def echo(request):
+    return f"echo {request.messages[-1].content}"
+
+
+@pytest.fixture
+async def gateways(tmp_path):
+    """Make gateways on the same files: ``await gateways(turns, hooks=..., answerer=..., channel=..., **options)``."""
+    made = []
+
+    async def make(turns=None, *, hooks=(), tools=(), answerer=None, channel=None, access=None, lease=30.0, **options):
+        channel = channel or MemoryChannel()
+        answerer = answerer or Agent(
+            "bot", llm=ScriptedModel([echo] if turns is None else turns, loop=turns is None), hooks=hooks, tools=tools
+        )
+        gateway = Gateway(
+            answerer,
+            [channel],
+            mailbox=Mailbox(tmp_path / "gateway.db", lease=lease),
+            sessions=SqliteSessionStore(tmp_path / "sessions.db"),
+            options=GatewayOptions(**{"grace": 5.0, **options}),
+            access={channel.name: access} if access else None,
+        )
+        await gateway.start()
+        made.append(gateway)
+        return gateway, channel
+
+    yield make
+    for gateway in made:
+        await gateway.stop(grace=0)
+
+
+@pytest.fixture
+def until():
+    """Wait for a condition."""
+
+    async def wait(condition):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    return wait

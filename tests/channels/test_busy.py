@@ -1,0 +1,223 @@
+"""What happens to messages while the agent is at work, and to the work when people interfere."""
+
+import asyncio
+
+import pytest
+
+from hookline import Agent, ScriptedModel, reply
+from hookline.channels.protocol import ChannelError
+
+
+class Held(ScriptedModel):
+    """Answers with what was said, when it is let go; ``asked`` holds what it was asked so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.go = [], asyncio.Event()
+
+    async def complete(self, request):
+        said = [message.content for message in request.messages if message.role == "user"]
+        self.asked.append(said)
+        await self.go.wait()
+        return reply(f"echo {said[-1]}")
+
+    async def stream(self, request):
+        yield await self.complete(request)
+
+
+@pytest.fixture
+async def held(gateways, until):
+    model = Held()
+
+    async def make(**options):
+        gateway, channel = await gateways(answerer=Agent("bot", llm=model), **options)
+        await channel.say("one")
+        await until(lambda: model.asked)
+        return gateway, channel, model
+
+    yield make
+    model.go.set()
+
+
+async def test_a_message_during_a_run_waits_for_its_turn(held, until):
+    gateway, channel, model = await held()
+    await channel.say("two")
+    await until(lambda: gateway.status().waiting == 1)
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts() == ["echo one", "echo two"]
+
+
+async def test_a_message_during_a_run_is_put_into_it(held):
+    gateway, channel, model = await held(when_busy="steer")
+    await channel.say("two", message_id="m2")
+    await gateway._reception.lanes.settled()
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts() == ["echo two"]
+    assert model.asked[-1] == ["one", "two"]
+    assert not await channel.say("two", message_id="m2")
+    assert channel.sent[-1].message.reply_to == "m2"
+
+
+async def test_a_message_that_came_too_late_to_be_put_in_is_answered_after(gateways, until):
+    ended, go = asyncio.Event(), asyncio.Event()
+
+    from hookline import observer
+
+    @observer("on_run_end")
+    async def hold(ctx, result):
+        ended.set()
+        await go.wait()
+
+    model = Held()
+    model.go.set()
+    gateway, channel = await gateways(answerer=Agent("bot", llm=model, hooks=[hold]), when_busy="steer")
+    await channel.say("one")
+    await ended.wait()
+    await channel.say("two")
+    await gateway._reception.lanes.settled()
+    go.set()
+    await gateway.settled()
+    assert channel.texts() == ["echo one", "echo two"]
+    assert model.asked[-1] == ["one", "two"]
+
+
+async def test_steering_a_run_that_a_limit_stops_does_not_lose_the_message(gateways, until):
+    model = Held()
+    agent = Agent("bot", llm=model, max_steps=1)
+    gateway, channel = await gateways(answerer=agent, when_busy="steer")
+    await channel.say("one")
+    await until(lambda: model.asked)
+    await channel.say("two")
+    await gateway._reception.lanes.settled()
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts()[-1] == "echo two"
+    assert model.asked[-1] == ["one", "two"]  # once, though it had been put into the first run
+
+
+async def test_stop_cancels_the_run_and_keeps_what_waits(held):
+    gateway, channel, model = await held()
+    await channel.say("two")
+    await channel.say("/stop")
+    await channel.replies(1)
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts() == [
+        "Stopped. 1 message that waited is still waiting; /stop all drops them.",
+        "echo two",
+    ]
+
+
+async def test_stop_all_drops_what_waits(held):
+    gateway, channel, model = await held()
+    await channel.say("two", message_id="m2")
+    await channel.say("/stop all")
+    await gateway.settled()
+    assert channel.texts() == ["Stopped. 1 message that waited is dropped."]
+    assert len(model.asked) == 1
+    assert not await channel.say("two", message_id="m2")
+
+
+async def test_stop_with_nothing_to_stop_says_so(gateways):
+    gateway, channel = await gateways()
+    await channel.say("/stop")
+    await gateway.settled()
+    assert channel.texts() == ["Nothing is running."]
+
+
+async def test_stop_is_for_its_own_conversation(held):
+    gateway, channel, model = await held()
+    await channel.say("/stop", chat="another")
+    await channel.replies(1, "another")
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts() == ["echo one"]
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ("/stpo", "There is no command /stpo. Did you mean 'stop'? /help shows all; //stpo is no command."),
+        ("//etc/passwd", "echo /etc/passwd"),
+        ("/ is a slash", "echo / is a slash"),
+        ("/HELP", "/stop: cancel"),
+        ("and/or", "echo and/or"),
+    ],
+)
+async def test_commands_and_what_is_none(gateways, said, answer):
+    gateway, channel = await gateways()
+    await channel.say(said)
+    await gateway.settled()
+    assert channel.texts()[0].startswith(answer)
+
+
+async def test_a_message_of_nothing_is_not_answered(gateways):
+    gateway, channel = await gateways()
+    await channel.say("  ")
+    await gateway.settled()
+    assert channel.sent == []
+
+
+@pytest.mark.parametrize("limit", ["max_waiting", "max_queued"])
+async def test_a_message_too_many_is_refused_with_a_reply(held, limit):
+    gateway, channel, model = await held(**{limit: 1}, busy_reply="busy!")
+    await channel.say("two")
+    await channel.say("three", message_id="m3")
+    await channel.replies(1)
+    assert channel.texts() == ["busy!"]
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts() == ["busy!", "echo one", "echo two"]
+    assert gateway.status().refused == 1
+
+
+async def test_a_message_too_many_may_be_kept_all_the_same(held):
+    gateway, channel, model = await held(max_waiting=1, when_full="queue")
+    await channel.say("two")
+    await channel.say("three")
+    await channel.replies(1)
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts()[0].startswith("I am busy")
+    assert channel.texts()[1:] == ["echo one", "echo two", "echo three"]
+
+
+async def test_a_gateway_that_stops_lets_runs_finish_and_keeps_what_waits_for_the_next(held, gateways, until):
+    gateway, channel, model = await held()
+    await channel.say("two")
+    stopping = asyncio.create_task(gateway.stop(grace=30))
+    await until(lambda: gateway._answering.lanes._paused)
+    assert await channel.say("three")  # what arrives now is kept, too
+    model.go.set()
+    await stopping
+    assert channel.texts() == ["echo one"]
+    with pytest.raises(ChannelError):
+        await channel.say("four")
+    _, channel = await gateways()
+    assert await channel.replies(2) == ["echo two", "echo three"]
+
+
+async def test_a_gateway_without_time_breaks_runs_off_and_the_next_begins_them_anew(held, gateways, until):
+    gateway, channel, model = await held()
+    await channel.say("two")
+    await gateway.stop(grace=0)
+    assert channel.texts() == []
+    assert gateway.status().waiting == 2
+    for _ in range(4):  # however often it is stopped so
+        model.asked.clear()
+        gateway, channel = await gateways(answerer=Agent("bot", llm=model))
+        await until(lambda: model.asked)
+        await gateway.stop(grace=0)
+    _, channel = await gateways()
+    assert await channel.replies(2) == ["echo one", "echo two"]
+
+
+async def test_stopping_again_at_once_ends_the_wait(held):
+    gateway, channel, model = await held()
+    stopping = asyncio.create_task(gateway.stop(grace=600))
+    await asyncio.sleep(0)
+    await gateway.stop(grace=0)
+    await stopping
+    assert channel.texts() == []

@@ -1,0 +1,447 @@
+import asyncio
+import logging
+
+import pytest
+
+from hookline import Agent, HookResult, InboundMessage, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline.channels.gateway import Gateway
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable
+from hookline.config.errors import ConfigError
+from hookline.kernel.values import OutboundMessage
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+
+async def test_a_message_passes_every_point_in_order_and_its_answer_is_sent(gateways):
+    seen = []
+
+    @observer("message_received", "message_sent")
+    def watch(point, ctx, payload):
+        seen.append((str(point), payload.message.text))
+
+    @hook("inbound_claim", "message_sending", "before_dispatch", "on_run_start")
+    def steps(point, ctx, payload):
+        seen.append((str(point), getattr(payload, "task", "") or payload.message.text))
+
+    gateway, channel = await gateways(hooks=[watch, steps])
+    assert await channel.say("hi", message_id="m1")
+    await gateway.settled()
+    assert seen == [
+        ("message_received", "hi"),
+        ("inbound_claim", "hi"),
+        ("on_run_start", "hi"),
+        ("message_sending", "echo hi"),
+        ("before_dispatch", "echo hi"),
+        ("message_sent", "echo hi"),
+    ]
+    (sent,) = channel.sent
+    assert (sent.message.text, sent.message.reply_to) == ("echo hi", "m1")
+
+
+async def test_a_message_that_is_delivered_again_is_not_answered_again(gateways):
+    gateway, channel = await gateways()
+    assert await channel.say("hi", message_id="m1")
+    assert not await channel.say("hi", message_id="m1")
+    assert await channel.say("hi", message_id="m1", chat="another")
+    await gateway.settled()
+    assert channel.texts() == channel.texts("another") == ["echo hi"]
+    assert gateway.status().duplicates == 1
+
+
+async def test_a_conversation_is_remembered_and_new_forgets_it(gateways):
+    count = [lambda request: str(len(request.messages))]
+    gateway, channel = await gateways(answerer=Agent("bot", llm=ScriptedModel(count, loop=True)))
+    for text in ("one", "two", "/new", "three"):
+        await channel.say(text)
+    await gateway.settled()
+    assert channel.texts() == ["1", "3", "We begin anew.", "1"]
+
+
+async def test_conversations_do_not_mix(gateways):
+    count = [lambda request: str(len(request.messages))]
+    gateway, channel = await gateways(answerer=Agent("bot", llm=ScriptedModel(count, loop=True)))
+    await channel.say("one", chat="a")
+    await channel.say("one", chat="b")
+    await channel.say("one", chat="a", thread_id="t")
+    await channel.say("one", chat="a", bot="other")
+    await gateway.settled()
+    assert {each.message.text for each in channel.sent} == {"1"}
+
+
+async def test_hooks_know_where_a_message_came_from(gateways):
+    seen = {}
+
+    @hook("on_run_start")
+    def look(ctx, start):
+        seen.update(ctx.state.metadata, correlation=ctx.correlation_id, platform=ctx.session.platform)
+
+    gateway, channel = await gateways(hooks=[look])
+    await channel.say("hi", sender="ada", message_id="m1", direct=False, mentioned=True)
+    await gateway.settled()
+    assert seen["sender"] == "ada"
+    assert seen["chat_id"] == "chat"
+    assert seen["direct"] is False
+    assert (seen["platform"], seen["channel"], seen["correlation"]) == ("memory", "memory", "m1")
+
+
+@pytest.mark.parametrize("field", ["reply", "text"])
+async def test_who_claims_a_message_answers_it_and_the_agent_is_not_run(gateways, field):
+    @hook("inbound_claim")
+    def mine(ctx, inbound):
+        return {"handled": True, field: "claimed"} if inbound.message.text == "ping" else None
+
+    gateway, channel = await gateways(hooks=[mine])
+    await channel.say("ping")
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["claimed", "echo hi"]
+
+
+async def test_who_claims_a_message_without_a_reply_keeps_silent(gateways):
+    @hook("inbound_claim")
+    def mine(ctx, inbound):
+        return HookResult.claim()
+
+    gateway, channel = await gateways(hooks=[mine])
+    await channel.say("ping")
+    await gateway.settled()
+    assert channel.sent == []
+
+
+async def test_a_hook_may_change_what_is_sent(gateways):
+    @hook("message_sending")
+    def shout(ctx, outbound):
+        return {"message": OutboundMessage(outbound.message.text.upper(), outbound.message.reply_to)}
+
+    gateway, channel = await gateways(hooks=[shout])
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["ECHO HI"]
+
+
+async def test_who_claims_a_dispatch_keeps_it_from_being_sent(gateways):
+    @hook("before_dispatch")
+    def mute(ctx, outbound):
+        return {"handled": outbound.message.text == "echo quiet"}
+
+    gateway, channel = await gateways(hooks=[mute])
+    await channel.say("quiet")
+    await channel.say("loud")
+    await gateway.settled()
+    assert channel.texts() == ["echo loud"]
+
+
+@pytest.mark.parametrize("point", ["message_sending", "before_dispatch"])
+async def test_a_message_is_not_sent_when_a_hook_before_it_fails(gateways, caplog, point):
+    @hook(point)
+    def broken(ctx, outbound):
+        if outbound.message.text == "echo secret":
+            raise RuntimeError("cannot judge")
+
+    gateway, channel = await gateways(hooks=[broken])
+    await channel.say("secret")
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["echo hi"]
+    assert gateway.status().failed == 1
+    assert "cannot judge" in caplog.text
+
+
+async def test_a_message_is_not_handled_when_inbound_claim_fails_and_the_sender_is_told(gateways, caplog):
+    @hook("inbound_claim")
+    def broken(ctx, inbound):
+        raise RuntimeError("cannot tell")
+
+    gateway, channel = await gateways(hooks=[broken])
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["Sorry, your message could not be handled."]
+    assert "cannot tell" in caplog.text
+
+
+async def test_a_failed_run_is_told_in_plain_words_without_its_insides(gateways, caplog):
+    gateway, channel = await gateways([RuntimeError("password=hunter2 at /srv/db"), "well again"])
+    await channel.say("hi")
+    await channel.say("hi")
+    await gateway.settled()
+    failed, well = channel.texts()
+    assert "something went wrong" in failed
+    assert "hunter2" not in failed
+    assert well == "well again"
+
+
+async def test_a_run_that_was_stopped_by_a_limit_says_so(gateways):
+    @tool
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], max_steps=2)
+    gateway, channel = await gateways(answerer=agent)
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["I had to stop before I was done."]
+
+
+async def test_a_hook_that_ends_a_run_gives_the_reply(gateways):
+    @guard("before_llm")
+    def no(ctx, request):
+        return HookResult.end("not today")
+
+    gateway, channel = await gateways(hooks=[no])
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["not today"]
+
+
+async def test_messages_of_a_conversation_are_answered_in_order_and_conversations_side_by_side(gateways):
+    go, running = asyncio.Event(), []
+
+    async def slow(request):
+        running.append(1)
+        await go.wait()
+        return f"echo {request.messages[-1].content}"
+
+    class Slow(ScriptedModel):
+        async def complete(self, request):
+            return reply(await slow(request))
+
+        async def stream(self, request):
+            yield reply(await slow(request))
+
+    gateway, channel = await gateways(answerer=Agent("bot", llm=Slow()), max_concurrent=2)
+    for chat in "abc":
+        for text in "12":
+            await channel.say(text, chat=chat)
+    while len(running) < 2:
+        await asyncio.sleep(0.01)
+    assert gateway.status().running == 2
+    go.set()
+    await gateway.settled()
+    assert [channel.texts(chat) for chat in "abc"] == [["echo 1", "echo 2"]] * 3
+
+
+async def test_long_replies_are_split_and_sent_in_order(gateways):
+    channel = MemoryChannel(capabilities=Capabilities(max_length=20))
+    gateway, _ = await gateways([" ".join(["word"] * 30)], channel=channel)
+    await channel.say("hi", message_id="m1")
+    await gateway.settled()
+    assert " ".join(channel.texts()) == " ".join(["word"] * 30)
+    assert all(len(text) <= 20 for text in channel.texts())
+    assert [each.message.reply_to for each in channel.sent] == ["m1"] + [""] * (len(channel.sent) - 1)
+
+
+async def test_a_send_that_fails_is_tried_again_with_the_same_key_and_order_is_kept(gateways, caplog):
+    gateway, channel = await gateways()
+    tried = []
+    send = channel.send
+
+    async def noted(address, message, *, key):
+        tried.append((message.text, key))
+        return await send(address, message, key=key)
+
+    channel.send = noted
+    channel.failures.extend([ChannelError("not now", retry_after=0.01), ValueError("a bug of the channel")])
+    await channel.say("one")
+    await channel.say("two")
+    await gateway.settled()
+    assert channel.texts() == ["echo one", "echo two"]
+    assert [text for text, _ in tried] == ["echo one"] * 3 + ["echo two"]
+    assert len({key for text, key in tried if text == "echo one"}) == 1
+    assert gateway.status().retried == 2
+    assert "not now" in caplog.text
+
+
+async def test_what_can_never_arrive_is_given_up_and_reported(gateways, caplog):
+    gateway, channel = await gateways()
+    channel.failures.append(Undeliverable("the chat is gone"))
+    await channel.say("one")
+    await channel.say("two")
+    await gateway.settled()
+    assert channel.texts() == ["echo two"]
+    assert gateway.status().failed == 1
+    assert "the chat is gone" in caplog.text
+
+
+async def test_a_send_that_hangs_counts_as_failed(gateways):
+    gateway, channel = await gateways(send_timeout=0.05)
+    send, hang = channel.send, [True]
+
+    async def slow(address, message, *, key):
+        if hang and hang.pop():
+            await asyncio.Event().wait()
+        return await send(address, message, key=key)
+
+    channel.send = slow
+    await channel.say("one")
+    await gateway.settled()
+    assert channel.texts() == ["echo one"]
+    assert gateway.status().retried == 1
+
+
+async def test_typing_is_shown_during_a_run_and_what_tools_do(gateways):
+    @tool
+    async def look() -> str:
+        """Look."""
+        while not channel.sent:
+            await asyncio.sleep(0.01)
+        return "seen"
+
+    channel = MemoryChannel(capabilities=Capabilities(edit=True, typing=True))
+    gateway, _ = await gateways([call("look"), "done"], tools=[look], channel=channel)
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.typed
+    assert "look" in channel.texts()[0]
+    assert channel.texts()[-1] == "done"
+
+
+async def test_what_tools_do_passes_the_hooks_before_it_is_shown(gateways):
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    @hook("before_dispatch")
+    def only_answers(ctx, outbound):
+        return {"handled": outbound.message.text != "done"}
+
+    channel = MemoryChannel(capabilities=Capabilities(edit=True))
+    gateway, _ = await gateways([call("look"), "done"], tools=[look], hooks=[only_answers], channel=channel)
+    await channel.say("hi")
+    await gateway.settled()
+    assert channel.texts() == ["done"]
+
+
+async def test_a_follow_up_runs_at_once_and_both_replies_are_sent(gateways):
+    class Roster:
+        def __init__(self):
+            self.agent = Agent("bot", llm=ScriptedModel([lambda r: f"did {r.messages[-1].content}"], loop=True))
+            self.hooks = self.agent.hooks
+            self.asked = []
+
+        def plugins_for(self, session):
+            return ["kept"]
+
+        def start(self, task, **options):
+            return self.agent.start(task, **options)
+
+        def follow_up(self, session, result):
+            self.asked.append(session.id)
+            return "the rest" if len(self.asked) == 1 else None
+
+        async def hello(self, session, argument):
+            session.personality_id = argument
+            return f"now {argument}"
+
+        @property
+        def commands(self):
+            return {"be": Command("be somebody", self.hello)}
+
+    roster, seen = Roster(), []
+    for name in ("kept", "other"):
+        roster.hooks.on("message_received", lambda ctx, payload, name=name: seen.append(name), plugin=name)
+    gateway, channel = await gateways(answerer=roster)
+    await channel.say("work")
+    await channel.say("/be kind")
+    await channel.say("/help")
+    await gateway.settled()
+    assert channel.texts()[:2] == ["did work", "did the rest"] or "/help" in channel.texts()[0]
+    assert "now kind" in channel.texts()
+    assert any("/be: be somebody" in text for text in channel.texts())
+    assert set(seen) == {"kept"}
+    kept = SqliteSessionStore(gateway._conversations._sessions.path).load(roster.asked[0])
+    assert kept.personality_id == "kind"
+
+
+async def test_a_gateway_needs_channels_of_different_names(tmp_path):
+    agent = Agent("bot", llm=ScriptedModel())
+    store = {"mailbox": Mailbox(tmp_path / "m.db"), "sessions": SqliteSessionStore(tmp_path / "s.db")}
+    with pytest.raises(ConfigError, match="at least one channel"):
+        Gateway(agent, [], **store)
+    with pytest.raises(ConfigError, match="two channels are called 'memory'"):
+        Gateway(agent, [MemoryChannel(), MemoryChannel()], **store)
+
+
+async def test_a_channel_that_cannot_start_stops_the_others(tmp_path, gateways):
+    class Broken(MemoryChannel):
+        async def start(self, deliver):
+            raise ChannelError("no such host")
+
+    well = MemoryChannel("well")
+    gateway = Gateway(
+        Agent("bot", llm=ScriptedModel()),
+        [well, Broken()],
+        mailbox=Mailbox(tmp_path / "m.db"),
+        sessions=SqliteSessionStore(tmp_path / "s.db"),
+    )
+    with pytest.raises(ChannelError, match="no such host"):
+        await gateway.start()
+    with pytest.raises(ChannelError, match="not started"):
+        await well.say("hi")
+
+
+async def test_a_message_without_an_id_is_refused(gateways):
+    gateway, channel = await gateways()
+    with pytest.raises(ChannelError, match="message_id"):
+        await gateway._deliver("memory", InboundMessage("x"))
+
+
+async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gateways):
+    seen = []
+
+    @observer("message_sent")
+    async def forward(ctx, outbound):
+        seen.append(outbound.chat_id)
+        if outbound.chat_id == "one":
+            await channel.say("forwarded", chat="two")
+
+    gateway, channel = await gateways(hooks=[forward])
+    await channel.say("hi", chat="one")
+    await channel.replies(1, "two")
+    await gateway.settled()
+    assert seen == ["one", "two"]
+
+
+async def test_a_mistake_of_the_answerer_is_told_and_ends_no_conversation(gateways, caplog):
+    class Broken:
+        def __init__(self):
+            self.agent, self.broken = Agent("bot", llm=ScriptedModel(["well"], loop=True)), True
+            self.hooks = self.agent.hooks
+
+        def start(self, task, **options):
+            if self.broken:
+                raise ValueError("secret mistake")
+            return self.agent.start(task, **options)
+
+    answerer = Broken()
+    gateway, channel = await gateways(answerer=answerer)
+    await channel.say("hi")
+    await gateway.settled()
+    answerer.broken = False
+    await channel.say("hi")
+    await gateway.settled()
+    assert "something went wrong" in channel.texts()[0]
+    assert channel.texts()[1:] == ["well"]
+    assert "secret mistake" in caplog.text
+
+
+async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
+    caplog.set_level(logging.DEBUG, logger="hookline")
+    gateway, channel = await gateways()
+    await channel.say("my secret is 1234")
+    await gateway.settled()
+    assert "1234" not in caplog.text
+
+
+async def test_a_conversation_with_the_embedded_model(gateways):
+    agent = Agent("bot", llm="local", params={"max_tokens": 8})
+    gateway, channel = await gateways(answerer=agent)
+    await channel.say("Hello!")
+    await channel.say("And now?")
+    await gateway.settled()
+    assert len(channel.texts()) == 2
+    assert all(text.strip() for text in channel.texts())
+    session = next(iter(gateway._conversations._held.values()))
+    assert [message.role for message in session.messages] == ["user", "assistant"] * 2

@@ -1,0 +1,373 @@
+"""Nothing is lost and nothing is out of order, whatever fails and whoever ends."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import Agent, ScriptedModel, reply
+from hookline.channels.gateway import Gateway
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.options import GatewayOptions
+from hookline.channels.protocol import Capabilities, ChannelError
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+async def crash(gateway):
+    """End a gateway as ``kill -9`` would, as far as its files can tell: nothing is written any more."""
+    gateway._stopping = gateway._answering._closing = True
+    gateway._looking.cancel()
+    await gateway._mailbox.abandon()
+    for lanes in gateway._lanes:
+        await lanes.stop()
+    gateway._over.set()
+
+
+class Forgetful(Mailbox):
+    """A mailbox of a program that is gone: its lease has run out."""
+
+    async def abandon(self):
+        await self.do(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (self._me,)))
+        await super().abandon()
+
+
+def made(folder, channel, turns=None):
+    model = ScriptedModel(turns or [lambda request: f"echo {request.messages[-1].content}"], loop=True)
+    return Gateway(
+        Agent("bot", llm=model),
+        [channel],
+        mailbox=Forgetful(folder / "gateway.db"),
+        sessions=SqliteSessionStore(folder / "sessions.db"),
+        options=GatewayOptions(max_waiting=None, max_queued=None),
+    )
+
+
+async def test_what_was_not_answered_when_a_program_ended_is_answered_by_the_next(tmp_path):
+    started = asyncio.Event()
+
+    class Stuck(ScriptedModel):
+        async def complete(self, request):
+            started.set()
+            await asyncio.Event().wait()
+
+        async def stream(self, request):
+            yield await self.complete(request)
+
+    channel = MemoryChannel()
+    first = made(tmp_path, channel)
+    first._answering._answerer.model = Stuck()
+    await first.start()
+    for text in ("one", "two"):
+        await channel.say(text, message_id=text)
+    await started.wait()
+    await crash(first)
+    second = made(tmp_path, channel)
+    await second.start()
+    assert not await channel.say("two", message_id="two")
+    assert await channel.replies(2) == ["echo one", "echo two"]
+    await second.stop()
+
+
+async def test_what_was_being_sent_when_a_program_ended_is_sent_again_and_said_so(tmp_path, caplog):
+    sending = asyncio.Event()
+
+    class Slow(MemoryChannel):
+        async def send(self, address, message, *, key):
+            self.keys = [*getattr(self, "keys", []), key]
+            if not sending.is_set():
+                sending.set()
+                await asyncio.Event().wait()
+            return await super().send(address, message, key=key)
+
+    channel = Slow()
+    first = made(tmp_path, channel)
+    await first.start()
+    await channel.say("one")
+    await sending.wait()
+    await crash(first)
+    second = made(tmp_path, channel)
+    await second.start()
+    await channel.replies(1)
+    await second.stop()
+    assert channel.texts() == ["echo one"]
+    assert len(channel.keys) == 2
+    assert len(set(channel.keys)) == 1
+    assert "may arrive twice" in caplog.text
+
+
+async def test_where_the_platform_takes_keys_nobody_sees_a_message_twice(tmp_path, caplog):
+    sent = asyncio.Event()
+
+    class Deaf(MemoryChannel):
+        async def send(self, address, message, *, key):
+            id = await super().send(address, message, key=key)
+            if not sent.is_set():
+                sent.set()
+                await asyncio.Event().wait()
+            return id
+
+    channel = Deaf(capabilities=Capabilities(idempotent=True))
+    first = made(tmp_path, channel)
+    await first.start()
+    await channel.say("one")
+    await sent.wait()
+    await crash(first)
+    second = made(tmp_path, channel)
+    await second.start()
+    await second.settled()
+    await second.stop()
+    assert channel.texts() == ["echo one"]
+    assert "twice" not in caplog.text
+
+
+async def test_an_answer_that_was_there_when_a_program_ended_is_not_made_again(tmp_path):
+    channel, saved = MemoryChannel(), asyncio.Event()
+    first = made(tmp_path, channel)
+    save = first._conversations.save
+
+    async def save_and_end(session):
+        await save(session)
+        saved.set()
+        await asyncio.Event().wait()
+
+    first._conversations.save = save_and_end
+    await first.start()
+    await channel.say("one")
+    await saved.wait()
+    await crash(first)
+    second = made(tmp_path, channel, ["another answer"])
+    await second.start()
+    await second.settled()
+    await second.stop()
+    assert channel.texts() == ["echo one"]
+
+
+async def test_a_message_that_ends_the_program_each_time_is_given_up(tmp_path, caplog):
+    channel = MemoryChannel()
+    for round in range(5):
+        started = asyncio.Event()
+
+        class Deadly(ScriptedModel):
+            async def complete(self, request):
+                started.set()
+                await asyncio.Event().wait()
+
+            async def stream(self, request):
+                yield await self.complete(request)
+
+        gateway = made(tmp_path, channel)
+        gateway._answering._answerer.model = Deadly()
+        await gateway.start()
+        if not round:
+            await channel.say("boom")
+        waits = [asyncio.create_task(started.wait()), asyncio.create_task(channel.replies(1))]
+        done, rest = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        await crash(gateway)
+        if waits[1] in done:
+            break
+    assert round == 3
+    assert "something went wrong" in channel.texts()[0]
+
+
+async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog):
+    model_go = asyncio.Event()
+    asked = asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def complete(self, request):
+            asked.set()
+            await model_go.wait()
+            return reply("late")
+
+        async def stream(self, request):
+            yield await self.complete(request)
+
+    one, other = MemoryChannel(), MemoryChannel()
+    sleepy = made(tmp_path, one)
+    sleepy._answering._answerer.model = Slow()
+    await sleepy.start()
+    sleepy._looking.cancel()
+    await one.say("hi", message_id="m1")
+    await asked.wait()
+    await sleepy._mailbox.do(lambda db: db.execute("UPDATE programs SET until = 0"))
+    awake = made(tmp_path, other)
+    await awake.start()
+    assert await other.replies(1) == ["echo hi"]
+    model_go.set()
+    await sleepy.settled()
+    assert one.texts() == []
+    assert "another program has taken over" in caplog.text
+    await sleepy.stop(grace=0)
+    await awake.stop()
+
+
+async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversation_belongs(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    go, asked = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedModel):
+        async def complete(self, request):
+            asked.set()
+            await go.wait()
+            return reply(f"first: {request.messages[-1].content}")
+
+        async def stream(self, request):
+            yield await self.complete(request)
+
+    one, other = MemoryChannel(), MemoryChannel()
+    first, second = made(tmp_path, one), made(tmp_path, other)
+    first._answering._answerer.model = Slow()
+    await first.start()
+    await second.start()
+    await one.say("1", message_id="m1")
+    await asked.wait()
+    assert await other.say("2", message_id="m2")
+    assert not await other.say("1", message_id="m1")
+    assert await one.say("3", message_id="m3")
+    go.set()
+    assert await one.replies(3) == ["first: 1", "first: 2", "first: 3"]
+    assert other.texts() == []
+    await first.stop()
+    await second.stop()
+
+
+async def test_a_full_disk_keeps_messages_out_and_answers_back_until_it_is_mended(tmp_path, monkeypatch):
+    import sqlite3
+
+    channel = MemoryChannel()
+    gateway = made(tmp_path, channel)
+    await gateway.start()
+    works = gateway._mailbox.database.transaction
+    broken = True
+
+    @contextlib.contextmanager
+    def transaction(**options):
+        from hookline.stores.errors import StoreError
+
+        with works(**options) as db:
+            yield db
+            if broken:
+                raise StoreError("the disk is full") from sqlite3.OperationalError("full")
+
+    monkeypatch.setattr(gateway._mailbox.database, "transaction", transaction)
+    with pytest.raises(Exception, match="the disk is full"):
+        await channel.say("one", message_id="m1")
+    broken = False
+    assert await channel.say("one", message_id="m1")
+    assert await channel.replies(1) == ["echo one"]
+    await gateway.stop()
+
+
+def test_no_odd_text_or_id_is_too_much(tmp_path):
+    async def main():
+        channel = MemoryChannel()
+        gateway = made(tmp_path, channel)
+        await gateway.start()
+        odd = ["\ud800 half", "a\0b", "x" * 100_000, "'; DROP TABLE inbox; --"]
+        for text in odd:
+            await channel.say(text, chat=text, message_id=text, sender=text)
+        await gateway.settled()
+        answered = {each.address.chat_id for each in channel.sent}
+        await gateway.stop()
+        return answered == set(odd)
+
+    assert asyncio.run(main())
+
+
+actions = st.lists(
+    st.tuples(st.just("say"), st.sampled_from("abc")) | st.sampled_from([("fail", ""), ("crash", ""), ("pause", "")]),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(actions)
+def test_whatever_fails_every_message_is_answered_in_order(actions):
+    async def main(folder):
+        channel, said = MemoryChannel(), {}
+        gateway = made(folder, channel)
+        await gateway.start()
+        for what, chat in actions:
+            if what == "say":
+                number = said[chat] = said.get(chat, 0) + 1
+                await channel.say(str(number), chat=chat, message_id=f"{chat}{number}")
+            elif what == "fail":
+                channel.failures.append(ChannelError("not now", retry_after=0.001))
+            elif what == "pause":
+                await asyncio.sleep(0.005)
+            else:
+                await crash(gateway)
+                gateway = made(folder, channel)
+                await gateway.start()
+        await gateway.settled()
+        await gateway.stop()
+        for chat, count in said.items():
+            seen = [each.key for each in channel.sent if each.address.chat_id == chat]
+            first = [text for key, text in zip(seen, channel.texts(chat), strict=True)]
+            assert [text for text, _ in groupby(first)] == [f"echo {n + 1}" for n in range(count)]
+            assert len(set(seen)) == count  # what arrived twice has the same key
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))
+
+
+@pytest.fixture
+def workers(tmp_path):
+    running = []
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+
+    def start():
+        running.append(subprocess.Popen([sys.executable, str(WORKER), str(tmp_path)], env=env))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def arrived(folder):
+    path = folder / "arrived"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(condition):
+    while not condition():
+        time.sleep(0.02)
+
+
+def test_processes_that_are_killed_and_processes_side_by_side_lose_nothing_and_keep_the_order(tmp_path, workers):
+    said = {f"chat{n}": 20 for n in range(20)}
+    (tmp_path / "said").write_text(json.dumps(said))
+    for least in (30, 120):
+        process = workers()
+        wait_for(lambda: len(arrived(tmp_path)) >= least or process.poll() is not None)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    processes = [workers(), workers()]
+    wait_for(lambda: len(arrived(tmp_path)) >= 220)
+    processes[0].send_signal(signal.SIGKILL)
+    processes[0].wait()
+    wait_for(lambda: len({key for _, _, key in arrived(tmp_path)}) >= sum(said.values()))
+    sent = arrived(tmp_path)
+    for chat, count in said.items():
+        mine = [(text, key) for where, text, key in sent if where == chat]
+        assert [text for (text, key), _ in groupby(mine)] == [f"echo {n}" for n in range(count)]
+        assert len({key for _, key in mine}) == count

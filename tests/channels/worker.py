@@ -1,0 +1,68 @@
+"""A gateway in a process of its own, whose platform is two files: what is said, and what arrived."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from hookline import Agent, ScriptedModel
+from hookline.channels import gateway as module
+from hookline.channels.gateway import Gateway
+from hookline.channels.options import GatewayOptions
+from hookline.channels.protocol import Address, Capabilities, Health
+from hookline.kernel.values import InboundMessage
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+
+class Platform:
+    name = "platform"
+    capabilities = Capabilities()
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    async def start(self, deliver):
+        self.deliver = deliver
+
+    async def stop(self):
+        pass
+
+    async def send(self, address: Address, message, *, key):
+        await asyncio.sleep(0.001)
+        line = json.dumps([address.chat_id, message.text, key]) + "\n"
+        file = os.open(self.folder / "arrived", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(file, line.encode())
+        os.close(file)
+        return key
+
+    def health(self):
+        return Health(True)
+
+    async def say_all(self):
+        """Deliver everything from the beginning, as a platform does that was never told what arrived."""
+
+        async def chat(name, count):
+            for number in range(count):
+                await self.deliver(InboundMessage(str(number), "platform", name, "x", f"{name}-{number}"))
+
+        chats = json.loads((self.folder / "said").read_text())
+        await asyncio.gather(*(chat(name, count) for name, count in chats.items()))
+
+
+async def main(folder):
+    module.LOOK_EVERY = 0.1
+    platform = Platform(folder)
+    agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
+    gateway = Gateway(
+        agent, [platform], mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
+        options=GatewayOptions(max_waiting=None, max_queued=None),
+    )  # fmt: skip
+    await gateway.start()
+    await platform.say_all()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,111 @@
+"""``hookline gateway`` as people start it."""
+
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from hookline.channels.gateway import Status
+from hookline.channels.protocol import Health
+from hookline.cli.app import run_app
+from hookline.cli.failures import report
+from hookline.cli.gateway_view import drawn
+from hookline.stores.mailbox import gateway_database
+from hookline.stores.pairing import new_code
+
+from .conftest import COMMAND
+
+CONFIG = """
+sessions = "sessions.db"
+default_tools = false
+[gateway]
+database = "gateway.db"
+"""
+
+
+@pytest.fixture
+def gateway(folder, env, script):
+    def start(*args, config='channels = ["console"]', turns=("Hello.", "Again."), **options):
+        model = script(*turns)
+        (folder / "hookline.toml").write_text(f'model = "{model}"\n{config}\n{CONFIG}')
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([*COMMAND, "gateway", *args], cwd=folder, env=env, text=True, **pipes, **options)
+
+    return start
+
+
+def test_lines_in_and_answers_out(gateway):
+    out, err = gateway().communicate("hi\n", timeout=60)
+    assert out == "Hello.\n"
+    assert "listening on 1 channel: console" in err
+    assert "stopped: 1 message received, 1 sent" in err
+
+
+def test_an_interrupt_stops_it_gracefully(gateway):
+    process = gateway()
+    while "listening" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "what is running may finish" in err
+    assert "stopped: 0 messages received" in err
+
+
+@pytest.fixture
+def here(capsys, monkeypatch, tmp_path):
+    """Call the command in this process; its exit code and what it wrote."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hookline.toml").write_text('model = "scripted:turns.json"\n[gateway]\ndatabase = "gateway.db"\n')
+    (tmp_path / "turns.json").write_text("[]")
+
+    def run(*args):
+        try:
+            code = run_app(["gateway", *args])
+        except Exception as error:
+            code = report(error, args)
+        return code, "".join(capsys.readouterr())
+
+    return run
+
+
+def test_a_gateway_without_channels_says_what_to_do(here):
+    code, told = here()
+    assert code == 2
+    assert 'name some, as in channels = ["console"]' in told
+
+
+def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
+    assert "Nobody" in here("list")[1]
+    database = gateway_database(tmp_path / "gateway.db")
+    with database.transaction(write=True) as db:
+        code = new_code(db, "console", "bob\x1b[2J")
+    database.close()
+    assert re.search(r"console +bob.* +has a code until", here("list")[1])
+    assert here("pair", code)[1].endswith("may talk to the channel console now.\n")
+    listed = here("list")[1]
+    assert re.search(rf"console +bob.* +let in {time.strftime('%Y-')}", listed)
+    assert "\x1b" not in listed
+    assert here("pair", code) == (
+        2,
+        "error: there is no such code, or it has expired: let them write again, and they get a new one\n",
+    )
+    assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Done")
+    assert "was not let in" in here("revoke", "console", "bob")[1]
+    assert here("pair")[0] == 2
+
+
+def test_the_live_view_shows_channels_and_numbers():
+    from rich.console import Console
+
+    status = Status({"web": Health(True), "mqtt": Health(False, "no\x1b[2J broker")}, 3, 1, 2, 0, 9, 0, 1, 7, 0, 0)
+    console = Console(width=100, force_terminal=False)
+    with console.capture() as shown:
+        console.print(drawn(status))
+    text = shown.get()
+    assert "● web" in text
+    assert "conversations 3" in text
+    assert "refused 1" in text
+    assert "\x1b[2J" not in text
