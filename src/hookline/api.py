@@ -189,6 +189,10 @@ if TYPE_CHECKING:
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
+    from .channels.http import HttpHost
+    from .channels.protocol import Address, ChannelError
+    from .channels.web import WebChannel
+    from .channels.webhook import WebhookChannel
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -215,6 +219,10 @@ LLMAgent = Agent
 AgentEvent = Event
 
 _PARTS = {
+    ".channels.http": ("HttpHost",),
+    ".channels.protocol": ("Address", "ChannelError"),
+    ".channels.web": ("WebChannel",),
+    ".channels.webhook": ("WebhookChannel",),
     ".builtin.compaction": ("Compactor",),
     ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
     ".builtin.sensitive.redactor": ("Redactor",),
@@ -260,33 +268,34 @@ __all__ = [
     "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "INBOUND_CLAIM", "MESSAGE_RECEIVED", "MESSAGE_SENDING",
     "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
-    "TOOL_END_WITH_PATH", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState", "Answer",
+    "TOOL_END_WITH_PATH", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState", "Answer",
     "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
     "ApprovalRequest", "Artifact", "ArtifactStore", "AuditError", "AuditFinding", "AuditHead", "AuditLog",
     "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused",
-    "CallRow", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
-    "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError", "EgressGuard", "Episode",
-    "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook", "Fact", "Failed", "Failure",
-    "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList",
-    "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction", "HookError", "HookExecuted",
-    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage",
-    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
-    "LLMAgent", "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook", "MemoryStore", "MergeLost",
-    "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
-    "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile", "NotesInjectorHook",
-    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
-    "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "Point", "PointFired",
-    "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor",
-    "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished",
-    "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
-    "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary",
-    "ShadowDecided", "Signalled", "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
-    "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken",
-    "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
-    "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
-    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec",
-    "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "calculator", "call",
-    "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard",
-    "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
-    "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "tool", "verify_audit",
+    "CallRow", "ChannelError", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook",
+    "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
+    "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
+    "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
+    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "GroundedReplyHook", "History", "Hook", "HookAction",
+    "HookError", "HookExecuted", "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost",
+    "Ids", "Inbound", "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult",
+    "JsonSessionStore", "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "McpError", "McpServer",
+    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled", "ModelError",
+    "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled",
+    "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage",
+    "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange", "PersonalitySwitched",
+    "PlanModeHook", "Plugin", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError",
+    "Question", "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored",
+    "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
+    "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
+    "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary", "ShadowDecided", "Signalled",
+    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal",
+    "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken", "TerminalGuard", "TextDelta", "Ticket",
+    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
+    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
+    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "UnknownModel", "Unreachable",
+    "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator", "call", "clock",
+    "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards", "hook",
+    "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply", "resolve_point",
+    "run_stats", "shadow", "shell_tool", "thaw", "tool", "verify_audit",
 ]  # fmt: skip

@@ -134,17 +134,19 @@ class HttpHost:
 
     def _listening(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        if not 0 <= self.port <= 65_535:
+            raise ChannelError(f"{self.port} is no port: use 0 to 65535")
         try:
             listening = socket.create_server((self.host, self.port), family=family, backlog=512)
-        except socket.gaierror:
-            raise ChannelError(f"{self.host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0") from None
-        except OverflowError:
-            raise ChannelError(f"{self.port} is no port: use 0 to 65535") from None
         except OSError as error:
+            if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME):
+                raise ChannelError(f"{self.host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0") from None
             if error.errno == errno.EADDRINUSE:
                 raise ChannelError(
                     f"port {self.port} is taken by another program: choose another, or 0 for a free one"
                 ) from None
             raise ChannelError(f"cannot listen at {self.host}, port {self.port}: {error.strerror}") from error
+        # asyncio spares the pauses between small packets only where it knows the protocol
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
         listening.setblocking(False)
         return listening

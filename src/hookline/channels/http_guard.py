@@ -102,27 +102,30 @@ class _Exchange:
         self._left, self._max_body, self._seconds = max_body, max_body, seconds
         self._end = asyncio.get_running_loop().time() + seconds
         self._all_here = scope["type"] == "websocket"
-        self._started = False
+        self._started = self._refused = False
 
     async def receive(self) -> Message:
         if self._all_here:
             return await self._receive()
         length = header(self._scope, b"content-length")
         if length is not None and length.isdecimal() and int(length) > self._max_body:
-            raise self._too_long()
+            raise self._refusing(self._too_long())
         try:
             async with asyncio.timeout_at(self._end):
                 message = await self._receive()
         except TimeoutError:
-            raise _Refused(408, "too_slow", f"the body did not arrive in {self._seconds:g} s") from None
+            late = _Refused(408, "too_slow", f"the body did not arrive in {self._seconds:g} s")
+            raise self._refusing(late) from None
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self._all_here = not message.get("more_body", False)
             if self._left < 0:
-                raise self._too_long()
+                raise self._refusing(self._too_long())
         return message
 
     async def send(self, message: Message) -> None:
+        if self._refused:
+            return  # what the app says about our refusal
         if message["type"] == "http.response.start":
             self._started = True
             given = list(message.get("headers", ()))
@@ -133,12 +136,17 @@ class _Exchange:
             self._started = True
         await self._send(message)
 
+    def _refusing(self, refused: _Refused) -> _Refused:
+        self._refused = not self._started
+        return refused
+
     def _too_long(self) -> _Refused:
         return _Refused(413, "too_long", f"the body has more than {self._max_body} bytes")
 
     async def refuse(self, refused: _Refused) -> None:
         if self._started:
             raise refused
+        self._refused = False
         if self._scope["type"] == "websocket":
             log.info("a WebSocket is refused: %s", refused.message)
             await self._receive()

@@ -10,6 +10,7 @@ from typing import Any
 import h11
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from .http_guard import App
 
@@ -36,7 +37,10 @@ class OwnServer(Server):
 class _Connection(H11Protocol):
     """A connection that is closed if the head of a request does not come, or comes too slowly."""
 
-    _patience: asyncio.TimerHandle | None = None
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.access_log = False  # uvicorn writes one wherever there is a handler, whatever it was told
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -61,13 +65,21 @@ class _Connection(H11Protocol):
             self.transport.close()
 
 
+class _Socket(WebSocketsSansIOProtocol):
+    """A WebSocket whose messages are not logged."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn.debug = False
+
+
 def server_of(app: App, *, max_message: int, grace: float) -> OwnServer:
     """A server of an app; ``max_message`` are the bytes of one WebSocket message, ``grace`` seconds to stop."""
     return OwnServer(
         Config(
             app,
             http=_Connection,
-            ws="websockets-sansio",
+            ws=_Socket,
             ws_max_size=max_message,
             ws_per_message_deflate=False,
             lifespan="off",

@@ -20,8 +20,8 @@ from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
-from .http_guard import is_local
 from .delivery import Delivery
+from .http_guard import is_local
 from .names import checked_name, checked_path
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
 from .web_door import Door

@@ -71,7 +71,7 @@ class Door:
             return _answer(429, "Too many wrong tokens: wait a minute.", **{"Retry-After": "60"})
         try:
             given = msgspec.json.decode(await request.body(), type=_Token).token
-        except (msgspec.MsgspecError, RecursionError):
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
             return _answer(400, 'Send {"token": "..."}.')
         if not hmac.compare_digest(self._token.encode(), given.encode("utf-8", "replace")):
             self._wrong.append(now)

@@ -182,6 +182,8 @@ class WebhookChannel:
         except ChannelError as error:
             wait = {"Retry-After": str(max(1, round(error.retry_after or 5)))}
             raise _Refused(503, "not_now", str(error), **wait) from error
+        except _Refused:
+            raise
         except Exception as error:
             log.exception("the channel %r could not hand over a message", self.name)
             text = "the message could not be stored: try again soon"
