@@ -62,7 +62,7 @@ def in_browser(test):
             context.set_default_timeout(40_000)
             page = await context.new_page()
             problems = []
-            page.on("pageerror", lambda problem: problems.append(problem))
+            page.on("pageerror", lambda problem: problems.append(str(problem)))
             try:
                 await test(page, tmp_path)
             finally:
@@ -158,7 +158,7 @@ async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_orde
     await channels[1].start(deliver)
     await host.start()
     await shows(page, "out", "while away")
-    await page.wait_for_function("document.querySelectorAll('.message.waiting').length === 0")
+    await page.wait_for_selector(".message.waiting", state="detached")
     await shows(page, "in", "one", "two", "three")
     assert deliver.texts == ["one", "two", "three"]
     await page.reload()
@@ -185,7 +185,7 @@ async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
         await page.wait_for_selector(".message.waiting")
         assert deliver.messages == []
         refuse.clear()
-        await page.wait_for_function("document.querySelectorAll('.message.waiting').length === 0")
+        await page.wait_for_selector(".message.waiting", state="detached")
         await shows(page, "in", "do not lose me")
     assert deliver.texts == ["do not lose me"]
 
