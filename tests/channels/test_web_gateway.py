@@ -6,7 +6,7 @@ import re
 import httpx
 import pytest
 
-from hookline import Agent, ScriptedModel, SqliteSessionStore
+from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
 from hookline.channels.http import HttpHost
 from hookline.channels.web import WebChannel
 from hookline.channels.webhook import WebhookChannel
@@ -18,11 +18,11 @@ gateways = pytest.importorskip("hookline.channels.gateway", reason="there is no 
 mailboxes = pytest.importorskip("hookline.stores.mailbox", reason="there is no mailbox yet")
 
 
-def gateway_of(folder, answer, port=0):
+def gateway_of(folder, *hooks, port=0):
     channels = [WebChannel(store=folder / "chats.db"), WebhookChannel(secret=SECRET, store=folder / "chats.db")]
     host = HttpHost(channels, port=port, grace=1)
     gateway = gateways.Gateway(
-        Agent("bot", llm=ScriptedModel([answer], loop=True)),
+        Agent("bot", llm=ScriptedModel([echo], loop=True), hooks=hooks),
         channels,
         mailbox=mailboxes.Mailbox(str(folder / "mailbox.db")),
         sessions=SqliteSessionStore(folder / "sessions.db"),
@@ -46,7 +46,7 @@ async def replies(client, count):
 
 async def test_a_conversation_goes_on_after_a_restart(tmp_path):
     for turn in (1, 2):
-        gateway, host = gateway_of(tmp_path, echo)
+        gateway, host = gateway_of(tmp_path)
         await gateway.start()
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
             request = signed({"id": f"m{turn}", "chat": "room", "text": f"turn {turn}"})
@@ -57,10 +57,10 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path):
                 assert (await page.messages(2 * turn))[-2:] == [f"hello {turn}", f"{2 * turn - 1}: hello {turn}"]
             assert len(await replies(client, turn)) == turn
         await gateway.stop()
-    assert await_texts(tmp_path) == ["1: turn 1", "3: turn 2"]
+    assert kept_texts(tmp_path) == ["1: turn 1", "3: turn 2"]
 
 
-def await_texts(folder):
+def kept_texts(folder):
     channel = WebhookChannel(secret=SECRET, store=folder / "chats.db")
     return [one.text for one in channel._store.since("webhook", "room", side="out")]
 
@@ -68,7 +68,8 @@ def await_texts(folder):
 async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):
     started, never = asyncio.Event(), asyncio.Event()
 
-    async def hang(request):
+    @hook("before_llm")
+    async def hang(ctx, payload):
         started.set()
         await never.wait()
 
@@ -80,7 +81,7 @@ async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(
         await asyncio.wait_for(started.wait(), 60)
         await page.hear("typing")
     await gateway.stop(grace=0)
-    gateway, host = gateway_of(tmp_path, echo, port=host.port)
+    gateway, host = gateway_of(tmp_path, port=host.port)
     await gateway.start()
     async with opened(host.url) as page:
         texts = await page.messages(2)
