@@ -200,9 +200,12 @@ if TYPE_CHECKING:
     from .builtin.truncation import ToolOutputTruncatorHook
     from .channels.access import Access
     from .channels.gateway import Gateway
+    from .channels.http import HttpHost
     from .channels.memory import MemoryChannel
     from .channels.options import GatewayOptions
     from .channels.protocol import Address, Capabilities, Channel, ChannelError, Health, Undeliverable
+    from .channels.web import WebChannel
+    from .channels.webhook import WebhookChannel
     from .plugins.manager import PluginManager
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
@@ -238,6 +241,10 @@ LLMAgent = Agent
 AgentEvent = Event
 
 _PARTS = {
+    ".channels.http": ("HttpHost",),
+    ".channels.protocol": ("Address", "ChannelError"),
+    ".channels.web": ("WebChannel",),
+    ".channels.webhook": ("WebhookChannel",),
     ".builtin.compaction": ("Compactor",),
     ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
     ".builtin.sensitive.redactor": ("Redactor",),
@@ -307,28 +314,28 @@ __all__ = [
     "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
     "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
     "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
-    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage",
-    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
-    "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook",
-    "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied",
-    "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile",
-    "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded",
-    "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook",
-    "Plugin", "PluginApi", "PluginError", "PluginManager", "Point", "PointFired", "Progress", "PromptBuild",
-    "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor", "RegistrationError",
-    "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished", "RunRow",
-    "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
-    "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore",
-    "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook",
-    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
-    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
-    "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError",
-    "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook", "TokenDelta",
-    "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
-    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled",
-    "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage", "Verdict",
-    "VerdictRow", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
-    "ticket_tools", "tool", "verify_audit",
+    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound",
+    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
+    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
+    "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
+    "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound",
+    "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange",
+    "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager", "Point",
+    "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
+    "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run",
+    "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook",
+    "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session",
+    "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
+    "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
+    "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
+    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard",
+    "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook",
+    "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
+    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
+    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage",
+    "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator", "call", "clock", "default_slm_hooks",
+    "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards", "hook",
+    "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply", "resolve_point",
+    "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip
