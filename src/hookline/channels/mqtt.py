@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 _ANSWER_TIME = 10.0
+_SUSPICIOUS = 3  # connections lost in a row soon after they were made
 _FOR_EVER = 0xFFFFFFFF  # of a session, in MQTT 5
 
 
@@ -182,19 +183,21 @@ class MqttChannel:
         return self._health
 
     async def _serve(self, deliver: Deliver) -> None:
-        handover, waits = Handover(deliver, self._stopping, self._trouble), Waits()
+        handover, waits, losses = Handover(deliver, self._stopping, self._trouble), Waits(), 0
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 await self._session(handover)
             except Exception as error:  # noqa: BLE001 - whatever it is, we connect again
-                detail = f"{self._where}: {self._why(error)}"
+                losses = losses + 1 if self._health.ok else losses
+                detail = f"{self._where}: {self._why(error, losses)}"
                 if self._health.detail != detail:
                     log.warning("channel %s: %s", self.name, detail)
                 self._health = Health(False, detail)
             self._ids.forget(2 * self._keepalive)
             if time.monotonic() - began > LONGEST_WAIT:
                 waits.reset()
+                losses = 0
             await pause(waits.next(), self._stopping)
 
     async def _session(self, handover: Handover) -> None:
@@ -260,12 +263,12 @@ class MqttChannel:
     def _trouble(self, detail: str) -> None:
         self._health = Health(not detail, detail or f"connected to {self._where}")
 
-    def _why(self, error: BaseException) -> str:
+    def _why(self, error: BaseException, losses: int) -> str:
         said = words(error)
         if "timed out" in said and self._options["version"] == "5":
             said += " (if it knows no MQTT 5, set version to 3.1.1)"
-        elif "taken over" in said:
-            said += f" (another program uses the client id {self.client_id})"
+        elif losses >= _SUSPICIOUS or "taken over" in said:
+            said += f" (does another program use the client id {self.client_id}? It must be its own)"
         return said
 
 

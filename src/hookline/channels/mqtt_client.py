@@ -13,6 +13,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+_UNSPECIFIED = 0x80
 _NEVER = (0x87, 0x90, 0x95, 0x99)  # not authorized, topic name invalid, packet too large, payload format invalid
 
 
@@ -49,7 +50,7 @@ class Connection(aiomqtt.Client):
         except MqttError:
             self._client.disconnect()  # aiomqtt leaves the socket of a failed handshake open
             raise
-        self._disconnected.add_done_callback(lambda _: self.stirred.set())
+        self._disconnected.add_done_callback(self._stir)
         return self
 
     def arrivals(self) -> list[MQTTMessage]:
@@ -109,9 +110,15 @@ class Connection(aiomqtt.Client):
             kind = Refused if code.value in _NEVER else MqttError
             raise kind(f"the broker refuses what we publish to {topic}: {code}")
 
+    def _stir(self, disconnected: asyncio.Future[None]) -> None:
+        self.stirred.set()
+        if not disconnected.cancelled():
+            disconnected.exception()  # looked at, so that asyncio does not complain where nobody waits for it
+
     def _lost(self) -> MqttError:
         cause = self._disconnected.exception()
-        return cause if isinstance(cause, MqttError) else MqttError(str(cause or "disconnected"))
+        told = isinstance(cause, aiomqtt.MqttCodeError) and getattr(cause.rc, "value", _UNSPECIFIED) != _UNSPECIFIED
+        return MqttError(f"the connection was lost: {cause}" if told else "the connection was lost")
 
     def _on_message(self, client: Client, userdata: Any, message: MQTTMessage) -> None:
         self._arrived.append(message)
