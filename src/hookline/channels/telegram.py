@@ -220,7 +220,7 @@ class TelegramChannel:
             updates = await line.bot.get_updates(
                 offset=self._offset,
                 limit=1 if self._singly else None,
-                timeout=self._poll_timeout,
+                timeout=self._poll_timeout if self._health.ok else 0,  # to know soon whether it works
                 allowed_updates=["message"],
             )
         except TelegramError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -26,8 +27,8 @@ class Flooded(TelegramError):
 class Requests(HTTPXRequest):
     """Requests of one kind. The token is put in by the transport, so it is in no log, error or traceback."""
 
-    def __init__(self, token: str, proxy: str | None, connections: int) -> None:
-        wire = _Wire(token, proxy, connections)
+    def __init__(self, token: str, proxy: str | None, trust: ssl.SSLContext | bool, connections: int) -> None:
+        wire = _Wire(token, proxy, trust, connections)
         super().__init__(
             connections, _SECONDS, _SECONDS, _SECONDS, _SECONDS, httpx_kwargs={"transport": wire, "trust_env": False}
         )
@@ -48,9 +49,9 @@ class Requests(HTTPXRequest):
 
 
 class _Wire(httpx.AsyncBaseTransport):
-    def __init__(self, token: str, proxy: str | None, connections: int) -> None:
-        self._token = token
-        self._wire = httpx.AsyncHTTPTransport(proxy=proxy, limits=httpx.Limits(max_connections=connections))
+    def __init__(self, token: str, proxy: str | None, trust: ssl.SSLContext | bool, connections: int) -> None:
+        limits = httpx.Limits(max_connections=connections)
+        self._token, self._wire = token, httpx.AsyncHTTPTransport(verify=trust, proxy=proxy, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.replace(f"/bot{_STAND_IN}/".encode(), f"/bot{self._token}/".encode(), 1)
@@ -78,11 +79,12 @@ class Line:
     """A bot and its connections: some for what it says, one for what it hears."""
 
     def __init__(self, token: str, base_url: str, proxy: str | None) -> None:
-        host = httpx.URL(base_url).host
-        if proxy is None and not proxy_bypass(host):
+        url = httpx.URL(base_url)
+        if proxy is None and not proxy_bypass(url.host):
             found = getproxies()
-            proxy = found.get(httpx.URL(base_url).scheme) or found.get("all")
-        self._saying, self.hearing = Requests(token, proxy, 64), Requests(token, proxy, 1)
+            proxy = found.get(url.scheme) or found.get("all")
+        trust = httpx.create_ssl_context() if url.scheme == "https" else False  # slow to make, so one for all
+        self._saying, self.hearing = Requests(token, proxy, trust, 64), Requests(token, proxy, trust, 1)
         self.bot = Bot(_STAND_IN, base_url=f"{base_url}/bot", request=self._saying, get_updates_request=self.hearing)
 
     async def close(self) -> None:
