@@ -140,6 +140,15 @@ class Conformance:
         assert Counter(seen) == Counter(texts)
         await rig.channel.stop()
 
+    async def test_stopping_waits_for_what_is_being_sent(self, rig):
+        await ready(rig.channel, Inbox())
+        sending = [
+            asyncio.create_task(rig.channel.send(rig.address, OutboundMessage(f"{n}"), key=f"{n}")) for n in range(5)
+        ]
+        await asyncio.sleep(0)
+        await rig.channel.stop()
+        assert len(await asyncio.gather(*sending)) == 5
+
     async def test_replies_are_not_taken_for_messages(self, rig):
         inbox = Inbox()
         await ready(rig.channel, inbox)

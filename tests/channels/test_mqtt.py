@@ -315,11 +315,12 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
 
 
 @needs_broker
-async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel):
+async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel, monkeypatch):
+    monkeypatch.setattr("hookline.channels.mqtt._ANSWER_TIME", 1000.0)
     await ready(channel, Inbox())
     broker.process.send_signal(19)  # it no longer answers
     sending = asyncio.create_task(channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k"))
-    await until(lambda: channel._sending)
+    await until(lambda: channel._sending._count)
     broker.stop(kill=True)
     with pytest.raises(ChannelError) as caught:
         await sending

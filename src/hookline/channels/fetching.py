@@ -35,6 +35,27 @@ class Waits:
         return now * random.uniform(0.75, 1.25)
 
 
+class Busy:
+    """Counts what is under way: ``with busy: ...``; ``await busy.over()`` waits until nothing is."""
+
+    def __init__(self) -> None:
+        self._count, self._idle = 0, asyncio.Event()
+        self._idle.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._idle.clear()
+
+    def __exit__(self, *failure: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._idle.set()
+
+    async def over(self) -> None:
+        """Wait until nothing is under way."""
+        await self._idle.wait()
+
+
 async def pause(seconds: float, stopping: asyncio.Event) -> bool:
     """Wait, but no longer than until ``stopping`` is set; whether it is."""
     try:

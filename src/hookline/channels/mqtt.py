@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import NotInstalled
 from ..base.names import is_number, words
 from ..kernel.values import InboundMessage, OutboundMessage
-from .fetching import LONGEST_WAIT, Handover, Waits, pause
+from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
 
@@ -126,7 +126,7 @@ class MqttChannel:
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._connection: Connection | None = None
-        self._sending: set[asyncio.Future[None]] = set()
+        self._sending = Busy()
 
     async def start(self, deliver: Deliver) -> None:
         """Connect, and stay connected.
@@ -165,11 +165,9 @@ class MqttChannel:
         if (connection := self._connection) is None:
             raise ChannelError(f"the channel {self.name!r} is not connected to {self._where}: {self._health.detail}")
         payload = written(message, message.thread_id or address.thread_id, key, self._format)
-        publishing = asyncio.ensure_future(connection.put(topic, payload, self._qos, key=key))
-        self._sending.add(publishing)
-        publishing.add_done_callback(self._sending.discard)
         try:
-            await publishing
+            with self._sending:
+                await connection.put(topic, payload, self._qos, key=key)
         except Refused as error:
             raise Undeliverable(words(error)) from None
         except ValueError as error:
@@ -210,8 +208,7 @@ class MqttChannel:
                 while not self._stopping.is_set():
                     await self._take_in(connection, handover)
                     await connection.stirred.wait()
-                while self._sending:
-                    await asyncio.wait(set(self._sending))
+                await self._sending.over()
             finally:
                 self._connection = None
             if self._status_topic:

@@ -16,7 +16,7 @@ from ..base.errors import NotInstalled
 from ..base.frozen import scrub
 from ..base.names import describe, is_number, words
 from ..kernel.values import InboundMessage, OutboundMessage
-from .fetching import LONGEST_WAIT, Handover, Waits, pause, unless_stopped
+from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class TelegramChannel:
         self._moved: dict[str, str] = {}
         self._offset: int | None = None
         self._singly = 0
+        self._asking = Busy()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._health = Health(False, "not started")
@@ -115,6 +116,7 @@ class TelegramChannel:
         self._stopping.set()
         try:
             await self._task
+            await self._asking.over()
         finally:
             self._task, self._health = None, Health(False, "stopped")
             await self._close()
@@ -170,7 +172,7 @@ class TelegramChannel:
         if not _NUMBER.fullmatch(chat):
             raise Undeliverable(f"{chat!r} is not the id of a Telegram chat, which is a number")
         ask = getattr(self._line.bot, method)
-        with self._translated():
+        with self._asking, self._translated():
             try:
                 return await ask(chat_id=int(chat), **fields)
             except ChatMigrated as moved:
