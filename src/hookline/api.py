@@ -189,6 +189,8 @@ if TYPE_CHECKING:
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
+    from .channels.mqtt import MqttChannel
+    from .channels.telegram import TelegramChannel
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -219,6 +221,8 @@ _PARTS = {
     ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
     ".builtin.sensitive.redactor": ("Redactor",),
     ".builtin.shadow": ("ShadowDecided",),
+    ".channels.mqtt": ("MqttChannel",),
+    ".channels.telegram": ("TelegramChannel",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
     ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.lines": ("AuditHead",),
@@ -273,7 +277,8 @@ __all__ = [
     "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
     "LLMAgent", "LoopDetectorHook", "McpError", "McpServer", "MemoryInjectionHook", "MemoryStore", "MergeLost",
     "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
-    "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile", "NotesInjectorHook",
+    "ModelResponse", "ModelRetryHook", "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile",
+    "NotesInjectorHook",
     "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
     "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "Point", "PointFired",
     "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor",
@@ -282,8 +287,8 @@ __all__ = [
     "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary",
     "ShadowDecided", "Signalled", "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
     "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken",
-    "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
-    "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
+    "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta",
+    "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
     "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec",
     "ToolStarted", "Toolset", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "calculator", "call",
     "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard",

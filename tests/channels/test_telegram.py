@@ -140,6 +140,13 @@ async def test_a_photo_and_the_like_come_as_a_note(channel, api):
     assert second.text == "[voice: it cannot be read here]"
 
 
+@pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])
+async def test_opening_a_chat_asks_for_help(channel, api, text):
+    command = text.split()[0]
+    (message,) = await heard(channel, api, {"message": api.message() | named(text, command, "bot_command")})
+    assert message.text == "/help"
+
+
 async def test_what_nobody_said_to_us_is_left_out(channel, api):
     messages = [
         api.message(chat=GROUP, new_chat_members=[ANNA]),

@@ -9,6 +9,7 @@ from telegram.helpers import effective_message_type
 from ..base.frozen import scrub
 from ..kernel.values import InboundMessage
 
+_OPENING, _HELP = "/start", "/help"  # Telegram itself sends the former for people who open a chat with a bot
 _ATTACHMENTS = frozenset(kind.value for kind in MessageAttachmentType)
 
 
@@ -25,6 +26,8 @@ def incoming(message: Message, me: User) -> InboundMessage | None:
         text = f"[{kind.replace('_', ' ')}: it cannot be read here] {text}".rstrip()
     elif not message.text:
         return None
+    if text.split()[:1] == [_OPENING]:
+        text = _HELP
     who = message.sender_chat or sender or message.chat
     return InboundMessage(
         scrub(text),
