@@ -400,6 +400,7 @@ async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
         ({"topic": "{device}/{device}"}, "as a whole level"),
         ({"topic": "a/{device}/#"}, "without the wildcards"),
         ({"topic": 3}, "not an MQTT topic"),
+        ({"topic": "$share/group/{device}"}, "broker's own"),
         ({"reply_topic": "out"}, "reply_topic 'out' needs"),
         ({"reply_topic": "hookline/{device}/in"}, "answer itself"),
         ({"topic": "a/{device}", "reply_topic": "{device}/b"}, "answer itself"),

@@ -70,6 +70,8 @@ def fixed_topic(topic: str, setting: str) -> str:
     """
     if not isinstance(topic, str) or not topic or any(c in topic for c in "+#\0"):
         raise ChannelError(f"{setting} {topic!r} is not an MQTT topic: a text without the wildcards + and #")
+    if topic.startswith("$"):
+        raise ChannelError(f"{setting} {topic!r} begins with $: such topics are the broker's own")
     try:
         fits = len(topic.encode()) <= _LONGEST_TOPIC
     except UnicodeEncodeError:
