@@ -202,8 +202,10 @@ if TYPE_CHECKING:
     from .channels.gateway import Gateway
     from .channels.http import HttpHost
     from .channels.memory import MemoryChannel
+    from .channels.mqtt import MqttChannel
     from .channels.options import GatewayOptions
     from .channels.protocol import Address, Capabilities, Channel, ChannelError, Health, Undeliverable
+    from .channels.telegram import TelegramChannel
     from .channels.web import WebChannel
     from .channels.webhook import WebhookChannel
     from .plugins.manager import PluginManager
@@ -241,23 +243,24 @@ LLMAgent = Agent
 AgentEvent = Event
 
 _PARTS = {
-    ".channels.http": ("HttpHost",),
-    ".channels.protocol": ("Address", "ChannelError"),
-    ".channels.web": ("WebChannel",),
-    ".channels.webhook": ("WebhookChannel",),
     ".builtin.compaction": ("Compactor",),
     ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
     ".builtin.sensitive.redactor": ("Redactor",),
     ".builtin.shadow": ("ShadowDecided",),
-    ".plugins.manager": ("PluginManager",),
     ".channels.access": ("Access",),
     ".channels.gateway": ("Gateway",),
+    ".channels.http": ("HttpHost",),
     ".channels.memory": ("MemoryChannel",),
+    ".channels.mqtt": ("MqttChannel",),
     ".channels.options": ("GatewayOptions",),
     ".channels.protocol": ("Address", "Capabilities", "Channel", "ChannelError", "Health", "Undeliverable"),
+    ".channels.telegram": ("TelegramChannel",),
+    ".channels.web": ("WebChannel",),
+    ".channels.webhook": ("WebhookChannel",),
+    ".plugins.manager": ("PluginManager",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
-    ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.lines": ("AuditHead",),
+    ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.verify": ("AuditFinding", "AuditReport", "verify_audit"),
     ".stores.blackboard": ("Blackboard",),
     ".stores.errors": ("StoreError",),
@@ -270,11 +273,11 @@ _PARTS = {
     ".stores.skill_files": ("Skill",),
     ".stores.skills": ("SkillStore",),
     ".stores.sqlite_sessions": ("SqliteSessionStore",),
-    ".team.errors": ("SubagentRefused",),
-    ".team.subagents": ("Team",),
     ".stores.ticket_rows": ("TicketChange", "TicketError", "TicketRow"),
     ".stores.ticket_tools": ("ticket_tools",),
     ".stores.tickets": ("TicketBoard",),
+    ".team.errors": ("SubagentRefused",),
+    ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
     ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
@@ -319,8 +322,8 @@ __all__ = [
     "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
     "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
-    "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound",
-    "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange",
+    "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
+    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange",
     "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager", "Point",
     "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
     "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run",
@@ -329,13 +332,13 @@ __all__ = [
     "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
     "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
     "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
-    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard",
-    "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook",
-    "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
-    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
-    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage",
-    "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator", "call", "clock", "default_slm_hooks",
-    "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards", "hook",
-    "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply", "resolve_point",
-    "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
+    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket",
+    "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook",
+    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
+    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
+    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
+    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator", "call", "clock",
+    "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards",
+    "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
+    "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip
