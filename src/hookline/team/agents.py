@@ -99,6 +99,8 @@ def changed(personality: Personality, changes: Mapping[str, Any], where: str) ->
     Raises:
         ConfigError: an unknown field or a wrong value.
     """
+    if "delegates" in changes:
+        raise ConfigError(f"{where}: delegates are the same in all sessions: change the file")
     folder = Path(personality.file).parent if personality.file else Path.cwd()
     fields = read_fields({name: value for name, value in changes.items() if name != "id"}, folder, where)
     return personality.replace({**fields, "guards": (*personality.guards, *fields.get("guards", ()))})
