@@ -25,8 +25,8 @@ from ..run.agent import Agent
 from ..run.context import AgentContext, make_id
 from ..run.handle import Run
 from ..run.session import Session
-from .crew import Crew, Keep, Member, log
 from .agents import Models, changed, make_agent, make_hooks
+from .crew import Crew, Keep, Member, log
 from .personalities import Personality
 
 DEFAULT = "default"
