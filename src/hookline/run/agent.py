@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, freeze
-from ..kernel.errors import RegistrationError
+from ..kernel.errors import HooklineError, RegistrationError
 from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
@@ -39,7 +39,7 @@ class Agent:
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
         tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
-            a ``tools()`` that gives tools; it is asked here.
+            a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
@@ -75,6 +75,7 @@ class Agent:
         llm = as_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
+        tools = tuple(tools)
         if not all(callable(sink) for sink in sinks):
             raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
@@ -92,9 +93,12 @@ class Agent:
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
+        for hook in _tool_hooks(tools):
+            if not any(hook is known for known in self.hooks):
+                self.hooks.register(hook)
         for plugin in self.plugins:
             known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
-            for hook in plugin.hooks:
+            for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
                 if id(hook) not in known:  # another agent on the same registry brought it already
                     self.hooks.register(hook, plugin=plugin.name)
             if plugin.configure is not None:
@@ -143,6 +147,7 @@ class Agent:
         sinks: Sequence[Sink] = (),
         every_call: bool = False,
         inherit: bool = True,
+        keep: bool = True,
     ) -> Run:
         """Start a run: in the running loop, else in a background loop thread.
 
@@ -159,8 +164,12 @@ class Agent:
             sinks: callables that get every event.
             every_call: record every hook call as an event, not only those that said something.
             inherit: whether the hooks of the run that ``ctx`` belongs to, if it does, hold in this one too.
+            keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
+
+        Raises:
+            HooklineError: the run that ``ctx`` belongs to is over.
         """
-        return self._prepare(locals(), keep=True).begin(_loop_for_start())
+        return self._prepare(locals(), keep=keep).begin(_loop_for_start())
 
     async def arun(self, task: str, **options: Any) -> AgentResult:
         """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
@@ -207,6 +216,8 @@ class Agent:
             raise TypeError(f"ctx= takes an AgentContext, not {type(given).__name__}")
         if not isinstance(options.get("session"), (Session, type(None))):
             raise TypeError(f"session= takes a Session, not {type(options['session']).__name__}")
+        if given is not None and given.run_id and given._whole is None:
+            raise HooklineError(f"the run of this context is over: give {self.name!r} a ctx.heir() made while it runs")
         ctx = (
             AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
             if given is None
@@ -237,6 +248,7 @@ class Agent:
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
+            ctx.depth += bool(given.run_id)
         metadata: Mapping[str, Any] = ctx.session.metadata
         if given_data := options.get("metadata"):
             if not isinstance(given_data, Mapping):
@@ -248,23 +260,29 @@ class Agent:
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         inherited = EMPTY_STACK if above is None else above()
         sinks = (*self._listeners(ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
-        if given is not None and given._events is not None and (relay := given._events.relay(ctx.ids)) is not None:
+        relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
+        if relay is not None:
             sinks = (*sinks, relay)
         stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
         ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
-            asked = bool(options.get("every_call"))
+            asked = bool(options.get("every_call")) or (relay is not None and given is not None and given.tracing)
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
         loop = Loop(self, ctx, run_hooks, task, base, above)
         ctx.llm = gated(loop, self.model)
         ctx._fire, ctx._whole = loop.fire_for, loop.whole
         run = Run(loop, stream)
         if given is not None:
-            run.follow(given.interrupt)
+            run.follow(given)
         return run
 
 
-_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ())
+def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
+    """The hooks without which these tools could not do what they say."""
+    return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]
+
+
+_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ()) - {"keep"}
 
 
 def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Course:
     async def fire_for(self, point: Point, payload: Any) -> Verdict:
         """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
         try:
-            return await self.fire(point, payload)
+            return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except Ended as ended:
             return ended.verdict
         except Stopped as stopped:

@@ -302,7 +302,7 @@ class EventStream:
 
     def close(self) -> None:
         """No more events follow."""
-        self._closed = True
+        self._closed, self.listening = True, False
         self._wake()
 
     def _wake(self) -> None:

@@ -240,6 +240,8 @@ class Loop(Course):
             self._finishing = True
         if self._alarm is not None:
             self._alarm.cancel()
+        if ctx._debts:
+            await ctx.settle_debts()
         if self._steered and self._recording:
             self.take_in_steering()  # it came too late for this run, and is there for the next
         signals = ctx._signals
