@@ -23,7 +23,8 @@ from hookline import (
     tool,
 )
 from hookline.config.errors import ConfigError
-from hookline.team.roster import Roster, SwitchRefused
+from hookline.team.errors import SwitchRefused
+from hookline.team.roster import Roster
 
 
 @tool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ class Crew:
     def _check_delegates(self, member: Member, members: Mapping[str, Member], problems: dict[str, str]) -> None:
         file = str(member.files.main)
         for name in member.personality.delegates:
-            if name not in members and file not in problems:
+            if not any(fnmatchcase(id, name) for id in members) and file not in problems:
                 near = nearest(name, members)
                 problems[file] = f"{file}: delegates: there is no personality {name!r}.{near} It does without"
 

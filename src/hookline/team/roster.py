@@ -27,16 +27,14 @@ from ..run.handle import Run
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
 from .crew import Crew, Keep, Member, log
+from .deputies import Deputies, Fire
+from .errors import SwitchRefused
 from .personalities import Personality
 
 DEFAULT = "default"
 """What people call the personality to begin with, unless one has that id."""
 
 _MANY = 256
-
-
-class SwitchRefused(HooklineError):
-    """A conversation keeps its personality: there is no such other one, or the switch was undone."""
 
 
 class SlashCommand(Frozen, frozen=True):
@@ -83,7 +81,10 @@ class Roster(Mapping[str, Agent]):
             return known[name]
 
         self._models: Models = model
-        self._crew = Crew(base, Path(folder), home=self._home, models=model, keep=keep, first=first)
+        self._team = Deputies(lambda: self._crew, self._agreed)
+        self._crew = Crew(
+            base, Path(folder), home=self._home, models=model, keep=keep, first=first, tools=self._tools
+        )  # fmt: skip
         self.first = first
         if first and first not in self._crew.members:
             why = "; ".join(self._crew.problems.values())
@@ -176,7 +177,7 @@ class Roster(Mapping[str, Agent]):
 
     def follow_up(self, session: Session, result: AgentResult) -> str | None:
         """The task of a run that is to follow this one at once, because it handed the conversation over."""
-        return None
+        return self._team.follow_up(session, result)
 
     async def switch(self, session: Session, to: str) -> Personality:
         """Have another personality speak in a conversation, from its next run on.
@@ -202,22 +203,28 @@ class Roster(Mapping[str, Agent]):
                 raise SwitchRefused("another switch is going on in this conversation: wait for it, then try again")
             self._switching.add(session.id)
         try:
-            found, changes = await self._agreed(session, before, target)
+            found, changes = await self._agreed(self._fire(session, target), session, before, target)
             session.personality_id, session.personality_changes = found, changes
             return self.active(session)
+        except CallRefused as error:
+            raise SwitchRefused(f"{_undone(target)}: {words(error)}") from error
         finally:
             with self._lock:
                 self._switching.discard(session.id)
 
-    async def _agreed(self, session: Session, before: str, target: str) -> tuple[str, Mapping[str, Any]]:
-        """What the handlers make of a switch: an id, and what is changed about it."""
+    def _fire(self, session: Session, target: str) -> Fire:
         plugins = self._of(target).plugins
         ctx = AgentContext(session=session, allowed_plugins=plugins)
-        payload = PersonalitySwitched(session.id, target, before)
-        undone = f"the switch to {target or DEFAULT} is undone"
+        return lambda payload: self.hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
+
+    async def _agreed(
+        self, fire: Fire, session: Session, before: str, target: str
+    ) -> tuple[str, Mapping[str, Any]]:  # fmt: skip
+        """What the handlers make of a switch: an id, and what is changed about it."""
+        undone = _undone(target)
         try:
-            verdict = await self.hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
-        except (HookError, CallRefused) as error:
+            verdict = await fire(PersonalitySwitched(session.id, target, before))
+        except HookError as error:
             raise SwitchRefused(f"{undone}: {words(error)}") from error
         given = getattr(verdict.value, "personality", None)
         if given is None:
@@ -253,6 +260,10 @@ class Roster(Mapping[str, Agent]):
         return "\n".join([*lines, "/personality NAME has another one speak."])
 
     # Who it is.
+
+    def _tools(self, personality: Personality) -> tuple[Any, ...]:
+        """``delegate`` and ``handoff``, for those who may."""
+        return (self._team,) if personality.delegates else ()
 
     def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
         """The agent of a run, its session, and its options with that in them."""
@@ -302,7 +313,8 @@ class Roster(Mapping[str, Agent]):
         own = personality.replace(guards=personality.guards[len(whole.guards) :])
         try:
             hooks = make_hooks(self.base.hooks if member is None else member.hooks, own, self._home)
-            agent = make_agent(self.base, personality, hooks, self._home, self._models)
+            extra = self._tools(personality)
+            agent = make_agent(self.base, personality, hooks, self._home, self._models, extra)
         except HooklineError as error:
             raise ConfigError(f"{where}: {words(error)}") from error
         with self._lock:
@@ -337,6 +349,10 @@ class Roster(Mapping[str, Agent]):
         members = self._crew.members
         known = f"There are {', '.join(members)}" if members else f"There are none in {self._crew.folder}"
         return f"there is no personality {name!r:.80}.{nearest(name, members)} {known}"
+
+
+def _undone(target: str) -> str:
+    return f"the switch to {target or DEFAULT} is undone"
 
 
 def _sentence(text: str) -> str:
