@@ -266,6 +266,22 @@ def test_a_plugin_that_is_taken_out_of_the_base_is_gone_everywhere(folder):
     assert seen == []
 
 
+def test_an_agent_may_be_limited_to_certain_plugins_and_a_run_only_further():
+    seen = []
+
+    @observer("on_run_start")
+    def see(ctx, payload):
+        seen.append(ctx.allowed_plugins)
+
+    agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[see], allowed_plugins=["p", "q"])
+    agent.run("x")
+    agent.run("x", allowed_plugins=["q", "r"])
+    agent.run("x", ctx=AgentContext(allowed_plugins=["p", "r"]))
+    assert seen == [("p", "q"), ("q",), ("p",)]
+    with pytest.raises(TypeError, match="allowed_plugins is a list of names"):
+        Agent("a", llm=ScriptedModel(), allowed_plugins="p")
+
+
 # Hot reload.
 
 

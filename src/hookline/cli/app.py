@@ -10,7 +10,7 @@ import typer
 from typer.main import get_command
 
 from .. import __version__
-from . import audit, chat, config, doctor, hooks, models, new, points, run, stats
+from . import audit, chat, config, doctor, hooks, models, new, personalities, points, run, stats
 from .exits import MEANINGS
 from .help import Group
 
@@ -36,7 +36,7 @@ def make_app() -> typer.Typer:
     """The program."""
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
-    for module in (run, chat, stats, audit, points, hooks, new, config, models, doctor):
+    for module in (run, chat, stats, audit, points, hooks, personalities, new, config, models, doctor):
         module.add_to(app)
     return app
 

@@ -34,11 +34,13 @@ def chat(
     ] = None,
 ) -> int:
     """Talk to an agent."""
-    from ..config.build import build_agent
+    from ..run.session import Session
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs
     from .recording import recorder
+    from .sessions import opened
+    from .speaking import answering
     from .stream import StreamView
     from .view import is_capable
     from .weights import make_ready
@@ -49,9 +51,10 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
-    agent = build_agent(settings, home=config.home, hooks=hooks, file=config.hooks_file)
+    conversation = opened(settings, session) or Session()
+    answerer, agent = answering(config, hooks, conversation)
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
-    Chat(agent, settings, view, session).talk()
+    Chat(answerer, settings, view, session, conversation).talk()
     return 0

@@ -22,6 +22,7 @@ from .text import printable, summary, wrapped
 if TYPE_CHECKING:
     from ..base.event import Event
     from ..run.context import Interrupt
+    from ..run.events import Sink
 
 EPILOG = """
 Examples:
@@ -57,12 +58,13 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
     """Give an agent one task."""
-    from ..config.build import build_agent, context
+    from ..config.build import context
     from .approver import Approver
     from .logs import quiet_logs
     from .recording import recorded, recorder
     from .sessions import opened, saved
-    from .turn import perform
+    from .speaking import answering
+    from .turn import perform_all, together
     from .view import choose_view
     from .weights import make_ready
 
@@ -71,16 +73,14 @@ def run(
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
     recorders = recorder(settings)
-    agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused), *recorders],
-        file=config.hooks_file,
-    )  # fmt: skip
     conversation = opened(settings, session)
-    make_ready(agent.model)
     ctx = context(settings, conversation)
+    answerer, agent = answering(config, [Approver(settings.approvals, view.paused), *recorders], ctx.session)
+    make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
     with view:
-        outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view], settings.metadata)
+        sinks: list[Sink] = [view, lines] if lines is not None else [view]
+        outcome = together(list(perform_all(answerer, text, ctx, sinks, settings.metadata)))
     result = outcome.result
     if lines is None:
         show_reply(result.reply)

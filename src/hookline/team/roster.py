@@ -71,7 +71,7 @@ class Roster(Mapping[str, Agent]):
         models: Models = get_model,
         keep: Keep | None = None,
     ) -> None:
-        self.base, self.hooks = base, base.hooks
+        self.base, self.hooks, self.folder = base, base.hooks, Path(folder)
         self._home = Path.cwd() if home is None else home
         known: dict[str, Model] = {}
 
@@ -83,7 +83,7 @@ class Roster(Mapping[str, Agent]):
         self._models: Models = model
         self._team = Deputies(lambda: self._crew, self._agreed)
         self._crew = Crew(
-            base, Path(folder), home=self._home, models=model, keep=keep, first=first, tools=self._tools
+            base, self.folder, home=self._home, models=model, keep=keep, first=first, tools=self._tools
         )  # fmt: skip
         self.first = first
         if first and first not in self._crew.members:
