@@ -21,6 +21,7 @@ from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext, Interrupt
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
+from .inheritance import Both
 from .loop import Loop
 from .model_call import gated
 from .plugin import Plugin, load_plugins, without_plugins
@@ -121,11 +122,14 @@ class Agent:
     def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
         own, talk = self.hooks.stack, ctx.hooks.stack
-        if self.interceptor is not None or not isinstance(above, HookStack):
+        if above is EMPTY_STACK and not (own.listeners or talk.listeners or run_hooks.listeners):
             return ()
-        if not (own.listeners or talk.listeners or run_hooks.listeners or above.listeners):
+        stacks = [above] if isinstance(above, (HookStack, Both)) else []
+        if self.interceptor is None:
+            stacks += [own, talk, run_hooks]
+        if not any(stack.listeners for stack in stacks):
             return ()
-        found = [h for stack in (above, own, talk, run_hooks) for h in stack.only(ctx.allowed_plugins).listeners]
+        found = [hook for stack in stacks for hook in stack.only(ctx.allowed_plugins).listeners]
         return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
@@ -163,7 +167,7 @@ class Agent:
             allowed_plugins: ``None`` all; ``[]`` none; a list: these.
             sinks: callables that get every event.
             every_call: record every hook call as an event, not only those that said something.
-            inherit: whether the hooks of the run that ``ctx`` belongs to, if it does, hold in this one too.
+            inherit: whether hooks and metadata of the run that ``ctx`` belongs to, if it does, hold in this one too.
             keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
 
         Raises:
@@ -232,8 +236,8 @@ class Agent:
         run_id = ctx.new_id("run")
         task_id = str(options.get("task_id") or run_id)
         ctx.ids = Ids(
-            run_id, task_id, str(options.get("correlation_id") or task_id), ctx.session.id, self.name,
-            "" if given is None else given.ids.run_id,
+            run_id, task_id, str(options.get("correlation_id") or ctx.ids.correlation_id or task_id), ctx.session.id,
+            self.name, ctx.ids.run_id,
         )  # fmt: skip
         ctx.agent_name = self.name
         if options.get("deps") is not None:
@@ -250,6 +254,8 @@ class Agent:
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
             ctx.depth += bool(given.run_id)
         metadata: Mapping[str, Any] = ctx.session.metadata
+        if above is not None and given is not None and given._opened and given._metadata:
+            metadata = freeze({**metadata, **given._metadata})  # its hooks judge by them
         if given_data := options.get("metadata"):
             if not isinstance(given_data, Mapping):
                 raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {given_data!r:.80}")
@@ -270,7 +276,7 @@ class Agent:
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
         loop = Loop(self, ctx, run_hooks, task, base, above)
         ctx.llm = gated(loop, self.model)
-        ctx._fire, ctx._whole = loop.fire_for, loop.whole
+        ctx._fire, ctx._whole = loop.fire_for, loop.bequest
         run = Run(loop, stream)
         if given is not None:
             run.follow(given)

@@ -283,7 +283,7 @@ class AgentContext(Scope):
     def owe(self, cancel: Callable[[str], None]) -> Future[None]:
         """Have the run not end before something that began in it: give it a result when that is over.
 
-        At its end the run calls ``cancel(reason)`` for what is still going on, and waits ``GRACE`` seconds at most.
+        At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
         """
         debts = self._debts = {} if self._debts is None else self._debts
         debt: Future[None] = Future()
@@ -297,9 +297,9 @@ class AgentContext(Scope):
         for cancel in debts.values():
             cancel("the run is over")
         if waiting := [asyncio.wrap_future(debt) for debt in debts if not debt.done()]:
-            limit = GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            with suppress(OutOfTime):
-                await within(limit, asyncio.wait(waiting), shielded=True)
+            left = GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            with suppress(OutOfTime):  # the other half is for the hooks at the end of this run
+                await within(left / 2, asyncio.wait(waiting), shielded=True)
 
     def heir(self, *, budget: Budget | None = None) -> AgentContext:
         """A context for work that may outlive this run: what is run with it has the same hooks and plugin filter.
@@ -313,6 +313,8 @@ class AgentContext(Scope):
         if self._whole is not None:
             hooks = self._whole()
             new._whole = lambda: hooks
+        if self._opened:
+            new.open((), self._metadata, "", None)
         return new
 
     @property

@@ -23,13 +23,14 @@ from .around import around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
+from .inheritance import Both, inheritable, joined
 
 T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
 Whole = Callable[[], Interceptor]
-"""Gives all hooks of a run, as they are now."""
+"""Gives the hooks of a run that hold in those inside it, as they are now."""
 
 
 class Setup(Protocol):
@@ -60,7 +61,7 @@ class Course:
         self.aio: Any = None
         self._run_hooks, self._above = run_hooks, above
         self._around = entered()
-        self._nested: tuple[Any, Any, HookStack] = (None, None, run_hooks)
+        self._nested: tuple[Any, Any, Interceptor] = (None, None, run_hooks)
         self._compile()
         self._finishing = False
         self._lock = threading.Lock()
@@ -79,7 +80,7 @@ class Course:
         if HookRegistry.changes != self._seen:
             self._compile()
         interceptor = self._interceptor
-        if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, HookStack):
+        if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, (HookStack, Both)):
             if self._nested[0] is not interceptor or self._nested[1] != active:
                 self._nested = interceptor, active, interceptor.without(active)
             interceptor = self._nested[2]  # without those that are running (DESIGN 4.8)
@@ -139,7 +140,7 @@ class Course:
         own = self.whole()
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
-        if isinstance(own, HookStack):
+        if isinstance(own, (HookStack, Both)):
             if own is not EMPTY_STACK:
                 own = own.only(self.ctx.allowed_plugins).without(self._around)
             if not self.ctx.recording:
@@ -152,15 +153,17 @@ class Course:
 
     def whole(self) -> Interceptor:
         """All hooks of this run, whatever filter holds; those of the run that it was started in come first."""
-        if self.agent.interceptor is not None:
-            return self.agent.interceptor
-        agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
-        extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
-        own = HookStack(*agent.layers, *extra) if extra else agent
+        own: Interceptor | None = self.agent.interceptor
+        if own is None:
+            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+            extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
+            own = HookStack(*agent.layers, *extra) if extra else agent
         above = EMPTY_STACK if self._above is None else self._above()
-        if not isinstance(above, HookStack):
-            return above
-        return _stacked(above, own) if above is not EMPTY_STACK else own
+        return own if above is EMPTY_STACK else joined(above, own)
+
+    def bequest(self) -> Interceptor:
+        """The hooks that hold in the runs inside this one too."""
+        return inheritable(self.whole())
 
     def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
         """The run, or a model call or tool in it, within what the hooks put around it, if there are ``wrappers``."""
@@ -308,10 +311,3 @@ class Course:
             message = self._steered.pop(0)
             self.ctx.append(message)
             self.ctx.emit(Steered, text=message.content)
-
-
-def _stacked(above: HookStack, own: HookStack) -> HookStack:
-    """The layers of both; a hook that is in both at a point counts once, above."""
-    known = {(id(entry.hook), entry.point) for layer in above.layers for entry in layer}
-    rest = (tuple(e for e in layer if (id(e.hook), e.point) not in known) for layer in own.layers)
-    return HookStack(*above.layers, *filter(None, rest))

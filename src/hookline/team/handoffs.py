@@ -51,6 +51,7 @@ class TeamHook:
     points = frozenset({ON_RUN_START, BEFORE_LLM, AFTER_TOOL, ON_RUN_END})
     phase: ClassVar[Mapping[str, str]] = {ON_RUN_START: "observe", AFTER_TOOL: "guard"}
     priority: ClassVar[Mapping[str, float]] = {BEFORE_LLM: 300, AFTER_TOOL: -200, ON_RUN_END: 300}
+    inherit = False
 
     def __init__(self, at: Callable[[str, Any, Any], Any]) -> None:
         self._at = at
