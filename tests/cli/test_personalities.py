@@ -55,6 +55,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.wait_for("critic> ")
     chat.send("/quit\n")
     assert chat.end() == 0
+    (people / "critic.toml").write_text('description = "Finds faults"')
     again = terminal("chat", "--model", "scripted:turns.json", "--session", "s", "--personality", "coder")
     again.wait_for("coder> ")
     again.send("/quit\n")

@@ -337,7 +337,19 @@ def test_a_file_that_is_empty_for_a_moment_does_not_take_the_guards_away(folder)
     assert outcomes(roster.run("x", session=Session(personality_id="coder"))) == ["ok", "blocked"]
 
 
-def test_a_missing_part_that_turns_up_mends_a_personality(folder):
+def test_guards_remember_when_only_the_base_changes(folder):
+    put(folder, "coder.toml", 'guards = [{ use = "RateLimitHook", args = { per_minute = 1 } }]')
+    roster = crew(folder, [call("wipe"), "done"], plugins=[Plugin("p")])
+    session = Session(personality_id="coder")
+    assert outcomes(roster.run("x", session=session)) == ["ok"]
+    before = roster["coder"]
+    roster.base.unplug("p")
+    assert outcomes(roster.run("x", session=session)) == ["blocked"]
+    assert roster["coder"] is not before
+
+
+def test_a_missing_part_that_turns_up_mends_a_personality(folder, monkeypatch):
+    monkeypatch.setattr("hookline.team.watch.RACY", 0)
     put(folder, "a.toml", 'guards = ["rules.py"]')
     roster = crew(folder)
     assert "a" not in roster
