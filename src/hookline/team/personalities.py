@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -164,19 +165,20 @@ def main_files(folder: Path) -> list[Path]:
     Raises:
         ConfigError: the folder cannot be read.
     """
+    found = []
     try:
-        entries = sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")):
+                    continue
+                if entry.is_dir():
+                    if any(os.path.isfile(f"{entry.path}/{name}") for name in (MAIN, TEXT)):
+                        found.append(f"{entry.path}/{MAIN}")
+                elif entry.name.endswith(".toml") and entry.is_file():
+                    found.append(entry.path)
     except OSError as error:
         raise ConfigError(f"personalities: {folder} cannot be read: {error.strerror}") from error
-    found = []
-    for entry in entries:
-        if entry.name.startswith((".", "_")):
-            continue
-        if entry.suffix == ".toml" and entry.is_file():
-            found.append(entry)
-        elif (entry / MAIN).is_file() or (entry / TEXT).is_file():
-            found.append(entry / MAIN)
-    return found
+    return [Path(path) for path in sorted(found)]
 
 
 def _bytes(path: Path) -> bytes:

@@ -138,6 +138,7 @@ class Roster(Mapping[str, Agent]):
         Raises:
             ConfigError: what was changed there cannot be used any more.
         """
+        self._crew.refresh()
         return self._speaker(session)[0]
 
     def agent_for(self, session: Session) -> Agent:
@@ -146,6 +147,7 @@ class Roster(Mapping[str, Agent]):
         Raises:
             ConfigError: what was changed about its personality there cannot be used any more.
         """
+        self._crew.refresh()
         return self._speaker(session)[1]
 
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
@@ -276,7 +278,7 @@ class Roster(Mapping[str, Agent]):
         full = {**options, "session": session}
         if note := self._settle(session):
             full["hooks"] = (*(options.get("hooks") or ()), _noting(note))
-        return self.agent_for(session), session, full
+        return self._speaker(session)[1], session, full
 
     def _settle(self, session: Session) -> str:
         """See that the session is in a personality that exists; what its user is to be told, if it was not."""
@@ -289,7 +291,6 @@ class Roster(Mapping[str, Agent]):
         return f"(The personality {gone} is gone; {self._of(self.first).shown} speaks now.)"
 
     def _speaker(self, session: Session) -> tuple[Personality, Agent]:
-        self._crew.refresh()
         id = session.personality_id or self.first
         id = id if id in self._crew.members else self.first
         changes = session.personality_changes
