@@ -73,6 +73,9 @@ class Loop(Course):
         self.ctx.began_in(self._task)
         active, around = ACTIVE.set(self._around), CURRENT.set(self.ctx)
         try:
+            if self.ctx.listening and self.ctx._events is not None:
+                self.ctx._events.aio = aio
+                self.ctx.emit(RunStarted, ids=self.ctx.ids)
             self.raise_if_cancelled()
             await self._begin()
             while self.cause is None:
@@ -98,9 +101,6 @@ class Loop(Course):
         self.budget.begin()
         if self.limited:
             self.watch_the_clock()
-        if ctx.listening and ctx._events is not None:
-            ctx._events.aio = self.aio
-            ctx.emit(RunStarted, ids=ctx.ids)
         if session.first_run() and SESSION_START in self.heard:
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
             with suppress(Stopped):  # it takes effect before the first step
