@@ -227,7 +227,9 @@ if TYPE_CHECKING:
     from .stores.ticket_rows import TicketChange, TicketError, TicketRow
     from .stores.ticket_tools import ticket_tools
     from .stores.tickets import TicketBoard
-    from .team.errors import SubagentRefused
+    from .team.errors import SubagentRefused, SwitchRefused
+    from .team.personalities import Personality
+    from .team.roster import Roster
     from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
@@ -276,7 +278,9 @@ _PARTS = {
     ".stores.ticket_rows": ("TicketChange", "TicketError", "TicketRow"),
     ".stores.ticket_tools": ("ticket_tools",),
     ".stores.tickets": ("TicketBoard",),
-    ".team.errors": ("SubagentRefused",),
+    ".team.errors": ("SubagentRefused", "SwitchRefused"),
+    ".team.personalities": ("Personality",),
+    ".team.roster": ("Roster",),
     ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
@@ -323,22 +327,22 @@ __all__ = [
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
     "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
     "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
-    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "PersonalityChange",
-    "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager", "Point",
-    "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
-    "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run",
-    "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook",
-    "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session",
-    "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
+    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "Personality",
+    "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager",
+    "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
+    "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook",
+    "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore",
+    "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "SensitiveValue",
+    "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
     "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
     "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
-    "SubagentEvent", "SubagentRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket",
-    "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook",
-    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
-    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
-    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
-    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator", "call", "clock",
-    "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards",
-    "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
+    "SubagentEvent", "SubagentRefused", "SwitchRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard",
+    "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules",
+    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
+    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
+    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable",
+    "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator",
+    "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard",
+    "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
     "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

@@ -10,7 +10,23 @@ import typer
 from typer.main import get_command
 
 from .. import __version__
-from . import audit, chat, config, doctor, gateway, hooks, models, new, plugins, points, run, skills, stats, tickets
+from . import (
+    audit,
+    chat,
+    config,
+    doctor,
+    gateway,
+    hooks,
+    models,
+    new,
+    personalities,
+    plugins,
+    points,
+    run,
+    skills,
+    stats,
+    tickets,
+)
 from .exits import MEANINGS
 from .help import Group
 
@@ -37,21 +53,9 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run,
-        chat,
-        gateway,
-        tickets,
-        skills,
-        plugins,
-        stats,
-        audit,
-        points,
-        hooks,
-        new,
-        config,
-        models,
-        doctor,
-    ):
+        run, chat, gateway, personalities, tickets, skills, plugins, stats,
+        audit, points, hooks, new, config, models, doctor,
+    ):  # fmt: skip
         module.add_to(app)
     return app
 

@@ -10,7 +10,6 @@ import typer
 
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
-from .failures import say_note
 from .help import Command
 from .options import takes_settings
 
@@ -38,13 +37,15 @@ def chat(
     ] = False,
 ) -> int:
     """Talk to an agent."""
-    from ..config.build import build_agent
     from ..config.plugins import build_plugins
+    from ..run.session import Session
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs
     from .plugins import close_plugins
     from .recording import recorder
+    from .sessions import opened
+    from .speaking import answering
     from .stream import StreamView
     from .view import is_capable
     from .weights import make_ready
@@ -55,15 +56,14 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
+    conversation = opened(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
-    agent = build_agent(
-        settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=say_note
-    )  # fmt: skip
+    answerer, agent = answering(config, hooks, conversation, plugins)
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
     try:
-        Chat(agent, settings, view, session, plugins, reload=reload).talk()
+        Chat(answerer, settings, view, session, conversation, plugins, reload=reload).talk()
     finally:
         close_plugins(plugins)
     return 0

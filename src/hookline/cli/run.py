@@ -22,6 +22,7 @@ from .text import printable, summary, wrapped
 if TYPE_CHECKING:
     from ..base.event import Event
     from ..run.context import Interrupt
+    from ..run.events import Sink
 
 EPILOG = """
 Examples:
@@ -57,14 +58,15 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
     """Give an agent one task."""
-    from ..config.build import build_agent, context
+    from ..config.build import context
     from ..config.plugins import build_plugins
     from .approver import Approver
     from .logs import quiet_logs
     from .plugins import close_plugins
     from .recording import recorded, recorder
     from .sessions import opened, saved
-    from .turn import perform
+    from .speaking import answering
+    from .turn import perform_all, together
     from .view import choose_view
     from .weights import make_ready
 
@@ -73,17 +75,15 @@ def run(
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
     recorders, plugins = recorder(settings), build_plugins(settings, config.home)
-    agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused), *recorders],
-        file=config.hooks_file, plugins=plugins, tell=say_note,
-    )  # fmt: skip
     conversation = opened(settings, session)
-    make_ready(agent.model)
     ctx = context(settings, conversation)
+    answerer, agent = answering(config, [Approver(settings.approvals, view.paused), *recorders], ctx.session, plugins)
+    make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
     try:
         with view:
-            outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view], settings.metadata)
+            sinks: list[Sink] = [view, lines] if lines is not None else [view]
+            outcome = together(list(perform_all(answerer, text, ctx, sinks, settings.metadata)))
     finally:
         close_plugins(plugins)
     result = outcome.result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -106,6 +107,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         own += [] if rules.board.path in given else [rules]
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
     own += _skill_hooks(settings)
+    if settings.personalities:
+        keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
@@ -137,19 +140,40 @@ def _with_skills(hook: str | DeclaredHook, settings: Settings) -> str | Declared
     return msgspec.structs.replace(declared, args={**declared.args, "folder": settings.skills})
 
 
+def build_keepers(settings: Settings, files: Iterable[str]) -> list[Any]:
+    """The guards that keep tools from changing these files, on top of those of :func:`build_hooks`."""
+    from ..builtin.path_guard import PathGuard
+
+    folder, write, keep = folder_of(settings), settings.write, list(files)
+    found: list[Any] = [PathGuard(folder, write=write, keep=keep)]
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        found.append(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+    return found
+
+
+def code_of(references: Iterable[str], home: Path) -> list[str]:
+    """The files and folders that the code of references such as ``FILE.py:name`` and ``module:name`` is in."""
+    modules, files = [], []
+    for reference in map(parse, references):
+        if reference.file is not None:
+            files.append(reference.file)
+        elif reference.name:
+            modules.append(home / reference.module.replace(".", "/"))
+    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
+
+
 def _code_files(settings: Settings, home: Path) -> list[str]:
     """The files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for reference in map(parse, settings.tools):
-        if reference.file is None:
-            modules.append(home / reference.module.replace(".", "/"))
-        else:
-            files.append(reference.file)
     for target in settings.mcp:
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
-    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
+    return [
+        *code_of(settings.tools, home), *map(str, (*files, *modules)), *(f"{module}.py" for module in modules),
+    ]  # fmt: skip
 
 
 def build_recorder(settings: Settings) -> ObservabilityHook | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, freeze
@@ -46,6 +47,7 @@ class Agent:
             a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
+        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
         max_steps: the step limit of a run, 20 if left out; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
@@ -67,6 +69,7 @@ class Agent:
         tools: Iterable[Any] = (),
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
+        allowed_plugins: Iterable[str] | None = None,
         max_steps: int | None = DEFAULT_STEPS,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
@@ -85,6 +88,7 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
+        self.allowed_plugins = _names(allowed_plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
@@ -99,6 +103,7 @@ class Agent:
         self.plugins: tuple[Plugin, ...] = ()
         self._brought: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
+        self._followers: WeakSet[Agent] = WeakSet()
         for plugin in load_plugins(plugins):
             self.plug(plugin)
 
@@ -155,6 +160,12 @@ class Agent:
             for plugin in gone:
                 plugin.release()
 
+    def lead(self, other: Agent) -> None:
+        """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
+        with self._plugging:
+            other.plugins, other._brought = self.plugins, self._brought
+            self._followers.add(other)
+
     def _check_free(self, tool: str, plugin: str) -> None:
         if tool in self.tools:
             owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
@@ -169,6 +180,8 @@ class Agent:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
         self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+        for follower in list(self._followers):
+            follower._take_out(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
@@ -302,12 +315,11 @@ class Agent:
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
         above = None if given is None or not options.get("inherit", True) else given._whole
-        allowed = options.get("allowed_plugins")
+        allowed = _names(options.get("allowed_plugins"))
         if allowed is not None:
-            if isinstance(allowed, str):
-                raise TypeError(f"allowed_plugins is a list of names: [{allowed!r}]")
-            outer = None if above is None else ctx.allowed_plugins
-            ctx.allowed_plugins = tuple(name for name in allowed if outer is None or name in outer)
+            ctx.allowed_plugins = _both(allowed, None if above is None else ctx.allowed_plugins)
+        if self.allowed_plugins is not None:
+            ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
@@ -354,6 +366,16 @@ def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:
     if options and (unknown := options.keys() - _OPTIONS):
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}")
     return {"task": task, **options}
+
+
+def _names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
+    if isinstance(allowed_plugins, str):
+        raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
+    return None if allowed_plugins is None else tuple(allowed_plugins)
+
+
+def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
+    return names if filtered is None else tuple(name for name in names if name in filtered)
 
 
 def _loop_for_start() -> asyncio.AbstractEventLoop:

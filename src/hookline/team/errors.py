@@ -17,5 +17,9 @@ class SubagentUnfinished(HooklineError):
     """A subagent was started and did not complete its task; the message says how it ended."""
 
 
+class SwitchRefused(HooklineError):
+    """A conversation keeps its personality: there is no such other one, or the switch was undone."""
+
+
 class HandoffRefused(HooklineError):
     """A conversation was not handed over; the message says what to do instead."""
