@@ -147,10 +147,15 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(host, monkeypatch):
 
 
 async def test_bytes_that_drip_do_not_hold_a_connection_that_was_used_before(host, monkeypatch):
+    host._server.config.timeout_keep_alive = 1
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    await until(lambda: host._server.server_state.connections)
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.1)
-    host._server.config.timeout_keep_alive = 0.1
-    answer = await raw(host, b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\nGET /ec")
-    assert answer.count(b"HTTP/1.1") == 1
+    writer.write(b"GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n0")
+    writer.write(b"GET /ec")
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
 
 
 async def test_too_long_websocket_messages_end_that_connection_alone(host):

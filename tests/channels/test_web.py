@@ -5,6 +5,7 @@ import json
 import re
 from contextlib import asynccontextmanager
 from http.cookies import SimpleCookie
+from time import time
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from hookline import OutboundMessage
 from hookline.channels import web
 from hookline.channels.protocol import Address, Channel, ChannelError, Undeliverable
 from hookline.channels.web import WebChannel, chat_of
+from hookline.channels.web_door import Door
 
 from .rig import Remembering, reply, served, until
 
@@ -364,6 +366,12 @@ async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
     for one in wrong:
         with pytest.raises(InvalidStatus, match="403"):
             await tries(locked, f"{name}={one}".encode().decode("latin-1"))
+
+
+def test_a_cookie_ends():
+    door = Door("web", "/", TOKEN)
+    assert door.knows({"hookline_web": door._pass(str(int(time()) + 100))})
+    assert not door.knows({"hookline_web": door._pass(str(int(time()) - 1))})
 
 
 async def test_tokens_cannot_be_tried_out_quickly(locked):

@@ -187,6 +187,8 @@ async def test_what_was_written_offline_is_sent_after_a_reload(page, tmp_path):
         refuse.clear()
         await page.wait_for_selector(".message.waiting", state="detached")
         await shows(page, "in", "do not lose me")
+        kept = await page.evaluate("() => Object.keys(localStorage).filter((key) => key.includes(':out:'))")
+        assert kept == []
     assert deliver.texts == ["do not lose me"]
 
 

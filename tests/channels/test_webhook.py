@@ -225,7 +225,7 @@ async def test_what_could_not_be_stored_is_not_accepted_and_may_come_again(chann
         return await kept(message)
 
     async with served(channel, deliver=deliver) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
-        first, second, third = [await post(client, HELLO) for _ in range(3)]
+        first, second, third = [await post(client, {**HELLO, "text": text}) for text in ("1", "2", "hello")]
     assert [first.status_code, second.status_code, third.status_code] == [503, 503, 202]
     assert "disk" not in first.text
     assert "disk is full" in caplog.text
@@ -301,7 +301,7 @@ async def test_who_waits_for_a_reply_gets_it_when_it_comes(client, channel):
 
 
 async def test_the_server_stops_although_somebody_waits_for_a_reply(channel):
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client, asyncio.timeout(20):
         async with served(channel, grace=60) as url:
             client.base_url = url
             waiting = asyncio.create_task(fetch(client, "chat=c1&wait=30"))

@@ -300,14 +300,11 @@ class WebChannel:
         message = InboundMessage(
             text=said.text, platform="web", chat_id=browser.chat, sender=browser.chat, message_id=said.id
         )
-        seq, new = 0, False
         try:  # kept first, so that it stands before its reply
-            seq, new = await in_thread(self._store.add, self.name, browser.chat, said.id, said.text, side="in")
+            await in_thread(self._store.add, self.name, browser.chat, said.id, said.text, side="in")
             await self._delivery(message)
         except Exception as error:  # noqa: BLE001 - the page sends it again, whatever it was
             log.warning("the web chat %r could not take a message: %s", self.name, error)
-            if new:
-                await in_thread(self._store.remove, self.name, browser.chat, seq)
             await browser.tell("later", id=said.id)
             return
         await browser.tell("taken", id=said.id)

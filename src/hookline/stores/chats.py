@@ -107,15 +107,6 @@ class ChatStore:
             )
             return changed.rowcount > 0
 
-    def remove(self, channel: str, chat: str, seq: int) -> None:
-        """Forget a message.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        with self._db.transaction(write=True) as db:
-            db.execute("DELETE FROM messages WHERE seq = ? AND channel = ? AND chat = ?", (seq, channel, chat))
-
     def since(
         self, channel: str, chat: str, rev: int = 0, *, limit: int = 100, side: Side | None = None
     ) -> Sequence[ChatMessage]:
