@@ -468,10 +468,17 @@ async def test_a_caller_that_gives_up_ends_the_child_and_goes_on():
         await waiting.wait()
         work.cancel()
         await asyncio.wait([work])
+        return list(over)
 
-    chief, _ = api_agent(use)
-    result = await chief.arun("x", hooks=[told])
+    @observer("on_run_end")
+    def ends(ctx, result):
+        over.append((ctx.agent_name, result.status))
+
+    over = []
+    chief, given = api_agent(use)
+    result = await chief.arun("x", hooks=[told, ends])
     assert (result.status, result.reply) == ("completed", "done")
+    assert given == [[("writer", "cancelled")]]
     assert [p.status for p in told.of("subagent_ended")] == ["cancelled"]
 
 
