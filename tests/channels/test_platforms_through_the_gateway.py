@@ -4,14 +4,13 @@ import json
 import pytest
 
 from hookline import Agent, MqttChannel, ScriptedModel, TelegramChannel
+from hookline.channels.access import Access
+from hookline.channels.gateway import Gateway
+from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
 
 from .bot_api import GROUP, TOKEN, BotApi
 from .platforms import MOSQUITTO, Mosquitto, until
-
-gateways = pytest.importorskip("hookline.channels.gateway")
-access = pytest.importorskip("hookline.channels.access")
-mailbox = pytest.importorskip("hookline.stores.mailbox")
 
 
 @pytest.fixture
@@ -21,12 +20,12 @@ async def serve(tmp_path):
 
     async def start(channel):
         model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
-        gateway = gateways.Gateway(
+        gateway = Gateway(
             Agent("bot", llm=model),
             [channel],
-            mailbox=mailbox.Mailbox(tmp_path / "gateway.db"),
+            mailbox=Mailbox(tmp_path / "gateway.db"),
             sessions=SqliteSessionStore(tmp_path / "sessions.db"),
-            access={channel.name: access.Access(None, mention=True)},
+            access={channel.name: Access(None, mention=True)},
         )
         await gateway.start()
         made.append(gateway)

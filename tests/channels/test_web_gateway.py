@@ -4,27 +4,25 @@ import asyncio
 import re
 
 import httpx
-import pytest
 
 from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
+from hookline.channels.gateway import Gateway
 from hookline.channels.http import HttpHost
 from hookline.channels.web import WebChannel
 from hookline.channels.webhook import WebhookChannel
+from hookline.stores.mailbox import Mailbox
 
 from .rig import SECRET, signed, signed_get
 from .test_web import id_of, opened
-
-gateways = pytest.importorskip("hookline.channels.gateway", reason="there is no gateway yet")
-mailboxes = pytest.importorskip("hookline.stores.mailbox", reason="there is no mailbox yet")
 
 
 def gateway_of(folder, *hooks, port=0):
     channels = [WebChannel(store=folder / "chats.db"), WebhookChannel(secret=SECRET, store=folder / "chats.db")]
     host = HttpHost(channels, port=port, grace=1)
-    gateway = gateways.Gateway(
+    gateway = Gateway(
         Agent("bot", llm=ScriptedModel([echo], loop=True), hooks=hooks),
         channels,
-        mailbox=mailboxes.Mailbox(str(folder / "mailbox.db")),
+        mailbox=Mailbox(str(folder / "mailbox.db")),
         sessions=SqliteSessionStore(folder / "sessions.db"),
         hosts=[host],
     )

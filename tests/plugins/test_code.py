@@ -12,6 +12,13 @@ def modules(prefix="_hookline_plugin_"):
     return {name for name in sys.modules if name.startswith(prefix)}
 
 
+@pytest.fixture(autouse=True)
+def nothing_loaded(monkeypatch):
+    """What other tests have left in this process does not count."""
+    for name in {*modules(), "rules", "words"} & sys.modules.keys():
+        monkeypatch.delitem(sys.modules, name)
+
+
 ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, result): ...\n"
 
 
