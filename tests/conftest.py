@@ -4,7 +4,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-slow = [HealthCheck.too_slow]  # it measures the machine
-settings.register_profile("here", suppress_health_check=slow)
-settings.register_profile("ci", derandomize=True, suppress_health_check=slow)
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
+settings.register_profile("here", patient)
+settings.register_profile("ci", patient, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
