@@ -69,6 +69,7 @@ def test_the_audit_log_and_the_numbers_count_every_call_once(tmp_path):
     log = AuditLogHook(tmp_path / "audit.jsonl")
     result, _ = run(numbers, log)
     assert numbers.flush(30)
+    assert log.flush(30)
     totals = run_stats(RunStore(tmp_path / "runs.db")).totals
     assert (totals.runs, totals.model_calls, totals.tool_calls) == (3, 6, 4)
     assert totals.input_tokens + totals.output_tokens == result.usage.total_tokens
