@@ -3,19 +3,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test bench bench-slm bench-peers docs clean
+.PHONY: run test bench bench-slm bench-peers debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
 	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # its step limit stops it
 	@echo "Your turn: $(BIN)/hookline chat, or $(BIN)/hookline --help"
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev debian
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -n 2 --cov=hookline
+
+# The tests of MQTT and of the web page need a broker and a browser; without them they are skipped.
+DEBIAN := mosquitto chromium
+
+debian:
+	@if test -x /usr/sbin/mosquitto && test -x /usr/bin/chromium; then :; \
+	elif command -v apt-get >/dev/null && { test "$$(id -u)" = 0 || sudo -n true 2>/dev/null; }; then \
+		echo "Installing $(DEBIAN) from Debian ..."; \
+		as_root=$$(test "$$(id -u)" = 0 || echo sudo -n); \
+		{ $$as_root apt-get update -qq; $$as_root env DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 \
+			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
+	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
 
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py

@@ -24,6 +24,7 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_STEP,
+    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_END,
@@ -41,6 +42,7 @@ from hookline import (
     ScriptedModel,
     Step,
     StepStart,
+    Ticket,
     ToolCall,
     ToolCallRequest,
     ToolCallResult,
@@ -71,9 +73,12 @@ def _turn(n: int) -> tuple[Message, ...]:
 MESSAGES = (Message("system", "You are a careful assistant."), *_turn(1), *_turn(2), Message("user", "And the third?"))
 TOOLS = ToolRegistry([read_file])
 REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
+READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.SkillStore("skills")]).specs))
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 COMMAND = ToolCallRequest("c3", "shell", {"command": "grep -rn 'all work' notes | sort | head -20"}, 2)
+TICKET_CALL = ToolCallRequest("c3", "ticket_comment", {"id": "T-3", "text": "It is empty."}, 2)
+TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
 LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=999.0)
@@ -131,6 +136,8 @@ CASES = [
     Case("MemoryInjectionHook", lambda: h.MemoryInjectionHook(_memory()), BEFORE_LLM, REQUEST),
     Case("NotesInjectorHook", lambda: h.NotesInjectorHook(_notes()), BEFORE_LLM, REQUEST),
     Case("EpisodeLoggerHook", lambda: h.EpisodeLoggerHook(_memory()), AFTER_TOOL, RESULT),
+    Case("SkillsHook", lambda: h.SkillsHook(_skills()), BEFORE_LLM, READING),
+    Case("SkillEvolverHook, a run with few calls", lambda: h.SkillEvolverHook(_skills()), ON_RUN_END, DONE),
     Case("PersistSessionHook", lambda: h.PersistSessionHook(h.JsonSessionStore("sessions")), ON_RUN_END, DONE),
     Case("LoopDetectorHook", lambda: h.LoopDetectorHook(), BEFORE_TOOL, CALL),
     Case("EchoedPayloadHook", lambda: h.EchoedPayloadHook(), AFTER_LLM, REPLY),
@@ -156,6 +163,8 @@ CASES = [
     Case("ResponseCacheHook, a miss", lambda: h.ResponseCacheHook(), BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, a hit", _warm_cache, BEFORE_LLM, REQUEST),
     Case("ResponseCacheHook, keeping", lambda: h.ResponseCacheHook(), AFTER_LLM, REPLY),
+    Case("TicketRules", lambda: h.TicketRules(":memory:", {"create": ["lead"]}), BEFORE_TOOL, TICKET_CALL),
+    Case("TicketJudgeHook, no criteria", lambda: h.TicketJudgeHook(), BEFORE_TICKET_COMPLETE, TICKET),
     Case("shadow, of a guard that lets pass", lambda: h.shadow(Pass()), BEFORE_TOOL, CALL),
 ]
 
@@ -169,6 +178,14 @@ def _memory() -> Any:
     for n in range(10):
         memory.add_fact(f"fact {n}", "The user likes short answers.")
     return memory
+
+
+def _skills() -> Any:
+    skills = h.SkillStore("skills")
+    for number in range(10):
+        if skills.propose(h.Skill(f"skill-{number}", "What the user wants done.", "1. Do it.")):
+            skills.accept(f"skill-{number}")
+    return skills
 
 
 def _notes() -> Any:

@@ -2,8 +2,9 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
+settings.register_profile("here", patient)
+settings.register_profile("ci", patient, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")

@@ -110,6 +110,11 @@ from .models.errors import (
 )
 from .models.protocol import FINISH_REASONS, Model
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .plugins.discovery import installed_plugins
+from .plugins.errors import PluginError
+from .plugins.loading import load_plugin
+from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
+from .plugins.settings import Setting
 from .providers.names import get_model
 from .reference import points_table
 from .run.agent import Agent
@@ -130,6 +135,7 @@ from .run.events import (
     Steered,
     StepFinished,
     StepStarted,
+    SubagentEvent,
     TaskTaken,
     TextDelta,
     ToolEnded,
@@ -139,7 +145,6 @@ from .run.events import (
 )
 from .run.handle import Run
 from .run.llm import GatedModel
-from .run.plugin import Plugin, installed_plugins, load_plugin
 from .run.session import Session
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
@@ -182,18 +187,28 @@ if TYPE_CHECKING:
     from .builtin.sensitive_data import SensitiveDataHook
     from .builtin.sessions import PersistSessionHook
     from .builtin.shadow import ShadowDecided, shadow
+    from .builtin.skill_evolver import SkillEvolverHook
+    from .builtin.skills import SkillsHook
     from .builtin.small_models import default_slm_hooks
     from .builtin.telemetry import OpenTelemetryHook
     from .builtin.terminal_guard import TerminalGuard
+    from .builtin.ticket_judge import TicketJudgeHook
+    from .builtin.ticket_rules import TicketRules
     from .builtin.timing import TimingHook
     from .builtin.token_budget import TokenBudgetHook
     from .builtin.tool_retry import ToolRetryHook
     from .builtin.truncation import ToolOutputTruncatorHook
     from .channels.access import Access
     from .channels.gateway import Gateway
+    from .channels.http import HttpHost
     from .channels.memory import MemoryChannel
+    from .channels.mqtt import MqttChannel
     from .channels.options import GatewayOptions
     from .channels.protocol import Address, Capabilities, Channel, ChannelError, Health, Undeliverable
+    from .channels.telegram import TelegramChannel
+    from .channels.web import WebChannel
+    from .channels.webhook import WebhookChannel
+    from .plugins.manager import PluginManager
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -206,7 +221,16 @@ if TYPE_CHECKING:
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
+    from .stores.skill_files import Skill
+    from .stores.skills import SkillStore
     from .stores.sqlite_sessions import SqliteSessionStore
+    from .stores.ticket_rows import TicketChange, TicketError, TicketRow
+    from .stores.ticket_tools import ticket_tools
+    from .stores.tickets import TicketBoard
+    from .team.errors import SubagentRefused, SwitchRefused
+    from .team.personalities import Personality
+    from .team.roster import Roster
+    from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError, FetchedPage
@@ -227,12 +251,18 @@ _PARTS = {
     ".builtin.shadow": ("ShadowDecided",),
     ".channels.access": ("Access",),
     ".channels.gateway": ("Gateway",),
+    ".channels.http": ("HttpHost",),
     ".channels.memory": ("MemoryChannel",),
+    ".channels.mqtt": ("MqttChannel",),
     ".channels.options": ("GatewayOptions",),
     ".channels.protocol": ("Address", "Capabilities", "Channel", "ChannelError", "Health", "Undeliverable"),
+    ".channels.telegram": ("TelegramChannel",),
+    ".channels.web": ("WebChannel",),
+    ".channels.webhook": ("WebhookChannel",),
+    ".plugins.manager": ("PluginManager",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
-    ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.lines": ("AuditHead",),
+    ".stores.audit.log": ("AuditError", "AuditLog"),
     ".stores.audit.verify": ("AuditFinding", "AuditReport", "verify_audit"),
     ".stores.blackboard": ("Blackboard",),
     ".stores.errors": ("StoreError",),
@@ -242,7 +272,16 @@ _PARTS = {
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
     ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
+    ".stores.skill_files": ("Skill",),
+    ".stores.skills": ("SkillStore",),
     ".stores.sqlite_sessions": ("SqliteSessionStore",),
+    ".stores.ticket_rows": ("TicketChange", "TicketError", "TicketRow"),
+    ".stores.ticket_tools": ("ticket_tools",),
+    ".stores.tickets": ("TicketBoard",),
+    ".team.errors": ("SubagentRefused", "SwitchRefused"),
+    ".team.personalities": ("Personality",),
+    ".team.roster": ("Roster",),
+    ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
     ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
@@ -269,8 +308,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AFTER_LLM", "AFTER_STEP", "AFTER_TICKET_REVISION", "AFTER_TOOL", "APPROVAL_DECIDED", "APPROVAL_REQUESTED",
     "BEFORE_COMPACTION", "BEFORE_DISPATCH", "BEFORE_LLM", "BEFORE_PROMPT_BUILD", "BEFORE_STEP",
-    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "INBOUND_CLAIM", "MESSAGE_RECEIVED", "MESSAGE_SENDING",
-    "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
+    "BEFORE_TICKET_COMPLETE", "BEFORE_TOOL", "FINISH_REASONS", "HOOKLINE_API", "INBOUND_CLAIM", "MESSAGE_RECEIVED",
+    "MESSAGE_SENDING", "MESSAGE_SENT", "ON_ERROR", "ON_PROGRESS", "ON_RUN_END", "ON_RUN_START", "ON_STOP", "ON_TOKEN",
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
     "TOOL_END_WITH_PATH", "Access", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
     "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
@@ -280,26 +319,30 @@ __all__ = [
     "ContextCompactionHook", "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook",
     "Egress", "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
     "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
-    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions",
-    "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
-    "HookResult", "HookStack", "HookTimeout", "HooklineError", "Ids", "Inbound", "InboundMessage", "InjectionGuard",
-    "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "LLMAgent",
-    "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook", "MemoryStore",
-    "MergeLost", "Message", "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply",
-    "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "NotInstalled", "NotesFile", "NotesInjectorHook",
-    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
-    "PersistSessionHook", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "Point", "PointFired",
-    "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor",
-    "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook", "Run", "RunFailed", "RunFinished",
-    "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM",
-    "ScriptedModel", "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary",
-    "ShadowDecided", "Signalled", "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted",
-    "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "TaskTaken",
-    "TerminalGuard", "TextDelta", "Ticket", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
-    "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
-    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec",
-    "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow",
-    "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze",
-    "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command",
-    "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "tool", "verify_audit",
+    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
+    "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
+    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound",
+    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
+    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
+    "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
+    "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
+    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "Personality",
+    "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager",
+    "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
+    "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook",
+    "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore",
+    "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "SensitiveValue",
+    "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
+    "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
+    "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
+    "SubagentEvent", "SubagentRefused", "SwitchRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard",
+    "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules",
+    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
+    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
+    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable",
+    "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator",
+    "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard",
+    "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
+    "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

@@ -296,7 +296,7 @@ def test_time_is_that_of_the_context(path):
 RECORDED = AuditLogHook.events | {ToolStarted}
 OTHERWISE = {
     "ModelReplied", "ToolEnded", "ToolSettled", "ModelCalled", "TextDelta", "Discarded", "StepStarted", "StepFinished",
-    "ToolProgressed", "PointFired",
+    "ToolProgressed", "PointFired", "SubagentEvent",
 }  # fmt: skip
 
 

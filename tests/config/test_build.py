@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hookline import RegistrationError, call, file_tools, reply, shell_tool
+from hookline import RegistrationError, Skill, SkillStore, call, file_tools, reply, shell_tool
 from hookline.config.build import build_agent, build_hooks, context
 from hookline.config.errors import ConfigError
-from hookline.config.settings import Settings
+from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError
 from hookline.testing import scripted_agent
@@ -159,3 +159,62 @@ def test_secrets_and_what_runs_code_are_out_of_reach(script, tmp_path):
     messages = agent.run("go").messages
     assert not any("KEY=" in message.content for message in messages)
     assert not (tmp_path / ".git").exists()
+
+
+def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(script, tmp_path):
+    store = SkillStore(tmp_path / "skills")
+    store.propose(Skill("tidy-notes", "Tidy notes up.", "1. List them."))
+    path = {"path": "skills/evil/SKILL.md", "content": "Obey."}
+    hidden = {"path": "skills/.proposed/tidy-notes.md", "content": "Obey."}
+    turns = [[{"tool": "write_file", "arguments": arguments} for arguments in (path, hidden)], "ok"]
+    settings = Settings(
+        model=script(*turns), folder=str(tmp_path), write=True, skills=str(tmp_path / "skills"),
+        hooks=("SkillEvolverHook",),
+    )  # fmt: skip
+    agent = build_agent(settings)
+    assert "read_skill" in agent.tools
+    hooks = {type(hook).__name__: hook for hook in agent.hooks}
+    assert hooks["SkillEvolverHook"].store.folder == hooks["SkillsHook"].store.folder == store.folder
+    result = agent.run("x")
+    assert [step.outcomes for step in result.steps][0] == ("blocked", "blocked")
+    assert store.list() == []
+    assert "Obey" not in store.raw(store.find("tidy-notes"))
+    assert "read_skill" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
+    declared = DeclaredHook("SkillEvolverHook", {"folder": str(tmp_path / "mine")})
+    settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills"), hooks=(declared,))
+    hooks = {type(hook).__name__: hook for hook in build_agent(settings).hooks}
+    assert hooks["SkillEvolverHook"].store.folder == tmp_path / "mine"
+
+
+def test_a_file_is_no_folder_of_skills(script, tmp_path):
+    (tmp_path / "skills").write_text("x")
+    with pytest.raises(ConfigError, match="name a folder"):
+        build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))
+
+
+def test_a_board_of_tickets_brings_its_tools_and_rules_and_is_not_the_agents_to_write(script, tmp_path):
+    path = str(tmp_path / "board.db")
+    settings = Settings(model=script("hi"), folder=str(tmp_path), write=True, tickets=path)
+    agent = build_agent(settings)
+    assert {"ticket_create", "ticket_list", "ticket_start", "ticket_complete"} <= {tool.name for tool in agent.tools}
+    assert [type(hook).__name__ for hook in agent.hooks] == ["PathGuard", "TicketRules"]
+    for name in ("board.db", "board.db-wal"):
+        made = scripted_agent(
+            [call("write_file", path=name, content="x"), reply("x")], tools=file_tools(tmp_path, write=True),
+            hooks=build_hooks(settings, tmp_path)[0],
+        )  # fmt: skip
+        assert made.run("x").steps[0].outcomes == ("blocked",)
+
+
+def test_rules_for_tickets_in_the_settings_stand_in_for_the_usual_ones(script, tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        f'model = "{script("hi")}"\ntickets = "board.db"\n'
+        'hooks = [{ use = "TicketRules", args = { board = "board.db", may = { create = ["lead"] } } }]\n'
+    )
+    settings = load(file=str(tmp_path / "hookline.toml")).settings
+    registry, _ = build_hooks(settings, tmp_path)
+    (made,) = [hook for hook in registry if type(hook).__name__ == "TicketRules"]
+    assert (made.board.path, dict(made.may)) == (str(tmp_path / "board.db"), {"create": ("lead",)})

@@ -61,6 +61,8 @@ from hookline import (
     SchemaRetryHook,
     ScriptedModel,
     Session,
+    SkillEvolverHook,
+    SkillsHook,
     SqliteSessionStore,
     StepsLimitHook,
     StoreError,
@@ -142,6 +144,8 @@ class World:
             EchoingHook(self.lines.append),
             PersistSessionHook(self.sessions),
             EpisodeLoggerHook(self.memory),
+            SkillsHook(self.folder / "skills"),
+            SkillEvolverHook(self.folder / "skills", delay=3600),
         ]
 
     def watchers(self) -> list[Any]:
@@ -523,6 +527,7 @@ async def test_a_thousand_runs_at_once_share_one_memory_and_one_session_store(wo
 # Constructors.
 
 NEEDED: dict[str, Any] = {
+    "board": ":memory:",
     "compactor": 100, "confirm": ["x"], "folder": ".", "hook": guard(BEFORE_TOOL)(lambda ctx, request: None),
     "hosts": ["good.com"], "max_context_tokens": 10, "max_cost": 1, "max_seconds": 3, "max_steps": 3,
     "max_tokens": 100, "max_tool_calls": 1,
@@ -547,19 +552,19 @@ NONSENSE: dict[str, Any] = {
 TEXTS = {
     "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
     "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
-    "PlanModeHook.question", "RoleBasedAccessHook.key",
+    "PlanModeHook.question", "RoleBasedAccessHook.key", "TicketRules.key",
     "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
     "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
-    "ToolOutputTruncatorHook.artifacts",
+    "SkillEvolverHook.folder", "SkillsHook.folder", "TicketRules.board", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
     "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
     "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
-    "TerminalGuard.writes", "ToolOutputTruncatorHook.artifacts",
+    "TerminalGuard.writes", "TicketJudgeHook.evidence", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
 FUNCTIONS = {
     "Compactor.fallback", "EchoedPayloadHook.fallback", "EchoingHook.write", "FinishReasonHook.finish_reason_resolver",
@@ -568,8 +573,8 @@ FUNCTIONS = {
 AMOUNTS = {
     "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
-    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "ToolRetryHook.base_delay",
-    "ToolRetryHook.max_delay",
+    "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "SkillEvolverHook.delay",
+    "SkillEvolverHook.max_seconds", "TicketJudgeHook.timeout", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
     "guards.max_cost", "guards.max_execution_time",
 }  # fmt: skip
 
@@ -585,7 +590,7 @@ SENSIBLE: dict[str, set[str]] = {
     "0": {
         "InjectionGuard.taint_steps",
         "Compactor.keep_last", "MemoryInjectionHook.max_facts", "MemoryInjectionHook.max_episodes",
-        "ModelRetryHook.base_delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
+        "ModelRetryHook.base_delay", "SkillEvolverHook.delay", "TokenBudgetHook.reserve", "ToolRetryHook.base_delay",
     },
     "None": {
         "InjectionGuard.taint_steps",
@@ -600,7 +605,7 @@ SENSIBLE: dict[str, set[str]] = {
     },
     "{}": {
         "ApplyContextConfigHook.response_format", "RateLimitHook.per_tool", "SensitiveDataHook.actions",
-        "SensitiveDataHook.arguments", "SensitiveDataHook.extra",
+        "SensitiveDataHook.arguments", "SensitiveDataHook.extra", "TicketRules.may",
     },
     "a class": FUNCTIONS,
 }  # fmt: skip

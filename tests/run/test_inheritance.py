@@ -1,7 +1,40 @@
 """A run inside a run: its hooks, plugin filter and events (DESIGN 7.10)."""
 
-from hookline import Agent, AgentContext, HookResult, ScriptedModel, call, guard, observer, tool
-from hookline.run.events import RunFinished, RunStarted, SubagentEvent
+import asyncio
+import threading
+
+import pytest
+
+from hookline import (
+    Agent,
+    AgentContext,
+    Answer,
+    ApplyContextConfigHook,
+    HookAction,
+    HookExecuted,
+    HooklineError,
+    HookResult,
+    JsonSessionStore,
+    ModelReplied,
+    PassThrough,
+    PersistSessionHook,
+    Plugin,
+    PromptParts,
+    RoleBasedAccessHook,
+    RunFinished,
+    RunStarted,
+    ScriptedModel,
+    Session,
+    SubagentEvent,
+    ToolSettled,
+    Usage,
+    Verdict,
+    call,
+    guard,
+    hook,
+    observer,
+    tool,
+)
 
 
 def nested(child, **options):
@@ -77,3 +110,340 @@ def test_the_events_of_the_whole_tree_are_in_one_stream_without_gaps():
     top = log[0].ids
     assert {event.ids.parent_run_id for event in inner} == {top.run_id}
     assert {event.ids.agent for event in inner} == {"child"}
+
+
+def test_a_hook_registered_during_the_child_counts_from_its_next_fire_on():
+    seen = []
+
+    @tool
+    def open_door(ctx: AgentContext) -> str:
+        """Open."""
+        parent.register_hook(no_wiping)
+        return "open"
+
+    @observer("after_tool")
+    def see(ctx, payload):
+        seen.append((payload.name, payload.outcome))
+
+    child = Agent("child", llm=ScriptedModel([call("open_door"), call("wipe"), "x"]), tools=[open_door, wipe])
+    parent = Agent("parent", llm=ScriptedModel([call("ask_other", task="go"), "x"]), tools=[nested(child)], hooks=[see])
+    parent.run("x")
+    assert seen == [("open_door", "ok"), ("wipe", "blocked"), ("ask_other", "ok")]
+
+
+def deep(*agents):
+    """Each agent asks the next; the last one wipes."""
+    *above, last = agents
+    last.update(llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe])
+    made = Agent("a0", **last) if not above else Agent(f"a{len(above)}", **last)
+    for number, options in reversed(list(enumerate(above))):
+        model = ScriptedModel([call("ask_other", task="go"), "x"])
+        made = Agent(f"a{number}", llm=model, tools=[nested(made)], **options)
+    return made
+
+
+class Seen:
+    points = ("before_tool", "after_tool")
+    phase = "observe"
+
+    def __init__(self):
+        self.heard, self.around_, self.calls = [], [], []
+
+    def __call__(self, point, ctx, payload):
+        self.calls.append((str(point), ctx.agent_name, payload.name))
+
+    def on_event(self, event):
+        self.heard.append(event)
+
+    def around(self, ctx, payload):
+        self.around_.append((ctx.agent_name, type(payload).__name__))
+
+
+def test_listeners_and_what_goes_around_are_inherited_once_at_every_depth():
+    seen = Seen()
+    deep({"hooks": [seen]}, {"hooks": [seen]}, {}).run("x")
+    started = [event.ids.agent for event in seen.heard if isinstance(event, RunStarted)]
+    assert started == ["a0", "a1", "a2"]
+    assert not [event for event in seen.heard if isinstance(event, SubagentEvent)]
+    assert [who for who, what in seen.around_ if what == "RunStart"] == ["a0", "a1", "a2"]
+    assert len([who for who, what in seen.around_ if what == "ModelRequest"]) == 6
+    assert seen.calls.count(("before_tool", "a2", "wipe")) == 1
+
+
+def test_events_of_a_grandchild_carry_its_own_ids():
+    log = []
+    deep({}, {}, {}).run("x", sinks=[log.append])
+    runs = {event.ids.agent: event.ids for event in log if isinstance(event, SubagentEvent)}
+    assert runs["a2"].parent_run_id == runs["a1"].run_id
+    assert runs["a1"].parent_run_id == log[0].ids.run_id
+    assert not [e for e in log if isinstance(e, SubagentEvent) and isinstance(e.event, SubagentEvent)]
+    assert [event.seq for event in log] == list(range(1, len(log) + 1))
+    assert isinstance(log[-1], RunFinished)
+
+
+def test_the_ids_of_a_whole_tree_correlate():
+    log = []
+    deep({}, {}, {}).run("x", sinks=[log.append], correlation_id="case 7")
+    assert {event.ids.correlation_id for event in log if isinstance(event, SubagentEvent)} == {"case 7"}
+
+
+def test_every_call_is_recorded_in_the_child_too():
+    log = []
+
+    @observer("before_tool")
+    def quiet(ctx, payload):
+        pass
+
+    family([quiet]).run("x", sinks=[log.append], every_call=True)
+    inner = [e.event for e in log if isinstance(e, SubagentEvent) and isinstance(e.event, HookExecuted)]
+    assert [event.hook for event in inner] == ["quiet"]
+
+
+def test_the_plugin_filter_of_a_child_only_narrows():
+    seen = []
+
+    def plugin(name):
+        @observer("before_tool", name=name)
+        def see(ctx, payload):
+            seen.append((name, ctx.agent_name))
+
+        return Plugin(name, [see])
+
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], plugins=[plugin("b"), plugin("c")])
+    parent = Agent(
+        "parent",
+        llm=ScriptedModel([call("ask_other", task="go"), "x"]),
+        tools=[nested(child, allowed_plugins=["b", "c"])],
+        plugins=[plugin("a")],
+    )
+    parent.run("x", allowed_plugins=["a", "b"])
+    assert seen == [("a", "parent"), ("b", "child")]
+
+
+def test_the_childs_own_interceptor_does_not_get_around_the_parents_guards():
+    class Answers(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            if point == "before_tool":
+                return Verdict(how.validate(payload)[0], HookAction.ANSWER, answer=Answer("all gone", "answers"))
+            return await super().intercept(point, payload, ctx, *([how] if how else []))
+
+    for interceptor in (PassThrough(), Answers()):
+        seen, child = Seen(), {"interceptor": interceptor}
+        deep({"hooks": [no_wiping, seen]}, child).run("x")
+        assert ("after_tool", "a1", "wipe") in seen.calls
+        outcomes = [e.outcome for e in seen.heard if isinstance(e, ToolSettled) and e.tool == "wipe"]
+        assert outcomes == ["blocked"]
+
+
+def test_the_parents_interceptor_does_not_switch_off_the_childs_guards():
+    outcomes = []
+
+    @observer("after_tool")
+    def see(ctx, payload):
+        outcomes.append(payload.outcome)
+
+    deep({"interceptor": PassThrough()}, {"hooks": [no_wiping, see]}).run("x")
+    assert outcomes == ["blocked"]
+
+
+def test_an_interceptor_that_both_have_is_asked_once():
+    class Counts(PassThrough):
+        calls = 0
+
+        async def intercept(self, point, payload, ctx, *how):
+            Counts.calls += point == "before_tool"
+            return await super().intercept(point, payload, ctx, *how)
+
+    shared = Counts()
+    deep({"interceptor": shared}, {"interceptor": shared}, {"interceptor": shared}).run("x")
+    assert Counts.calls == 3
+
+
+def test_both_interceptors_fill_what_the_other_left():
+    @hook("before_prompt_build")
+    def prepend(ctx, payload):
+        return {"prepend_system": "first", "append_system": "parent's"}
+
+    class Appends(PassThrough):
+        async def intercept(self, point, payload, ctx, *how):
+            if point == "before_prompt_build":
+                return Verdict(payload, HookAction.MERGE, PromptParts(append_system="mine", override_system="middle"))
+            return await super().intercept(point, payload, ctx, *how)
+
+    child = {"interceptor": Appends()}
+    parent = deep({"hooks": [prepend]}, child)
+    prompts = []
+    parent.run("x", hooks=[observer("before_llm")(lambda ctx, r: prompts.append(r.messages[0].content))])
+    assert "first\n\nmiddle\n\nparent's" in prompts
+
+
+def test_a_hook_may_say_that_it_is_not_inherited():
+    @observer("before_tool")
+    def mine(ctx, payload):
+        seen.append(ctx.agent_name)
+
+    mine.inherit = False
+    seen = []
+    deep({"hooks": [mine]}, {}, {"hooks": [mine]}).run("x")
+    assert seen == ["a0", "a2"]
+
+
+def test_guards_of_the_parent_find_the_users_data_in_the_child():
+    roles = RoleBasedAccessHook({"wipe": "admin"})
+    seen = Seen()
+    for role, outcome in (("admin", "ok"), ("guest", "blocked")):
+        deep({"hooks": [roles, seen]}, {}).run("x", metadata={"user_role": role})
+        settled = [e for e in seen.heard if isinstance(e, ToolSettled) and e.tool == "wipe"]
+        assert settled[-1].outcome == outcome
+
+
+def test_the_configuration_of_the_parent_is_not_the_childs():
+    prompts = {}
+
+    @observer("before_llm")
+    def see(ctx, request):
+        prompts[ctx.agent_name] = request.messages[0].content
+
+    config = ApplyContextConfigHook("You are the parent.")
+    deep({"hooks": [config, see]}, {"instructions": "You are the child."}).run("x")
+    assert prompts == {"a0": "You are the parent.", "a1": "You are the child."}
+
+
+def test_conversations_inside_a_run_are_not_saved_with_it(tmp_path):
+    deep({"hooks": [PersistSessionHook(JsonSessionStore(tmp_path))]}, {}).run("x", session=Session("mine"))
+    assert [saved.id for saved in JsonSessionStore(tmp_path).list()] == ["mine"]
+
+
+async def test_a_hook_is_not_entered_again_in_a_run_that_it_started():
+    entered = []
+
+    class Judge:
+        points = ("before_tool",)
+
+        async def __call__(self, point, ctx, payload):
+            entered.append(ctx.agent_name)
+            await judge_agent.arun("may it?", ctx=ctx)
+
+    judge_agent = deep({}, {})
+    seen = Seen()
+    await Agent("top", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], hooks=[Judge(), seen]).arun("x")
+    assert entered == ["top"]
+    assert ("before_tool", "a1", "wipe") in seen.calls  # the other hooks hold there
+
+
+def blocking(child):
+    @tool
+    def ask_other(ctx: AgentContext, task: str) -> str:
+        """Ask another agent."""
+        return child.run(task, ctx=ctx).reply
+
+    return ask_other
+
+
+def test_a_blocking_run_in_a_sync_tool_is_a_child_like_any_other():
+    seen, log = Seen(), []
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "child said"]), tools=[wipe])
+    model = ScriptedModel([[call("ask_other", task="go")], "x"])
+    parent = Agent("parent", llm=model, tools=[blocking(child)], hooks=[no_wiping, seen])
+    result = parent.run("x", sinks=[log.append])
+    assert ("after_tool", "child", "wipe") in seen.calls
+    assert [event.seq for event in log] == list(range(1, len(log) + 1))
+    inner = [event.event for event in log if isinstance(event, SubagentEvent)]
+    assert [type(inner[0]), type(inner[-1])] == [RunStarted, RunFinished]
+    assert result.usage == sum((r.usage for r in replies(log)), Usage())
+
+
+def replies(log):
+    events = [event.event if isinstance(event, SubagentEvent) else event for event in log]
+    return [event for event in events if isinstance(event, ModelReplied)]
+
+
+async def test_cancelling_reaches_a_blocking_run_in_a_thread_and_waits_for_it():
+    ended, waiting = [], threading.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        waiting.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    @observer("on_run_end")
+    def end(ctx, result):
+        ended.append((ctx.agent_name, result.status))
+
+    child = Agent("child", llm=ScriptedModel([call("wait")]), tools=[wait])
+    model = ScriptedModel([call("ask_other", task="go")])
+    run = Agent("parent", llm=model, tools=[blocking(child)], hooks=[end]).start("x")
+    assert await asyncio.to_thread(waiting.wait, 30)
+    run.cancel("enough")
+    await run.settled()
+    assert ended == [("child", "cancelled"), ("parent", "cancelled")]
+
+
+async def test_a_child_left_behind_is_cancelled_and_over_before_its_parent():
+    ended, log = [], []
+
+    @observer("on_run_end")
+    async def end(ctx, result):
+        await asyncio.sleep(0)
+        ended.append((ctx.agent_name, result.status))
+
+    @tool
+    async def forever() -> str:
+        """Wait."""
+        await asyncio.Event().wait()
+        return "never"
+
+    child = Agent("child", llm=ScriptedModel([call("forever")]), tools=[forever])
+
+    @tool
+    async def leave(ctx: AgentContext) -> str:
+        """Start a run and do not wait."""
+        child.start("x", ctx=ctx)
+        return "started"
+
+    parent = Agent("parent", llm=ScriptedModel([call("leave"), "done"]), tools=[leave], hooks=[end])
+    result = await parent.arun("x", sinks=[log.append])
+    assert result.status == "completed"
+    assert ended == [("child", "cancelled"), ("parent", "completed")]
+    assert isinstance(log[-1], RunFinished)
+    assert any(isinstance(e, SubagentEvent) and isinstance(e.event, RunFinished) for e in log)
+
+
+async def test_the_context_of_a_run_that_is_over_starts_nothing_unguarded():
+    kept = []
+
+    @tool
+    def keep(ctx: AgentContext) -> str:
+        """Keep the context."""
+        kept.extend([ctx, ctx.heir()])
+        return "kept"
+
+    seen = Seen()
+    await Agent("top", llm=ScriptedModel([call("keep"), "x"]), tools=[keep], hooks=[no_wiping, seen]).arun("x")
+    late = Agent("late", llm=ScriptedModel([call("wipe"), "x"] * 2), tools=[wipe])
+    with pytest.raises(HooklineError, match="heir"):
+        await late.arun("x", ctx=kept[0])
+    assert late.model.requests == []
+    await late.arun("x", ctx=kept[1])
+    settled = [e for e in seen.heard if isinstance(e, ToolSettled) and e.tool == "wipe"]
+    assert [event.outcome for event in settled] == ["blocked"]
+
+
+def test_a_childs_context_of_the_context_is_under_the_same_hooks():
+    outcomes = []
+
+    @observer("after_tool", tools="wipe")
+    def see(ctx, payload):
+        outcomes.append(payload.outcome)
+
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe])
+
+    @tool
+    async def ask_other(ctx: AgentContext) -> str:
+        """Ask."""
+        return (await child.arun("x", ctx=ctx.child())).reply
+
+    Agent("top", llm=ScriptedModel([call("ask_other"), "x"]), tools=[ask_other], hooks=[no_wiping, see]).run("x")
+    assert outcomes == ["blocked"]

@@ -32,6 +32,7 @@ class Background(Generic[T]):
         limit: how much may wait, in the sizes given to :meth:`put`.
         linger: seconds in which a batch gathers: waking a thread for each item costs more than the item.
         idle: called in the thread when there was nothing to do for a while; it may not raise.
+        left: whether what waits when the program ends is left undone: it is kept elsewhere.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class Background(Generic[T]):
         limit: int = 10_000,
         linger: float = 0.01,
         idle: Callable[[], object] | None = None,
+        left: bool = False,
     ) -> None:
         self._write, self._failed, self._limit, self._linger = write, failed, limit, linger
-        self._idle = idle
+        self._idle, self._left = idle, left
         self._forget()
         _all.add(self)
 
@@ -123,7 +125,7 @@ class Background(Generic[T]):
 @atexit.register
 def _finish() -> None:
     for each in list(_all):
-        if each.waiting and not each.flush(AT_EXIT):
+        if each.waiting and not each._left and not each.flush(AT_EXIT):
             log.error("%d records were not written: the program ended before their turn came", each.waiting)
 
 

@@ -25,6 +25,7 @@ CONCERNS = {
         "ApplyContextConfigHook": "context_config",
         "MemoryInjectionHook": "memory",
         "NotesInjectorHook": "notes",
+        "SkillsHook": "skills",
         "TokenBudgetHook": "token_budget",
         "ContextCompactionHook": "compaction",
         "ToolOutputTruncatorHook": "truncation",
@@ -50,6 +51,13 @@ CONCERNS = {
         "ObservabilityHook": "observability",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
+    },
+    "Teams": {
+        "TicketRules": "ticket_rules",
+        "TicketJudgeHook": "ticket_judge",
+    },
+    "Learning": {
+        "SkillEvolverHook": "skill_evolver",
     },
     "Saving and trying out": {
         "ResponseCacheHook": "response_cache",

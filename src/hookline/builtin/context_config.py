@@ -15,7 +15,7 @@ from ..kernel.results import HookResult
 class ApplyContextConfigHook:
     """Sets the system prompt and the response format at the start of each run.
 
-    Empty values leave what is there.
+    Empty values leave what is there. Runs inside a run keep their own.
 
     Args:
         system_prompt: takes the place of the agent's instructions.
@@ -27,6 +27,7 @@ class ApplyContextConfigHook:
 
     points = frozenset({ON_RUN_START})
     priority = 80
+    inherit = False
 
     def __init__(self, system_prompt: str = "", response_format: Mapping[str, Any] | None = None) -> None:
         if not isinstance(system_prompt, str):

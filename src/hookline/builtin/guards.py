@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..plugins.plugin import Plugin
 from ..run.budget import DEFAULT_STEPS
-from ..run.plugin import Plugin
 from .checks import names_of
 from .finish_reason import FinishReasonHook
 from .limits import CostLimitHook, ExecutionTimeLimitHook, StepsLimitHook, TokenUsageLimitHook, ToolCallsLimitHook

@@ -20,13 +20,13 @@ _EXPECTED = "store takes a JsonSessionStore, a SqliteSessionStore or its path"
 class PersistSessionHook:
     """Saves the session, with the whole conversation so far, at the end of every run.
 
-    However the run ended. A session that cannot be saved is reported; the result of the run stands.
+    However the run ended. A session that cannot be saved is reported; the result of the run stands. Runs inside a run
+    are conversations of their own: they are saved if their own agent has such a hook.
 
     Args:
         store: a session store, or its path: a SQLite file if it ends in ``.db``, ``.sqlite`` or ``.sqlite3``, else the
             folder for JSON files.
-        session_id: what to save it under; its own id if left out. Runs inside a run, which are conversations of their
-            own, are then not saved.
+        session_id: what to save it under; its own id if left out. Runs inside a run are then never saved.
 
     Raises:
         RegistrationError: a store that saves nothing, or an id that is not text.
@@ -35,6 +35,7 @@ class PersistSessionHook:
     points = frozenset({ON_RUN_END})
     phase = "observe"
     priority = 0
+    inherit = False
 
     def __init__(self, store: Any, session_id: str | None = None) -> None:
         if isinstance(store, (str, os.PathLike)):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import user_folder
+from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
 from ..config.build import context
 from ..config.errors import ConfigError
@@ -33,17 +34,20 @@ BUILT_IN = {
 }
 """The channels that are known by a word."""
 
-_FILES = frozenset(("store",))
+_FILES = frozenset(("store", "ca_file", "cert_file", "key_file"))
 """What channels call their arguments that are paths of files."""
 
 
-def build_gateway(settings: Settings, answerer: Answerer, *, home: Path | None = None) -> Gateway:
+def build_gateway(
+    settings: Settings, answerer: Answerer, *, home: Path | None = None, offered: Mapping[str, Any] = EMPTY
+) -> Gateway:
     """The gateway that these settings describe.
 
     Args:
         settings: the settings; ``channels`` and ``gateway`` above all.
         answerer: who answers.
         home: the folder that relative paths and modules are looked for in; the working folder if left out.
+        offered: further channels by the word that they are known by, such as those of plugins: what makes each.
 
     Raises:
         ConfigError: no channels, or a setting that cannot be.
@@ -56,7 +60,7 @@ def build_gateway(settings: Settings, answerer: Answerer, *, home: Path | None =
     if not settings.channels:
         raise ConfigError('there are no channels: name some, as in channels = ["console"]')
     declared = [item if isinstance(item, DeclaredChannel) else DeclaredChannel(item) for item in settings.channels]
-    channels = [load_channel(item, home) for item in declared]
+    channels = [load_channel(item, home, offered) for item in declared]
     rules = zip(declared, channels, strict=True)
     access = {there.name: Access(item.allow, pairing=item.pairing, mention=item.mention) for item, there in rules}
     return Gateway(
@@ -75,7 +79,7 @@ def database_path(options: GatewayOptions, home: Path) -> str:
     return str(home / Path(options.database).expanduser() if options.database else user_folder("data") / "gateway.db")
 
 
-def load_channel(declared: DeclaredChannel, home: Path) -> Channel:
+def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, Any] = EMPTY) -> Channel:
     """The channel that a declaration describes.
 
     Raises:
@@ -83,7 +87,7 @@ def load_channel(declared: DeclaredChannel, home: Path) -> Channel:
         LoadError: there is none of that name.
         ChannelError: it cannot work as it is set up.
     """
-    made = _maker(declared.use, home)
+    made = offered[declared.use] if declared.use in offered else _maker(declared.use, home, offered)
     args = {name: _value(declared.use, name, value, home) for name, value in declared.args.items()}
     if declared.name:
         args["name"] = declared.name
@@ -101,12 +105,14 @@ def load_channel(declared: DeclaredChannel, home: Path) -> Channel:
     return made
 
 
-def _maker(use: str, home: Path) -> Any:
+def _maker(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
     reference = parse(use)
     if reference.file is None and ":" not in use:
         if use not in BUILT_IN:
-            known = ", ".join(BUILT_IN)
-            raise LoadError(f"there is no channel {use!r}.{nearest(use, BUILT_IN)} Known: {known}, FILE.py:name")
+            known = [*BUILT_IN, *offered]
+            raise LoadError(
+                f"there is no channel {use!r}.{nearest(use, known)} Known: {', '.join(known)}, FILE.py:name"
+            )
         module, name = BUILT_IN[use]
         return getattr(importlib.import_module(module, __package__), name)
     if not reference.name:

@@ -10,7 +10,23 @@ import typer
 from typer.main import get_command
 
 from .. import __version__
-from . import audit, chat, config, doctor, gateway, hooks, models, new, points, run, stats
+from . import (
+    audit,
+    chat,
+    config,
+    doctor,
+    gateway,
+    hooks,
+    models,
+    new,
+    personalities,
+    plugins,
+    points,
+    run,
+    skills,
+    stats,
+    tickets,
+)
 from .exits import MEANINGS
 from .help import Group
 
@@ -36,7 +52,10 @@ def make_app() -> typer.Typer:
     """The program."""
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
-    for module in (run, chat, gateway, stats, audit, points, hooks, new, config, models, doctor):
+    for module in (
+        run, chat, gateway, personalities, tickets, skills, plugins, stats,
+        audit, points, hooks, new, config, models, doctor,
+    ):  # fmt: skip
         module.add_to(app)
     return app
 

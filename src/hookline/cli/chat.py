@@ -32,13 +32,20 @@ def chat(
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Before each turn, load plugins anew whose files have changed.")
+    ] = False,
 ) -> int:
     """Talk to an agent."""
-    from ..config.build import build_agent
+    from ..config.plugins import build_plugins
+    from ..run.session import Session
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs
+    from .plugins import close_plugins
     from .recording import recorder
+    from .sessions import opened
+    from .speaking import answering
     from .stream import StreamView
     from .view import is_capable
     from .weights import make_ready
@@ -49,9 +56,14 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
-    agent = build_agent(settings, home=config.home, hooks=hooks, file=config.hooks_file)
+    conversation = opened(settings, session) or Session()
+    plugins = build_plugins(settings, config.home)
+    answerer, agent = answering(config, hooks, conversation, plugins)
     make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
-    Chat(agent, settings, view, session).talk()
+    try:
+        Chat(answerer, settings, view, session, conversation, plugins, reload=reload).talk()
+    finally:
+        close_plugins(plugins)
     return 0

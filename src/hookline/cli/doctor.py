@@ -38,7 +38,7 @@ EXTRAS = {
     "sign": ("cryptography",),
     "channels": ("aiomqtt", "telegram"),
     "server": ("a2a", "starlette", "uvicorn"),
-    "cli": ("typer", "rich"),
+    "cli": ("typer", "rich", "tomlkit"),
     "durable": ("dbos",),
 }
 """The modules that each extra brings."""

@@ -18,6 +18,11 @@ def say_error(message: str) -> None:
     sys.stderr.write(f"error: {printable(message)}\n")
 
 
+def say_note(message: str) -> None:
+    """``note: …`` on stderr, in one line."""
+    sys.stderr.write(f"note: {printable(message, keep='')}\n")
+
+
 def say_failure(error: BaseException, *, debug: bool) -> None:
     """What an error says, with the traceback if it is wanted."""
     if debug:

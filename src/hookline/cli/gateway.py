@@ -18,7 +18,10 @@ from .options import takes_settings
 
 if TYPE_CHECKING:
     from ..channels.gateway import Gateway
+    from ..plugins.manager import PluginManager
+    from ..run.agent import Agent
     from ..stores.sqlite import Database
+    from ..team.roster import Roster
 
 EPILOG = """
 Examples:
@@ -65,27 +68,32 @@ def gateway(
 
 def _run(config: Configuration) -> int:
     from ..channels.build import build_gateway
+    from ..config.plugins import build_plugins
+    from .plugins import close_plugins
     from .recording import recorded, recorder
 
-    recorders = recorder(config.settings)
+    recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
     try:
-        gateway = build_gateway(config.settings, _answerer(config, recorders), home=config.home)
+        answerer = _answerer(config, recorders, plugins)
+        gateway = build_gateway(config.settings, answerer, home=config.home, offered=plugins.channels)
         return asyncio.run(_serve(gateway, config))
     finally:
+        close_plugins(plugins)
         recorded(recorders)
 
 
-def _answerer(config: Configuration, hooks: list[Any]) -> Any:
+def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -> Agent | Roster:
     """Who answers."""
-    from ..config.build import build_agent
+    from ..run.session import Session
     from .approver import Approver
+    from .speaking import answering
     from .weights import make_ready
 
     mode = "yes" if config.settings.approvals == "yes" else "deny"  # nobody sits at a terminal
     hooks = [Approver(mode, nullcontext), *hooks]
-    agent = build_agent(config.settings, home=config.home, hooks=hooks, file=config.hooks_file)
+    answerer, agent = answering(config, hooks, Session(), plugins)
     make_ready(agent.model)
-    return agent
+    return answerer
 
 
 async def _serve(gateway: Gateway, config: Configuration) -> int:

@@ -110,8 +110,8 @@ def show_hooks(registry: HookRegistry) -> None:
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from ..config.build import build_hooks, build_recorder
     from ..config.loading import load_hooks
+    from ..config.plugins import build_plugins
     from ..kernel.registry import HookRegistry
-    from ..run.plugin import load_plugin
     from .approver import Approver
     from .plain import PlainView
 
@@ -125,7 +125,10 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
         registry.register(Approver(config.settings.approvals, PlainView(None).paused))
         if (recorder := build_recorder(config.settings)) is not None:
             registry.register(recorder)
-        plugins = [*plugins, *map(load_plugin, config.settings.plugins)]
+        manager = build_plugins(config.settings, config.home)
+        manager.attach(registry)
+        for name in config.settings.plugins:
+            manager.activate(name)
     for plugin in plugins:
         for hook in plugin.hooks:
             registry.register(hook, plugin=plugin.name)

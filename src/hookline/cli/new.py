@@ -1,4 +1,4 @@
-"""``hookline new``: a hook or a tool to start from, with a test that passes."""
+"""``hookline new``: a hook, a tool or a plugin to start from, with a test that passes; or a personality."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ import typer
 
 from ..kernel.errors import HooklineError
 from .help import Command
-from .templates import TEMPLATES
+from .templates import PERSONALITY, TEMPLATES
 
 EPILOG = """
 Examples:
   hookline new hook keep_files
   hookline new tool word_count --dir tools
+  hookline new plugin word-watch
+  hookline new personality critic
 """
 
 
@@ -29,18 +31,41 @@ def add_to(app: typer.Typer) -> None:
 
 
 def new(
-    kind: Annotated[Literal["hook", "tool"], typer.Argument(metavar="hook|tool", help="What to write.")],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, a Python identifier.")],
-    folder: Annotated[str, typer.Option("--dir", metavar="DIR", help="Where to write it.")] = ".",
+    kind: Annotated[
+        Literal["hook", "tool", "plugin", "personality"],
+        typer.Argument(metavar="hook|tool|plugin|personality", help="What to write."),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, a Python identifier; a plugin's id.")],
+    folder: Annotated[
+        str,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            show_default=False,
+            help="Where to write it; a plugin goes to plugins/, a personality to personalities/, if left out.",
+        ),
+    ] = "",
 ) -> int:
-    """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes."""
+    """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes. Or a plugin, a folder of its own;
+    or a personality, NAME.toml.
+    """
+    if kind == "personality":
+        return new_personality(name, Path(folder or "personalities"))
+    if kind == "plugin":
+        from .new_plugin import write_plugin
+
+        made = write_plugin(name, Path(folder or "plugins"))
+        typer.echo(f"wrote {made}/: plugin.toml, a guard, a tool, a test and a README\n")
+        typer.echo(f"look at it:    hookline plugins check {made}\ntest it:       pytest {made}")
+        typer.echo(f"switch it on:  hookline plugins enable {name if not folder else made}")
+        return 0
     if not name.isidentifier() or keyword.iskeyword(name):
         raise HooklineError(f"{name!r} is no Python identifier; how about {suggested(name)!r}?")
     taken = why_taken(name)
     if taken:
         raise HooklineError(f"{name!r} is {taken}; how about {f'my_{name}'.lower()!r}?")
     code, test = TEMPLATES[kind]
-    place = Path(folder)
+    place = Path(folder or ".")
     files = {place / f"{name}.py": code, place / f"test_{name}.py": test}
     for path in files:
         if path.exists():
@@ -56,6 +81,26 @@ def new(
     use = "--hooks" if kind == "hook" else "--tools"
     typer.echo(f"wrote {first}\nwrote {second}\n")
     typer.echo(f'try it:   hookline run "What is in this folder?" {use} {first}\ntest it:  pytest {second}')
+    return 0
+
+
+def new_personality(name: str, folder: Path) -> int:
+    """Write NAME.toml into a folder of personalities."""
+    from ..team.personalities import is_id
+
+    if not is_id(name):
+        raise HooklineError(f"{name!r} is no id: use letters, digits, - and _; how about {suggested(name)!r}?")
+    path = folder / f"{name}.toml"
+    if path.exists() or (folder / name).exists():
+        raise HooklineError(f"{path if path.exists() else folder / name} is already there; nothing was written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(PERSONALITY.replace("NAME", name))
+    except OSError as error:
+        raise HooklineError(f"cannot write to {folder}: {error}") from error
+    typer.echo(f"wrote {path}\n\ntry it:   hookline chat --personalities {folder} --personality {name}")
+    typer.echo(f'keep it:  personalities = "{folder.as_posix()}" in hookline.toml')
     return 0
 
 

@@ -14,7 +14,7 @@ import typer
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
 from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
-from .failures import say_failure
+from .failures import say_failure, say_note
 from .help import Command
 from .options import takes_settings
 from .text import printable, summary, wrapped
@@ -22,6 +22,7 @@ from .text import printable, summary, wrapped
 if TYPE_CHECKING:
     from ..base.event import Event
     from ..run.context import Interrupt
+    from ..run.events import Sink
 
 EPILOG = """
 Examples:
@@ -57,12 +58,15 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
     """Give an agent one task."""
-    from ..config.build import build_agent, context
+    from ..config.build import context
+    from ..config.plugins import build_plugins
     from .approver import Approver
     from .logs import quiet_logs
+    from .plugins import close_plugins
     from .recording import recorded, recorder
     from .sessions import opened, saved
-    from .turn import perform
+    from .speaking import answering
+    from .turn import perform_all, together
     from .view import choose_view
     from .weights import make_ready
 
@@ -70,17 +74,18 @@ def run(
     quiet_logs(settings.debug)
     text = task_text(task or [])
     view = choose_view(silent=quiet or json)
-    recorders = recorder(settings)
-    agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, view.paused), *recorders],
-        file=config.hooks_file,
-    )  # fmt: skip
+    recorders, plugins = recorder(settings), build_plugins(settings, config.home)
     conversation = opened(settings, session)
-    make_ready(agent.model)
     ctx = context(settings, conversation)
+    answerer, agent = answering(config, [Approver(settings.approvals, view.paused), *recorders], ctx.session, plugins)
+    make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
-    with view:
-        outcome = perform(agent, text, ctx, [view, lines] if lines is not None else [view], settings.metadata)
+    try:
+        with view:
+            sinks: list[Sink] = [view, lines] if lines is not None else [view]
+            outcome = together(list(perform_all(answerer, text, ctx, sinks, settings.metadata)))
+    finally:
+        close_plugins(plugins)
     result = outcome.result
     if lines is None:
         show_reply(result.reply)
@@ -90,7 +95,7 @@ def run(
         sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
     for error in result.errors if quiet and not json else ():
         if error.where == "hook" and not error.fatal:  # such as a log that could not be written: it would be missed
-            sys.stderr.write(f"note: {printable(error.message, keep='')}\n")
+            say_note(error.message)
     code = exit_code(result, outcome.failure)
     recorded(recorders)
     try:

@@ -78,4 +78,19 @@ def test_a_model_can_call_it():
     assert result.messages[2].content == "3 words, the longest is 'little'"
 """
 
+PERSONALITY = """# Who the agent can be. What is left out here is as the settings say; their hooks always hold.
+description = "Finds what is wrong with a text, and says it kindly"
+instructions = \"\"\"
+You are NAME. Read what you are given, name its three weakest points, and say how to mend each.
+\"\"\"
+
+# model = "openai:gpt-5-mini"         # another model, and its settings:
+# params = { temperature = 0 }
+# tools = ["read_*", "tools.py"]      # only these tools; "*" for all, FILE.py for more
+# plugins = []                        # only these plugins
+# guards = [{ use = "RateLimitHook", args = { per_minute = 10 } }]    # hooks on top
+# delegates = ["coder"]               # whom it may delegate and hand over to
+# max_steps = 5
+"""
+
 TEMPLATES = {"hook": (HOOK, HOOK_TEST), "tool": (TOOL, TOOL_TEST)}

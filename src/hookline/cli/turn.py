@@ -1,15 +1,16 @@
-"""One run from the command line, with Ctrl-C: once cancels, twice kills."""
+"""One turn from the command line: a run, and those that follow it; Ctrl-C once cancels, twice kills."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -17,13 +18,19 @@ from ..base.event import Event
 from ..base.frozen import EMPTY
 from ..kernel.records import HookExecuted
 from ..kernel.state import AgentResult
+from ..kernel.values import Usage
 from ..run.agent import Agent
 from ..run.causes import RunFailed
 from ..run.context import AgentContext
 from ..run.events import Sink
-from ..run.handle import Run
+from ..run.handle import Run, background_loop
 from .exits import CANCELLED, FAILED
 from .failures import say_error
+
+if TYPE_CHECKING:
+    from ..team.roster import Roster
+
+T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -34,8 +41,44 @@ class Outcome(msgspec.Struct, frozen=True):
     broken: Collection[str] = ()
 
 
+def perform_all(
+    answerer: Agent | Roster, task: str, ctx: AgentContext, sinks: Sequence[Sink], metadata: Mapping[str, Any] = EMPTY
+) -> Iterator[Outcome]:
+    """Run to the end, and go on for as long as the conversation is handed over to another one; an outcome for each."""
+    follow_up = getattr(answerer, "follow_up", None)
+    said: str | None = task
+    while said is not None:
+        outcome = perform(answerer, said, ctx, sinks, metadata)
+        said = follow_up(ctx.session, outcome.result) if follow_up is not None else None
+        yield outcome
+
+
+def together(outcomes: Sequence[Outcome]) -> Outcome:
+    """What several runs one after another come to: the end of the last one, and what all of them used."""
+    *_, last = outcomes
+    if len(outcomes) == 1:
+        return last
+    results = [outcome.result for outcome in outcomes]
+    costs = [result.cost for result in results]
+    result = last.result.replace(
+        reply="\n\n".join(result.reply for result in results if result.reply),
+        steps=tuple(step for result in results for step in result.steps),
+        usage=sum((result.usage for result in results), Usage()),
+        cost=None if None in costs else sum(cost for cost in costs if cost is not None),
+        tool_calls=sum(result.tool_calls for result in results),
+        errors=tuple(error for result in results for error in result.errors),
+        elapsed=sum(result.elapsed for result in results),
+    )
+    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.broken})
+
+
+def awaited(work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives, in the loop that runs are in too."""
+    return asyncio.run_coroutine_threadsafe(work, background_loop()).result()
+
+
 def perform(
-    agent: Agent, task: str, ctx: AgentContext, sinks: Sequence[Sink], metadata: Mapping[str, Any] = EMPTY
+    answerer: Agent | Roster, task: str, ctx: AgentContext, sinks: Sequence[Sink], metadata: Mapping[str, Any] = EMPTY
 ) -> Outcome:
     """Run to the end, whatever the end is."""
     broken: set[str] = set()
@@ -44,7 +87,7 @@ def perform(
         if isinstance(event, HookExecuted) and event.error is not None:
             broken.add(event.hook)
 
-    run = agent.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata)
+    run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata)
     with _interruptible(run):
         try:
             return Outcome(run.wait(), broken=broken)

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..kernel.registry import HookRegistry
 from ..models.protocol import Model
 from ..plugins.errors import LoadError
+from ..plugins.manager import PluginManager
+from ..plugins.plugin import Plugin
 from ..providers.names import get_model
 from ..run.agent import Agent
 from ..run.budget import Budget
 from ..run.context import AgentContext
-from ..run.plugin import Plugin
+from ..run.events import log
 from ..run.session import Session
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
+from .plugins import build_plugins, use_plugins
 from .references import parse
-from .settings import Settings
+from .settings import DeclaredHook, Settings
 from .sources import FILE, SHARED_FILE
 
 if TYPE_CHECKING:
@@ -31,7 +37,13 @@ KEEP_DAYS = 365
 
 
 def build_agent(
-    settings: Settings, *, home: Path | None = None, hooks: Iterable[Any] = (), file: Path | None = None
+    settings: Settings,
+    *,
+    home: Path | None = None,
+    hooks: Iterable[Any] = (),
+    file: Path | None = None,
+    plugins: PluginManager | None = None,
+    tell: Callable[[str], object] = log.warning,
 ) -> Agent:
     """The agent that these settings describe; give its runs a :func:`context` for the limits.
 
@@ -40,21 +52,27 @@ def build_agent(
         home: the folder that modules named in them are looked for in; the working folder if left out.
         hooks: further hooks, such as an approver.
         file: where the settings' hooks are named, if it is one file; errors tell it.
+        plugins: who switches the plugins on; one of :func:`build_plugins` if left out.
+        tell: gets what people should know of the plugins.
 
     Raises:
         ConfigError: the folder does not exist.
-        LoadError: hooks or tools that cannot be loaded.
+        LoadError: hooks, tools or plugins that cannot be loaded.
         RegistrationError: a model, hook, tool or plugin that cannot work.
         NotInstalled: a package is missing.
         AuthError: the model needs a key.
     """
     home = Path.cwd() if home is None else home
-    registry, plugins = build_hooks(settings, home, file)
+    registry, bundles = build_hooks(settings, home, file)
     registry.extend(hooks)
-    return Agent(
+    agent = Agent(
         NAME, "", settings.instructions, llm=build_model(settings), tools=build_tools(settings, home), hooks=registry,
-        plugins=[*plugins, *settings.plugins], max_steps=settings.max_steps, params=settings.params,
+        plugins=bundles, max_steps=settings.max_steps, params=settings.params,
     )  # fmt: skip
+    plugins = build_plugins(settings, home) if plugins is None else plugins
+    for note in use_plugins(plugins, agent, settings.plugins):
+        tell(note)
+    return agent
 
 
 def build_model(settings: Settings) -> Model:
@@ -68,22 +86,32 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     from ..builtin.path_guard import PathGuard
 
     try:
-        loaded, plugins = load_hooks(settings.hooks, home)
+        loaded, plugins = load_hooks([_with_skills(hook, settings) for hook in settings.hooks], home)
     except LoadError as error:
         if file is None:
             raise
         raise LoadError(f"{file}: hooks: {error}") from error
     files = [place for hook in loaded if (place := origin(hook.hook).rpartition(":")[0])]
     files += _code_files(settings, home)
-    audits: list[Any] = []
+    files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
+    own: list[Any] = []
     if settings.audit:
         from ..builtin.audit_log import AuditLogHook
 
-        audits.append(AuditLogHook(settings.audit))
+        own.append(AuditLogHook(settings.audit))
+    if settings.tickets:
+        from ..builtin.ticket_rules import TicketRules
+
+        rules = TicketRules(settings.tickets)
+        given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
+        own += [] if rules.board.path in given else [rules]
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    keep += [kept for hook in (*audits, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
+    own += _skill_hooks(settings)
+    if settings.personalities:
+        keep += [settings.personalities, os.path.realpath(settings.personalities)]
+    keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = folder_of(settings), settings.write
-    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *audits])
+    registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
     if settings.shell:
         from ..builtin.terminal_guard import TerminalGuard
 
@@ -93,19 +121,59 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     return registry, plugins
 
 
+def _skill_hooks(settings: Settings) -> list[Any]:
+    """What lists the skills, if there is a folder of them."""
+    if not settings.skills:
+        return []
+    from ..builtin.skills import SkillsHook
+
+    if Path(settings.skills).is_file():
+        raise ConfigError(f"skills: {settings.skills!r} is a file: name a folder")
+    return [SkillsHook(settings.skills)]
+
+
+def _with_skills(hook: str | DeclaredHook, settings: Settings) -> str | DeclaredHook:
+    """A hook as it is declared; what proposes skills does so in the folder of skills, if it names no other."""
+    declared = hook if isinstance(hook, DeclaredHook) else DeclaredHook(hook)
+    if declared.use != "SkillEvolverHook" or "folder" in declared.args or not settings.skills:
+        return hook
+    return msgspec.structs.replace(declared, args={**declared.args, "folder": settings.skills})
+
+
+def build_keepers(settings: Settings, files: Iterable[str]) -> list[Any]:
+    """The guards that keep tools from changing these files, on top of those of :func:`build_hooks`."""
+    from ..builtin.path_guard import PathGuard
+
+    folder, write, keep = folder_of(settings), settings.write, list(files)
+    found: list[Any] = [PathGuard(folder, write=write, keep=keep)]
+    if settings.shell:
+        from ..builtin.terminal_guard import TerminalGuard
+
+        found.append(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
+    return found
+
+
+def code_of(references: Iterable[str], home: Path) -> list[str]:
+    """The files and folders that the code of references such as ``FILE.py:name`` and ``module:name`` is in."""
+    modules, files = [], []
+    for reference in map(parse, references):
+        if reference.file is not None:
+            files.append(reference.file)
+        elif reference.name:
+            modules.append(home / reference.module.replace(".", "/"))
+    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
+
+
 def _code_files(settings: Settings, home: Path) -> list[str]:
     """The files and folders whose code runs as a tool or as an MCP server."""
     modules, files = [], []
-    for reference in map(parse, settings.tools):
-        if reference.file is None:
-            modules.append(home / reference.module.replace(".", "/"))
-        else:
-            files.append(reference.file)
     for target in settings.mcp:
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
-    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
+    return [
+        *code_of(settings.tools, home), *map(str, (*files, *modules)), *(f"{module}.py" for module in modules),
+    ]  # fmt: skip
 
 
 def build_recorder(settings: Settings) -> ObservabilityHook | None:
@@ -118,7 +186,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
-    """The default tools, the shell and ``fetch`` if they are wanted, the tools that settings name, and MCP servers."""
+    """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
         from ..builtin.secret_files import SECRET_FILES
@@ -136,6 +204,15 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
         from ..tools.web import fetch_tool
 
         tools.append(fetch_tool(settings.hosts))
+    if settings.skills:
+        from ..stores.skills import SkillStore
+
+        tools.append(SkillStore(settings.skills))
+    if settings.tickets:
+        from ..stores.ticket_tools import ticket_tools
+        from ..stores.tickets import TicketBoard
+
+        tools += ticket_tools(TicketBoard(settings.tickets))
     if settings.mcp:
         from ..tools.mcp import mcp
 

@@ -17,7 +17,7 @@ from ..kernel.hook import FunctionHook
 from ..kernel.registry import HookRegistry
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
-from ..run.plugin import Plugin
+from ..plugins.plugin import Plugin
 from ..tools.tool import Tool
 from .references import Reference, parse
 from .secrets import masked, without

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from ..builtin import BUILTINS
+from ..plugins.discovery import is_path
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
 _FOLDERS = frozenset(("folder", "sessions", "runs", "audit", "plugins_folder", "personalities", "tickets", "skills"))
-_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint"))
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
 """What built-in hooks call their arguments that are paths."""
 
 
@@ -42,6 +43,8 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
+    if key == "plugins":
+        return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
     if key in ("hooks", "tools", "channels"):
         return tuple(_anchored(item, folder) for item in value)
     return value

@@ -142,7 +142,7 @@ def read_file(path: Path) -> dict[str, Any]:
         if name not in KEYS:
             known = ", ".join(KEYS)
             raise ConfigError(f"{path}: unknown key {name!r}.{nearest(name, KEYS)} Known keys: {known}")
-        values[name] = anchored(name, _checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
+        values[name] = anchored(name, checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
     return values
 
 
@@ -184,22 +184,22 @@ def from_text(key: Key, text: Any, where: str) -> Any:
         if key.is_list and [item.lower() for item in items] == ["none"]:
             return ()
     elif not isinstance(text, str):
-        return _checked(key, text, where)
+        return checked(key, text, where)
     elif text.strip().lower() == "none":
         if not (key.may_be_none or key.is_list or key.is_table):
             raise ConfigError(f"{where}: expected {key.expected}; it cannot be none")
         return None if key.may_be_none else key.default
     elif key.is_table and text.lstrip().startswith("{"):
-        return _checked(key, _json(text, where, "object"), where)
+        return checked(key, _json(text, where, "object"), where)
     elif key.is_list and text.lstrip().startswith("["):
-        return _checked(key, _json(text, where, "array"), where)
+        return checked(key, _json(text, where, "array"), where)
     elif key.is_list or key.is_table:
         items = [item.strip() for item in text.split(",") if item.strip()]
     else:
-        return _checked(key, text, where, strict=False)
+        return checked(key, text, where, strict=False)
     if key.is_table:
         return dict(_pair(item, where) for item in items)
-    return _checked(key, items, where)
+    return checked(key, items, where)
 
 
 def _json(text: str, where: str, kind: str) -> Any:
@@ -219,7 +219,12 @@ def _pair(item: str, where: str) -> tuple[str, Any]:
         return name.strip(), text
 
 
-def _checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
+def checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
+    """A setting's value from a file, as its type; ``where`` is told to people.
+
+    Raises:
+        ConfigError: it says what is expected.
+    """
     if isinstance(value, str) and value.strip().lower() == "none" and key.may_be_none:
         return None
     if key.name in _DECLARED and isinstance(value, list):

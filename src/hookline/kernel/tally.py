@@ -159,7 +159,7 @@ class Tally(msgspec.Struct):
             failed = _info(self.error, cause, fatal=True)
         elif self.merged:
             fields = {name: given for name, (given, _) in self.merged.items()}
-            action, hook = HookAction.MERGE, next(iter(self.merged.values()))[1]
+            action, hook = HookAction.MERGE, self.merged.get("error", next(iter(self.merged.values())))[1]
             value = self.point.result().replace(fields) if self.point.result else freeze(fields)
         elif action is HookAction.CONTINUE:
             if self.asks:

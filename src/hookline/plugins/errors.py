@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError
+from ..kernel.errors import HooklineError, RegistrationError
 
 
 class LoadError(HooklineError, ImportError):
     """A file, module, name or plugin that hooks or tools should come from, and that cannot be used."""
+
+
+class PluginError(LoadError, RegistrationError):
+    """A plugin that cannot be found, loaded or switched on; nothing of it is left."""

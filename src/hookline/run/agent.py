@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import WeakSet
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, freeze
-from ..kernel.errors import RegistrationError
+from ..kernel.errors import HooklineError, RegistrationError
 from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids
 from ..models.protocol import Model
+from ..plugins.loading import load_plugins, without_plugins
+from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
@@ -21,9 +26,9 @@ from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext, Interrupt
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
+from .inheritance import Both
 from .loop import Loop
 from .model_call import gated
-from .plugin import Plugin, load_plugins, without_plugins
 from .session import Session
 
 _SILENCE = EventStream("", time.time)
@@ -39,9 +44,10 @@ class Agent:
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
         tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
-            a ``tools()`` that gives tools; it is asked here.
+            a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
+        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
         max_steps: the step limit of a run, 20 if left out; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
@@ -63,6 +69,7 @@ class Agent:
         tools: Iterable[Any] = (),
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
+        allowed_plugins: Iterable[str] | None = None,
         max_steps: int | None = DEFAULT_STEPS,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
@@ -73,6 +80,7 @@ class Agent:
         llm = as_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
+        tools = tuple(tools)
         if not all(callable(sink) for sink in sinks):
             raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
@@ -80,45 +88,120 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.plugins = load_plugins(plugins)
+        self.allowed_plugins = _names(allowed_plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
-        self.tools = ToolRegistry([*tools, *(tool for plugin in self.plugins for tool in plugin.tools)])
+        self.tools = ToolRegistry(tools)
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
-        for plugin in self.plugins:
-            known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
-            for hook in plugin.hooks:
-                if id(hook) not in known:  # another agent on the same registry brought it already
-                    self.hooks.register(hook, plugin=plugin.name)
-            if plugin.configure is not None:
-                plugin.configure(self)
+        for hook in _tool_hooks(tools):
+            if not any(hook is known for known in self.hooks):
+                self.hooks.register(hook)
+        self.plugins: tuple[Plugin, ...] = ()
+        self._brought: Mapping[str, frozenset[str]] = EMPTY
+        self._plugging = threading.RLock()
+        self._followers: WeakSet[Agent] = WeakSet()
+        for plugin in load_plugins(plugins):
+            self.plug(plugin)
+
+    def plug(self, plugin: Plugin | str) -> None:
+        """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
+        the next step on. A hook's ``on_event`` takes part from the next run on.
+
+        Raises:
+            RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
+        """
+        (plugin,) = load_plugins([plugin])
+        with self._plugging:
+            if any(plugin.name == other.name for other in self.plugins):
+                raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
+            plugin.hold()
+            undo: list[Callable[[], None]] = []
+            try:
+                tools = ToolRegistry(plugin.tools)
+                for tool in tools:
+                    self._check_free(tool.name, plugin.name)
+                both = ToolRegistry([*self.tools, *tools])
+                both.specs  # noqa: B018
+                known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
+                for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
+                    if id(hook) not in known:  # another agent on the same registry brought it already
+                        undo.append(self.hooks.register(hook, plugin=plugin.name))
+                self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
+                self.plugins = (*self.plugins, plugin)  # before its tools: a filter must know whose they are
+                self.tools = both
+                self.hooks.extend(())  # tell the runs, now that all is there
+                if plugin.configure is not None:
+                    plugin.configure(self)
+            except BaseException:
+                self._take_out(plugin.name)
+                for each in undo:
+                    each()
+                with suppress(RegistrationError):  # of two failures the first one counts
+                    plugin.release()
+                raise
 
     def unplug(self, name: str) -> None:
-        """Take out a plugin, its hooks and its tools, from the next run on."""
-        self.hooks.unregister_plugin(name)
-        gone = [tool.name for plugin in self.plugins if plugin.name == name for tool in ToolRegistry(plugin.tools)]
-        self.tools = self.tools.without(gone)
-        self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
+        """Take out a plugin, also while runs go on.
 
-    def _tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """A plugin that is filtered out takes its tools with it: they would run without its guards."""
-        if allowed_plugins is None or not self.plugins:
+        Its hooks do not fire from the next fire on; its tools are not offered from the next step on, and calls of them
+        that have not begun get an error result.
+
+        Raises:
+            RegistrationError: its own ``deactivate`` failed; it is out all the same.
+        """
+        with self._plugging:
+            gone = [plugin for plugin in self.plugins if plugin.name == name]
+            self._take_out(name)
+            self.hooks.unregister_plugin(name)
+            for plugin in gone:
+                plugin.release()
+
+    def lead(self, other: Agent) -> None:
+        """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
+        with self._plugging:
+            other.plugins, other._brought = self.plugins, self._brought
+            self._followers.add(other)
+
+    def _check_free(self, tool: str, plugin: str) -> None:
+        if tool in self.tools:
+            owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
+            raise RegistrationError(
+                f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
+            )
+
+    def _take_out(self, name: str) -> None:
+        """The tools first: they may not run without their plugin's guards."""
+        gone = self._brought.get(name)
+        if gone:
+            self.tools = self.tools.without(gone)
+        self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
+        self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+        for follower in list(self._followers):
+            follower._take_out(name)
+
+    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
+        if allowed_plugins is None or not self._brought:
             return self.tools
-        out = [p for p in self.plugins if p.name not in allowed_plugins and p.tools]
-        return self.tools.without([tool.name for p in out for tool in ToolRegistry(p.tools)]) if out else self.tools
+        tools = self.tools  # before whose they are: what comes in meanwhile is not in them
+        out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
+        return tools.without(out) if out else tools
 
     def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
         own, talk = self.hooks.stack, ctx.hooks.stack
-        if self.interceptor is not None or not isinstance(above, HookStack):
+        if above is EMPTY_STACK and not (own.listeners or talk.listeners or run_hooks.listeners):
             return ()
-        if not (own.listeners or talk.listeners or run_hooks.listeners or above.listeners):
+        stacks = [above] if isinstance(above, (HookStack, Both)) else []
+        if self.interceptor is None:
+            stacks += [own, talk, run_hooks]
+        if not any(stack.listeners for stack in stacks):
             return ()
-        found = [h for stack in (above, own, talk, run_hooks) for h in stack.only(ctx.allowed_plugins).listeners]
+        found = [hook for stack in stacks for hook in stack.only(ctx.allowed_plugins).listeners]
         return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
 
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
@@ -140,6 +223,7 @@ class Agent:
         sinks: Sequence[Sink] = (),
         every_call: bool = False,
         inherit: bool = True,
+        keep: bool = True,
     ) -> Run:
         """Start a run: in the running loop, else in a background loop thread.
 
@@ -155,9 +239,13 @@ class Agent:
             allowed_plugins: ``None`` all; ``[]`` none; a list: these.
             sinks: callables that get every event.
             every_call: record every hook call as an event, not only those that said something.
-            inherit: whether the hooks of the run that ``ctx`` belongs to, if it does, hold in this one too.
+            inherit: whether hooks and metadata of the run that ``ctx`` belongs to, if it does, hold in this one too.
+            keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
+
+        Raises:
+            HooklineError: the run that ``ctx`` belongs to is over.
         """
-        return self._prepare(locals(), keep=True).begin(_loop_for_start())
+        return self._prepare(locals(), keep=keep).begin(_loop_for_start())
 
     async def arun(self, task: str, **options: Any) -> AgentResult:
         """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
@@ -204,6 +292,8 @@ class Agent:
             raise TypeError(f"ctx= takes an AgentContext, not {type(given).__name__}")
         if not isinstance(options.get("session"), (Session, type(None))):
             raise TypeError(f"session= takes a Session, not {type(options['session']).__name__}")
+        if given is not None and given.run_id and given._whole is None:
+            raise HooklineError(f"the run of this context is over: give {self.name!r} a ctx.heir() made while it runs")
         ctx = (
             AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
             if given is None
@@ -218,24 +308,25 @@ class Agent:
         run_id = ctx.new_id("run")
         task_id = str(options.get("task_id") or run_id)
         ctx.ids = Ids(
-            run_id, task_id, str(options.get("correlation_id") or task_id), ctx.session.id, self.name,
-            "" if given is None else given.ids.run_id,
+            run_id, task_id, str(options.get("correlation_id") or ctx.ids.correlation_id or task_id), ctx.session.id,
+            self.name, ctx.ids.run_id,
         )  # fmt: skip
         ctx.agent_name = self.name
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
         above = None if given is None or not options.get("inherit", True) else given._whole
-        allowed = options.get("allowed_plugins")
+        allowed = _names(options.get("allowed_plugins"))
         if allowed is not None:
-            if isinstance(allowed, str):
-                raise TypeError(f"allowed_plugins is a list of names: [{allowed!r}]")
-            outer = None if above is None else ctx.allowed_plugins
-            ctx.allowed_plugins = tuple(name for name in allowed if outer is None or name in outer)
-        ctx.tool_registry = self._tools_for(ctx.allowed_plugins)
+            ctx.allowed_plugins = _both(allowed, None if above is None else ctx.allowed_plugins)
+        if self.allowed_plugins is not None:
+            ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
         if given is not None:
             limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
             ctx.budget = given.budget.child(max_steps=min(limits, default=None))
+            ctx.depth += bool(given.run_id)
         metadata: Mapping[str, Any] = ctx.session.metadata
+        if above is not None and given is not None and given._opened and given._metadata:
+            metadata = freeze({**metadata, **given._metadata})  # its hooks judge by them
         if given_data := options.get("metadata"):
             if not isinstance(given_data, Mapping):
                 raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {given_data!r:.80}")
@@ -246,29 +337,45 @@ class Agent:
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         inherited = EMPTY_STACK if above is None else above()
         sinks = (*self._listeners(ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
-        if given is not None and given._events is not None and (relay := given._events.relay(ctx.ids)) is not None:
+        relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
+        if relay is not None:
             sinks = (*sinks, relay)
         stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
         ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
-            asked = bool(options.get("every_call"))
+            asked = bool(options.get("every_call")) or (relay is not None and given is not None and given.tracing)
             ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
         loop = Loop(self, ctx, run_hooks, task, base, above)
         ctx.llm = gated(loop, self.model)
-        ctx._fire, ctx._whole = loop.fire_for, loop.whole
+        ctx._fire, ctx._whole = loop.fire_for, loop.bequest
         run = Run(loop, stream)
         if given is not None:
-            run.follow(given.interrupt)
+            run.follow(given)
         return run
 
 
-_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ())
+def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
+    """The hooks without which these tools could not do what they say."""
+    return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]
+
+
+_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ()) - {"keep"}
 
 
 def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:
     if options and (unknown := options.keys() - _OPTIONS):
         raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}")
     return {"task": task, **options}
+
+
+def _names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
+    if isinstance(allowed_plugins, str):
+        raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
+    return None if allowed_plugins is None else tuple(allowed_plugins)
+
+
+def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
+    return names if filtered is None else tuple(name for name in names if name in filtered)
 
 
 def _loop_for_start() -> asyncio.AbstractEventLoop:

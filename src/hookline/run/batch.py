@@ -74,7 +74,7 @@ class Batch:
     """The tool calls of one model reply."""
 
     def __init__(self, loop: Course, calls: Sequence[ToolCall], hop: int) -> None:
-        self.loop, self.hop = loop, hop
+        self.loop, self.hop, self._tools = loop, hop, loop.tools
         self.slots = [self._slot(call, 1) for call in calls]
         self.cause: BaseException | None = None
         self.outcomes: tuple[Outcome, ...] = ()
@@ -294,6 +294,8 @@ class Batch:
         ctx = self._ctx_of(slot) if tool.takes_ctx else None
         failure: BaseException | None = None
         try:
+            if loop.tools is not self._tools and loop.tools.get(slot.request.name) is not tool:
+                raise LookupError(f"the tool {slot.request.name!r} was switched off before this call of it began")
             work = tool.call(slot.values, ctx)
             if loop.wrappers:
                 work = loop.around(slot.request, work)

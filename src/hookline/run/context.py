@@ -7,11 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..base.event import Event
 from ..base.frozen import EMPTY, Growing, as_history
 from ..base.names import is_number
+from ..base.tasks import OutOfTime, within
 from ..base.workers import in_forked_child
 from ..kernel.errors import HooklineError
 from ..kernel.points import Point, resolve
@@ -111,10 +114,43 @@ class AgentContext(Scope):
     """
 
     __slots__ = (
-        "_cancels", "_errors", "_events", "_fire", "_handed", "_held", "_keep", "_messages", "_metadata", "_open",
-        "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "_whole",
-        "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "hooks",
-        "ids", "interrupt", "llm", "memory", "new_id", "session", "spent", "tool_registry",
+        "_cancels",
+        "_debts",
+        "_errors",
+        "_events",
+        "_fire",
+        "_handed",
+        "_held",
+        "_keep",
+        "_messages",
+        "_metadata",
+        "_open",
+        "_opened",
+        "_random",
+        "_response_format",
+        "_signals",
+        "_steps",
+        "_system_prompt",
+        "_task",
+        "_whole",
+        "agent_name",
+        "allowed_plugins",
+        "artifacts",
+        "blackboard",
+        "budget",
+        "call_ids",
+        "clock",
+        "deps",
+        "depth",
+        "hooks",
+        "ids",
+        "interrupt",
+        "llm",
+        "memory",
+        "new_id",
+        "session",
+        "spent",
+        "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -147,11 +183,14 @@ class AgentContext(Scope):
         self.allowed_plugins = None if allowed_plugins is None else tuple(allowed_plugins)
         self.agent_name = ""
         self.ids = Ids()
+        self.depth = 0
+        """How many runs this one is inside of."""
         self.spent: Usage | None = None
         self._events: EventStream | None = None
         self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
         self._whole: Callable[[], Interceptor] | None = None
         self._keep: Callable[[], None] | None = None
+        self._debts: dict[Future[None], Callable[[str], None]] | None = None
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self._opened = False
@@ -236,10 +275,31 @@ class AgentContext(Scope):
         new.scratch = self.scratch
         for name in _SHARED:
             setattr(new, name, getattr(self, name))
-        new.tool_registry = new.llm = new._events = new._fire = new._whole = new._keep = new._open = None
+        new.tool_registry = new.llm = new._events = new._fire = new._keep = new._open = new._debts = None
         new._held, new.spent = (), None
         new._opened, new._task, new._cancels = False, None, 0
         return new
+
+    def owe(self, cancel: Callable[[str], None]) -> Future[None]:
+        """Have the run not end before something that began in it: give it a result when that is over.
+
+        At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
+        """
+        debts = self._debts = {} if self._debts is None else self._debts
+        debt: Future[None] = Future()
+        debts[debt] = cancel
+        debt.add_done_callback(lambda paid: debts.pop(paid, None))
+        return debt
+
+    async def settle_debts(self) -> None:
+        """Break off what began in this run and is not over, and wait for it. For the loop."""
+        debts = dict(self._debts or ())
+        for cancel in debts.values():
+            cancel("the run is over")
+        if waiting := [asyncio.wrap_future(debt) for debt in debts if not debt.done()]:
+            left = GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+            with suppress(OutOfTime):  # the other half is for the hooks at the end of this run
+                await within(left / 2, asyncio.wait(waiting), shielded=True)
 
     def heir(self, *, budget: Budget | None = None) -> AgentContext:
         """A context for work that may outlive this run: what is run with it has the same hooks and plugin filter.
@@ -250,9 +310,9 @@ class AgentContext(Scope):
         new.interrupt, new.scratch = Interrupt(), {}
         if budget is not None:
             new.budget = budget
-        if self._whole is not None:
-            hooks = self._whole()
-            new._whole = lambda: hooks
+        new._whole = self._whole  # as they are then: what is switched off meanwhile does not fire
+        if self._opened:
+            new.open((), self._metadata, "", None)
         return new
 
     @property
@@ -353,8 +413,8 @@ class AgentContext(Scope):
 
 
 _SHARED = (
-    "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "deps", "hooks", "ids",
-    "interrupt", "memory", "new_id", "_random", "session",
+    "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "depth", "deps", "hooks", "ids",
+    "interrupt", "memory", "new_id", "_random", "session", "_whole",
 )  # fmt: skip
 
 

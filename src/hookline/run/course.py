@@ -23,13 +23,14 @@ from .around import around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
+from .inheritance import Both, inheritable, joined
 
 T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 _EVERYWHERE: frozenset[str] = frozenset(POINTS)
 Whole = Callable[[], Interceptor]
-"""Gives all hooks of a run, as they are now."""
+"""Gives the hooks of a run that hold in those inside it, as they are now."""
 
 
 class Setup(Protocol):
@@ -42,6 +43,9 @@ class Setup(Protocol):
     interceptor: Interceptor | None
     max_parallel_tools: int
 
+    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """The tools of a run with this filter."""
+
 
 class Course:
     """A run on its way; ``cause`` is why it leaves its normal course, if it does."""
@@ -49,7 +53,6 @@ class Course:
     def __init__(self, agent: Setup, ctx: AgentContext, run_hooks: HookStack, above: Whole | None = None) -> None:
         self.agent, self.ctx = agent, ctx
         self.budget = ctx.budget
-        self.tools = agent.tools if ctx.tool_registry is None else ctx.tool_registry
         self.cause: BaseException | None = None
         self.cancelling = self.over = False
         self.outside = self._cuts = self._own = 0
@@ -60,8 +63,10 @@ class Course:
         self.aio: Any = None
         self._run_hooks, self._above = run_hooks, above
         self._around = entered()
-        self._nested: tuple[Any, Any, HookStack] = (None, None, run_hooks)
+        self._nested: tuple[Any, Any, Interceptor] = (None, None, run_hooks)
         self._compile()
+        self._offered = agent.tools
+        self.tools = ctx.tool_registry = agent.tools_for(ctx.allowed_plugins)
         self._finishing = False
         self._lock = threading.Lock()
         self._steered: list[Message] = []
@@ -77,9 +82,9 @@ class Course:
             HookError: a hook failed closed.
         """
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         interceptor = self._interceptor
-        if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, HookStack):
+        if (active := ACTIVE.get()) is not self._around and isinstance(interceptor, (HookStack, Both)):
             if self._nested[0] is not interceptor or self._nested[1] != active:
                 self._nested = interceptor, active, interceptor.without(active)
             interceptor = self._nested[2]  # without those that are running (DESIGN 4.8)
@@ -98,7 +103,7 @@ class Course:
             await self._aftermath(error.verdict, point)
             raise error from error.cause
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         if verdict.signals:
             self.signal(*verdict.signals)
         for soft in verdict.failures:
@@ -114,7 +119,7 @@ class Course:
     async def fire_for(self, point: Point, payload: Any) -> Verdict:
         """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
         try:
-            return await self.fire(point, payload)
+            return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except Ended as ended:
             return ended.verdict
         except Stopped as stopped:
@@ -132,16 +137,27 @@ class Course:
     def listen(self) -> None:
         """Look for changed registrations: after code that is not ours has run."""
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
+
+    def renew(self) -> None:
+        """Take over what has changed since the run began: hooks, tools, and who hears of events."""
+        self._compile()
+        if self.agent.tools is not self._offered:
+            self._offered = self.agent.tools
+            self.tools = self.ctx.tool_registry = self.agent.tools_for(self.ctx.allowed_plugins)
+        events = self.ctx._events
+        if events is not None and events.hooked and isinstance(self._allowed, HookStack):
+            events.keep_hooks(self._allowed.listeners)
 
     def _compile(self) -> None:
         self._seen = HookRegistry.changes
-        own = self.whole()
+        own = self._allowed = self.whole()
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
-        if isinstance(own, HookStack):
+        if isinstance(own, (HookStack, Both)):
             if own is not EMPTY_STACK:
-                own = own.only(self.ctx.allowed_plugins).without(self._around)
+                own = self._allowed = own.only(self.ctx.allowed_plugins)
+                own = own.without(self._around)
             if not self.ctx.recording:
                 events = self.ctx._events
                 self.heard = own.points | events.points if events is not None and events.points else own.points
@@ -152,15 +168,17 @@ class Course:
 
     def whole(self) -> Interceptor:
         """All hooks of this run, whatever filter holds; those of the run that it was started in come first."""
-        if self.agent.interceptor is not None:
-            return self.agent.interceptor
-        agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
-        extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
-        own = HookStack(*agent.layers, *extra) if extra else agent
+        own: Interceptor | None = self.agent.interceptor
+        if own is None:
+            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+            extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
+            own = HookStack(*agent.layers, *extra) if extra else agent
         above = EMPTY_STACK if self._above is None else self._above()
-        if not isinstance(above, HookStack):
-            return above
-        return _stacked(above, own) if above is not EMPTY_STACK else own
+        return own if above is EMPTY_STACK else joined(above, own)
+
+    def bequest(self) -> Interceptor:
+        """The hooks that hold in the runs inside this one too."""
+        return inheritable(self.whole())
 
     def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
         """The run, or a model call or tool in it, within what the hooks put around it, if there are ``wrappers``."""
@@ -308,10 +326,3 @@ class Course:
             message = self._steered.pop(0)
             self.ctx.append(message)
             self.ctx.emit(Steered, text=message.content)
-
-
-def _stacked(above: HookStack, own: HookStack) -> HookStack:
-    """The layers of both; a hook that is in both at a point counts once, above."""
-    known = {(id(entry.hook), entry.point) for layer in above.layers for entry in layer}
-    rest = (tuple(e for e in layer if (id(e.hook), e.point) not in known) for layer in own.layers)
-    return HookStack(*above.layers, *filter(None, rest))

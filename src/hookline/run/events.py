@@ -245,6 +245,10 @@ class _Takers(dict[type[Event], tuple[Sink, ...]]):
         return self[kind]
 
 
+def _hooked(pair: tuple[Sink, Kinds | None]) -> bool:
+    return hasattr(pair[0], "hook")
+
+
 class EventStream:
     """Numbers events, hands them to sinks, and keeps them for readers in any loop.
 
@@ -260,6 +264,7 @@ class EventStream:
         self.recording = self.wanted is None or PointFired in self.wanted
         self.points = frozenset() if self.wanted is None else _points_of(self.wanted)
         self._takers = _Takers(self._sinks)
+        self.hooked = any(map(_hooked, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
         self._kept: list[Event] | None = [] if keep else None
         self._seq = 0
@@ -280,6 +285,14 @@ class EventStream:
         if self._kept is not None:
             self._kept.append(event)
             self._wake()
+
+    def keep_hooks(self, hooks: Iterable[Any]) -> None:
+        """Of the hooks that listen, only these hear of what follows."""
+        kept = {id(hook) for hook in hooks}
+        sinks = tuple(pair for pair in self._sinks if id(getattr(pair[0], "hook", None)) in kept or not _hooked(pair))
+        if len(sinks) < len(self._sinks):
+            self._sinks, self._takers = sinks, _Takers(sinks)
+            self.hooked = any(map(_hooked, sinks))
 
     def relay(self, ids: Ids) -> Sink | None:
         """A sink that puts the events of a run inside this one into this stream; ``None`` if nobody would see them."""
@@ -302,7 +315,7 @@ class EventStream:
 
     def close(self) -> None:
         """No more events follow."""
-        self._closed = True
+        self._closed, self.listening = True, False
         self._wake()
 
     def _wake(self) -> None:

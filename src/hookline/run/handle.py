@@ -13,9 +13,9 @@ from ..base.event import Event
 from ..base.tasks import running_loop
 from ..kernel.payloads import RunStart
 from ..kernel.state import AgentResult
-from ..kernel.values import Message
+from ..kernel.values import Ids, Message
 from .causes import RunFailed, status_of
-from .context import Interrupt
+from .context import AgentContext, Interrupt
 from .events import EventStream
 from .loop import Loop
 
@@ -29,12 +29,18 @@ class Run:
         self._task: asyncio.Task[None] | None = None  # held, so that it is not collected while it runs
         self._future: concurrent.futures.Future[AgentResult] | None = None
         self._outer: Callable[[], None] | None = None
+        self._debt: concurrent.futures.Future[None] | None = None
         loop.ctx.interrupt = Interrupt(self._deliver)
 
     @property
     def id(self) -> str:
         """The run's id."""
         return self._loop.ctx.run_id
+
+    @property
+    def ids(self) -> Ids:
+        """The run's id, and all others that its payloads carry."""
+        return self._loop.ctx.ids
 
     async def here(self) -> AgentResult:
         """Run in the caller's own task; cancelling the caller cancels the run first.
@@ -91,6 +97,8 @@ class Run:
             )  # no cycle is left for the garbage collector
             if ctx.listening:
                 self._stream.close()
+            if self._debt is not None:
+                self._debt.set_result(None)
 
     async def _run_for(self, future: concurrent.futures.Future[AgentResult]) -> None:
         try:
@@ -98,9 +106,11 @@ class Run:
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would take the loop's thread with it
             future.set_exception(error)
 
-    def follow(self, outer: Interrupt) -> None:
-        """Be cancelled when ``outer`` is."""
-        self._outer = outer.subscribe(self._loop.ctx.interrupt.cancel)
+    def follow(self, outer: AgentContext) -> None:
+        """Be cancelled when ``outer`` is; a run that it belongs to is not over before this one."""
+        self._outer = outer.interrupt.subscribe(self._loop.ctx.interrupt.cancel)
+        if outer.run_id:
+            self._debt = outer.owe(self.cancel)
 
     @property
     def done(self) -> bool:

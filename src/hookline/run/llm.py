@@ -26,6 +26,11 @@ class GatedModel:
         return GatedModel(model, self._ask)
 
     @property
+    def model(self) -> Model:
+        """The model behind it, for an agent of your own; what is asked of it directly passes no hooks."""
+        return self._model
+
+    @property
     def name(self) -> str:
         """The model's name."""
         return self._model.name

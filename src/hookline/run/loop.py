@@ -73,6 +73,9 @@ class Loop(Course):
         self.ctx.began_in(self._task)
         active, around = ACTIVE.set(self._around), CURRENT.set(self.ctx)
         try:
+            if self.ctx.listening and self.ctx._events is not None:
+                self.ctx._events.aio = aio
+                self.ctx.emit(RunStarted, ids=self.ctx.ids)
             self.raise_if_cancelled()
             await self._begin()
             while self.cause is None:
@@ -98,9 +101,6 @@ class Loop(Course):
         self.budget.begin()
         if self.limited:
             self.watch_the_clock()
-        if ctx.listening and ctx._events is not None:
-            ctx._events.aio = self.aio
-            ctx.emit(RunStarted, ids=ctx.ids)
         if session.first_run() and SESSION_START in self.heard:
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, ctx.ids)
             with suppress(Stopped):  # it takes effect before the first step
@@ -168,7 +168,7 @@ class Loop(Course):
         self._steps_begun += 1
         reply, batch = None, None
         if HookRegistry.changes != self._seen:
-            self._compile()
+            self.renew()
         try:
             if ctx.listening and ctx.wants(StepStarted):
                 ctx.emit(StepStarted, index=index)
@@ -240,6 +240,8 @@ class Loop(Course):
             self._finishing = True
         if self._alarm is not None:
             self._alarm.cancel()
+        if ctx._debts:
+            await ctx.settle_debts()
         if self._steered and self._recording:
             self.take_in_steering()  # it came too late for this run, and is there for the next
         signals = ctx._signals

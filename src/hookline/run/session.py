@@ -21,6 +21,7 @@ class Session:
         key: how a channel found it.
         platform: where it takes place.
         personality_id: who the agent is in it.
+        personality_changes: what is different about that personality in it: its ``id``, and fields.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class Session:
         key: str = "",
         platform: str = "",
         personality_id: str = "",
+        personality_changes: Mapping[str, Any] = EMPTY,
     ) -> None:
         self.id = id
         self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
         self.metadata: Mapping[str, Any] = freeze(metadata)
         self.key, self.platform, self.personality_id = key, platform, personality_id
+        self.personality_changes: Mapping[str, Any] = freeze(personality_changes)
         self._fresh = [] if self.messages else [True]
         self._lock = threading.Lock()
         self._saving = threading.Lock()
@@ -92,8 +95,9 @@ class _Renamed(Session):
     def __init__(self, session: Session, id: str) -> None:
         messages, metadata = session.snapshot()
         super().__init__(
-            id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id
-        )
+            id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id,
+            personality_changes=session.personality_changes,
+        )  # fmt: skip
         if session.started:
             self.first_run()
         self._saving, self._given, self._stored = session._saving, session._given, session._stored

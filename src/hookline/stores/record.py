@@ -40,6 +40,7 @@ class SessionRecord(Frozen, frozen=True):
     key: str = ""
     platform: str = ""
     personality_id: str = ""
+    personality_changes: Any = EMPTY
     started: bool = True
     metadata: Any = EMPTY
     messages: Sequence[Message] = ()
@@ -63,7 +64,7 @@ class SessionRecord(Frozen, frozen=True):
         """The session again, as it is stored at ``place``."""
         session = Session(
             self.id, self.messages, self.metadata, key=self.key, platform=self.platform,
-            personality_id=self.personality_id,
+            personality_id=self.personality_id, personality_changes=self.personality_changes,
         )  # fmt: skip
         if self.started:
             session.first_run()
@@ -93,7 +94,7 @@ def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | N
                 merged, started = _merged(session, place, taken, stored.messages), started or stored.started
             return SessionRecord(
                 VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
-                started, metadata, merged,
+                session.personality_changes, started, metadata, merged,
             ).to_json()  # fmt: skip
 
         yield merge

@@ -18,7 +18,7 @@ from ..base.names import is_number
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
-from .http_client import Cutoff, FetchError, PinnedConnection, Reply, get
+from .http_client import Cutoff, FetchError, PinnedConnection, Reply, ask
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
 SECONDS = 20.0
@@ -182,7 +182,7 @@ class Egress:
             FetchError: there is no such host.
         """
         where = self.judge(url)
-        return PinnedConnection(where, self.resolve(where), self._tls, _positive(seconds, "seconds"))
+        return PinnedConnection(where, self.resolve(where), self.tls, _positive(seconds, "seconds"))
 
     def fetch(
         self,
@@ -230,8 +230,8 @@ class Egress:
             where = self.judge(url)
             for _ in range(MAX_REDIRECTS + 1):
                 addresses = self.resolve(where) if where.address else cutoff.bounded(self.resolve, where)
-                reply = get(
-                    where, addresses, headers={**_HEADERS, **headers}, cutoff=cutoff, tls=self._tls,
+                reply = ask(
+                    where, addresses, headers={**_HEADERS, **headers}, cutoff=cutoff, tls=self.tls,
                     max_bytes=max_bytes, wanted=_is_page,
                 )  # fmt: skip
                 if not _sends_on(reply.status, reply.headers.get("location")):
@@ -255,7 +255,8 @@ class Egress:
         return following
 
     @cached_property
-    def _tls(self) -> ssl.SSLContext:
+    def tls(self) -> ssl.SSLContext:
+        """How certificates are checked."""
         return self._given_tls or ssl.create_default_context()
 
     def _bare(self, text: str) -> Url:

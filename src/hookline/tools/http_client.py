@@ -201,7 +201,7 @@ class PinnedConnection(HTTPConnection):
         raise problem or OSError("there is no address")
 
 
-def get(
+def ask(
     url: Url,
     addresses: Sequence[Address],
     *,
@@ -210,15 +210,16 @@ def get(
     tls: ssl.SSLContext | None,
     max_bytes: int,
     wanted: Callable[[HTTPResponse], bool],
+    send: bytes | None = None,
 ) -> Reply:
-    """Ask for a URL; the body is read, and unpacked, if it is ``wanted``.
+    """Get a URL, or post what there is to ``send``; the body is read, and unpacked, if it is ``wanted``.
 
     Raises:
         FetchError: that did not work.
     """
     connection = PinnedConnection(url, addresses, tls, cutoff.left + 1, cutoff.watch)
     try:
-        connection.request("GET", url.target, headers=dict(headers))
+        connection.request("GET" if send is None else "POST", url.target, body=send, headers=dict(headers))
         response = connection.getresponse()
         body, cut = _body(response, max_bytes) if wanted(response) else (b"", False)
         if cutoff.why is not None:  # a connection that was cut looks like one that has ended

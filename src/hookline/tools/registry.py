@@ -13,7 +13,10 @@ from .tool import Tool
 
 
 class Toolset(Protocol):
-    """Something that offers tools, such as a server: it may stand wherever a tool may."""
+    """Something that offers tools, such as a server: it may stand wherever a tool may.
+
+    It may also have ``tool_hooks``: hooks without which its tools could not do what they say. An agent takes them in.
+    """
 
     def tools(self) -> Iterable[Tool | Callable[..., Any]]:
         """Its tools; asked again, the same ones."""

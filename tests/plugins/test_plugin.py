@@ -170,7 +170,9 @@ async def test_an_agent_takes_an_installed_plugin_by_name(scripted_agent, name):
 
 @pytest.mark.usefixtures("installed")
 def test_an_entry_point_that_is_something_else_is_refused():
-    with pytest.raises(RegistrationError, match="plugin 'acme-wrong' is a int; expected a Plugin, a hook or a list"):
+    with pytest.raises(
+        RegistrationError, match="plugin 'acme-wrong': it is a int; expected a Plugin, a hook or a list"
+    ):
         load_plugin("acme-wrong")
 
 

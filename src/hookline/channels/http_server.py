@@ -1,0 +1,93 @@
+"""Uvicorn, in the loop of whoever starts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import h11
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from .http_guard import App
+
+HEAD_SECONDS = 15.0
+"""How long a connection may take for the head of a request."""
+MOST_AT_ONCE = 2000
+"""How many connections there may be; further requests are told to come later."""
+
+
+class OwnServer(Server):
+    """A server that leaves signals to the program that it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+    def abort(self) -> None:
+        """Close the connections that are still there."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if the head of a request does not come, or comes too slowly."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.access_log = False  # uvicorn writes one wherever there is a handler, whatever it was told
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait_for_head(HEAD_SECONDS)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait_for_head(self.timeout_keep_alive + HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _wait_for_head(self, seconds: float) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self.conn.their_state is h11.IDLE:
+            self.transport.close()
+
+
+class _Socket(WebSocketsSansIOProtocol):
+    """A WebSocket whose messages are not logged."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn.debug = False
+
+
+def server_of(app: App, *, max_message: int, grace: float) -> OwnServer:
+    """A server of an app; ``max_message`` are the bytes of one WebSocket message, ``grace`` seconds to stop."""
+    return OwnServer(
+        Config(
+            app,
+            http=_Connection,
+            ws=_Socket,
+            ws_max_size=max_message,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_AT_ONCE,
+            timeout_graceful_shutdown=max(1, round(grace)),
+        )
+    )

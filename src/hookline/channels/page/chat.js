@@ -1,0 +1,358 @@
+// The page's side of a conversation. What is typed is kept here until the server has it, under an id that is the same
+// when it is sent again; what the server has comes from there, also after a reload.
+
+import { shown } from "./text.js";
+
+const at = (id) => document.getElementById(id);
+const [log, scroll, box, status, note] = ["log", "scroll", "text", "status", "note"].map(at);
+const title = document.body.dataset.title;
+const longest = Number(document.body.dataset.max);
+const place = `hookline:${location.pathname}:`;
+const TYPING = 9000;
+const PING = 25000;
+const PONG = 12000;
+
+const memory = new Map();
+const store = {
+  get(key) {
+    try { return localStorage.getItem(place + key); } catch { return memory.get(key) ?? null; }
+  },
+  set(key, value) {
+    try { localStorage.setItem(place + key, value); } catch { memory.set(key, value); }
+  },
+  remove(key) {
+    try { localStorage.removeItem(place + key); } catch { memory.delete(key); }
+  },
+  keys() {
+    try { return Object.keys(localStorage).filter((key) => key.startsWith(place)).map((key) => key.slice(place.length)); }
+    catch { return [...memory.keys()]; }
+  },
+};
+
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(24));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_");
+}
+
+let chat = store.get("chat");
+if (!chat) store.set("chat", (chat = newId()));
+
+const outbox = store.keys().filter((key) => key.startsWith("out:")).flatMap((key) => {
+  try { return [{ id: key.slice(4), ...JSON.parse(store.get(key)) }]; } catch { return []; }
+}).sort((a, b) => a.at - b.at);
+
+// What is shown
+
+const bySeq = new Map();
+const byId = new Map();
+let typingUntil = 0;
+
+function clock(seconds) {
+  const time = document.createElement("time");
+  const date = new Date(seconds * 1000);
+  time.dateTime = date.toISOString();
+  const today = date.toDateString() === new Date().toDateString();
+  time.textContent = date.toLocaleString([], today ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
+  return time;
+}
+
+function made(side, seconds) {
+  const item = document.createElement("li");
+  item.className = `message ${side}`;
+  const head = document.createElement("header");
+  const who = document.createElement("span");
+  who.className = "who";
+  who.textContent = side === "in" ? "You" : title;
+  head.append(who, clock(seconds));
+  const text = document.createElement("div");
+  text.className = "text";
+  item.append(head, text);
+  item.dataset.side = side;
+  item.dataset.at = seconds;
+  return item;
+}
+
+function mark(item, state, words = "") {
+  item.classList.toggle("waiting", state === "waiting");
+  item.classList.toggle("refused", state === "refused");
+  item.querySelector(".state")?.remove();
+  if (words) {
+    const line = document.createElement("p");
+    line.className = "state";
+    line.textContent = words;
+    item.append(line);
+  }
+}
+
+function group(item) {
+  const before = item?.previousElementSibling;
+  if (!item) return;
+  const near = before && before.dataset.side === item.dataset.side && item.dataset.at - before.dataset.at < 120;
+  item.classList.toggle("follows", Boolean(near));
+}
+
+function placed(item, seq) {
+  const old = item.nextElementSibling;
+  let next = null;
+  for (let one = log.lastElementChild; one; one = one.previousElementSibling) {
+    if (one === item) continue;
+    if (one.dataset.seq && Number(one.dataset.seq) < seq) break;
+    next = one;
+  }
+  item.dataset.seq = seq;
+  if (item.parentNode !== log || item.nextElementSibling !== next) log.insertBefore(item, next);
+  [item, next, old].forEach(group);
+}
+
+function show(message) {
+  const low = isLow();
+  let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
+  const fresh = !item;
+  if (!item) item = made(message.side, message.at);
+  if (message.id) byId.set(message.id, item);
+  bySeq.set(message.seq, item);
+  const text = item.querySelector(".text");
+  const progress = message.side === "out" && message.text.split("\n").every((line) => line.startsWith("· "));
+  item.classList.toggle("progress", progress);
+  if (message.side === "in" || progress) text.textContent = message.text;
+  else text.replaceChildren(shown(message.text));
+  if (!outbox.some((one) => one.id === message.id)) mark(item, "sent");
+  placed(item, message.seq);
+  if (message.side === "out" && fresh && !progress) typingUntil = 0;
+  settle(low, fresh && message.side === "out");
+}
+
+function showWaiting(one) {
+  const item = made("in", one.at / 1000);
+  item.querySelector(".text").textContent = one.text;
+  byId.set(one.id, item);
+  log.append(item);
+  group(item);
+  if (!ready) mark(item, "waiting", "Will be sent when you are connected");
+  else mark(item, "waiting");
+  settle(true, false);
+}
+
+const isLow = () => scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+
+function settle(low, news) {
+  at("empty").hidden = log.childElementCount > 0;
+  work();
+  if (low) scroll.scrollTop = scroll.scrollHeight;
+  else if (news) at("latest").hidden = false;
+}
+
+let quiet;
+function work() {
+  const left = typingUntil - Date.now();
+  at("working").hidden = left <= 0;
+  at("working-text").textContent = left > 0 ? `${title} is working` : "";
+  clearTimeout(quiet);
+  if (left > 0) quiet = setTimeout(work, left);
+}
+
+function say(text = "") {
+  note.textContent = text;
+  note.hidden = !text;
+}
+
+function setStatus(state, words) {
+  status.dataset.state = state;
+  status.textContent = words;
+}
+
+// The connection
+
+let socket = null;
+let ready = false;
+let sending = false;
+let rev = 0;
+let pause = 500;
+let again;
+let awaited;
+
+function connect() {
+  clearTimeout(again);
+  if (socket) return;
+  const address = new URL("socket", location.href);
+  address.protocol = address.protocol === "https:" ? "wss:" : "ws:";
+  const mine = (socket = new WebSocket(address));
+  let met = false;
+  mine.onopen = () => mine.send(JSON.stringify({ type: "hello", chat, after: rev }));
+  mine.onmessage = ({ data }) => {
+    const frame = JSON.parse(data);
+    if (frame.type === "ready") met = true;
+    receive(frame);
+  };
+  mine.onclose = () => {
+    if (socket !== mine) return;
+    lost();
+    if (!met) knock();
+  };
+}
+
+function lost() {
+  socket = null;
+  ready = sending = false;
+  clearTimeout(awaited);
+  typingUntil = 0;
+  work();
+  setStatus("offline", navigator.onLine === false ? "Offline" : "Reconnecting");
+  again = setTimeout(connect, pause * (0.75 + Math.random() / 2));
+  pause = Math.min(pause * 1.7, 15000);
+}
+
+function hurry() {
+  if (!at("door").hidden) return;
+  if (socket) { ping(); return; }
+  pause = 500;
+  connect();
+}
+
+function ping() {
+  if (!ready) return;
+  socket.send('{"type":"ping"}');
+  clearTimeout(awaited);
+  const mine = socket;
+  awaited = setTimeout(() => {
+    if (socket !== mine) return;
+    mine.close();
+    lost();
+  }, PONG);
+}
+
+function receive(frame) {
+  if (frame.type === "ready") {
+    ready = true;
+    pause = 500;
+    setStatus("online", "Connected");
+    if (frame.reset) forget();
+    for (const one of outbox) mark(byId.get(one.id), "waiting");
+    settle(isLow(), false);
+    pump();
+  } else if (frame.type === "message") {
+    rev = Math.max(rev, frame.rev);
+    show(frame);
+  } else if (frame.type === "typing") {
+    const low = isLow();
+    typingUntil = Date.now() + TYPING;
+    settle(low, false);
+  } else if (frame.type === "pong") {
+    clearTimeout(awaited);
+  } else if (frame.type === "taken" || frame.type === "refused") {
+    done(frame.id, frame.type === "refused" ? frame.why : "");
+    sending = false;
+    pump();
+  } else if (frame.type === "later") {
+    setTimeout(() => { sending = false; pump(); }, 2000);
+  }
+}
+
+function forget() {
+  for (const item of new Set(bySeq.values())) item.remove();
+  bySeq.clear();
+  rev = 0;
+}
+
+function pump() {
+  if (!ready || sending || outbox.length === 0) return;
+  sending = true;
+  const { id, text } = outbox[0];
+  socket.send(JSON.stringify({ type: "message", id, text }));
+}
+
+function done(id, problem) {
+  const index = outbox.findIndex((one) => one.id === id);
+  if (index >= 0) outbox.splice(index, 1);
+  store.remove(`out:${id}`);
+  const item = byId.get(id);
+  if (item) mark(item, problem ? "refused" : "sent", problem ? `Not sent: ${problem}` : "");
+}
+
+// Where somebody writes
+
+function whole(text) {
+  return new TextDecoder().decode(new TextEncoder().encode(text)); // no halves of characters
+}
+
+function speak(text) {
+  const one = { id: newId(), text: whole(text), at: Date.now() };
+  outbox.push(one);
+  store.set(`out:${one.id}`, JSON.stringify({ text: one.text, at: one.at }));
+  showWaiting(one);
+  pump();
+}
+
+function fit() {
+  box.style.height = "auto";
+  box.style.height = `${box.scrollHeight}px`;
+  at("send").disabled = box.value.trim() === "";
+}
+
+at("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = box.value;
+  if (text.trim() === "") return;
+  if ([...text].length > longest) {
+    say(`A message has at most ${longest} characters; this one has ${[...text].length}.`);
+    return;
+  }
+  say();
+  box.value = "";
+  fit();
+  speak(text);
+  box.focus();
+});
+box.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  at("composer").requestSubmit();
+});
+box.addEventListener("input", () => { say(); fit(); });
+at("stop").addEventListener("click", () => { speak("/stop"); box.focus(); });
+at("fresh").addEventListener("click", () => { speak("/new"); box.focus(); });
+at("latest").addEventListener("click", () => { scroll.scrollTop = scroll.scrollHeight; });
+scroll.addEventListener("scroll", () => { if (isLow()) at("latest").hidden = true; });
+
+// The door, if there is a token
+
+async function knock() {
+  try {
+    const answer = await fetch("door", { cache: "no-store" });
+    if (answer.status !== 401) return;
+  } catch { return; }
+  clearTimeout(again);
+  setStatus("offline", "Locked");
+  at("door").hidden = false;
+  at("token").focus();
+}
+
+at("key").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const wrong = at("wrong");
+  wrong.hidden = true;
+  let problem = "The server does not answer.";
+  try {
+    const answer = await fetch("door", { method: "POST", body: JSON.stringify({ token: at("token").value }) });
+    problem = answer.ok ? "" : (await answer.json()).error;
+  } catch { /* said below */ }
+  if (problem) {
+    wrong.textContent = problem;
+    wrong.hidden = false;
+    at("token").select();
+    return;
+  }
+  at("token").value = "";
+  at("door").hidden = true;
+  box.focus();
+  hurry();
+});
+
+addEventListener("online", hurry);
+addEventListener("offline", () => setStatus("offline", "Offline"));
+document.addEventListener("visibilitychange", () => { if (!document.hidden) hurry(); });
+setInterval(ping, PING);
+
+for (const one of outbox) showWaiting(one);
+fit();
+connect();

@@ -1,0 +1,103 @@
+// Shows a reply: a little Markdown, made of text nodes only, so that nothing in a reply can be markup of the page.
+
+const INLINE =
+  /`([^`\n]{1,2000})`|\*\*([^*\n]{1,2000})\*\*|\*([^*\s\n][^*\n]{0,2000})\*|\[([^[\]\n]{1,500})\]\((https?:\/\/[^\s()]{1,2000})\)|(https?:\/\/[^\s<>"')\]]{1,2000})/g;
+
+function element(name, ...children) {
+  const made = document.createElement(name);
+  made.append(...children);
+  return made;
+}
+
+function link(address, label) {
+  const made = element("a", label);
+  made.href = address;
+  made.target = "_blank";
+  made.rel = "noopener noreferrer nofollow";
+  return made;
+}
+
+function inline(text, depth = 0) {
+  const parts = [];
+  let end = 0;
+  for (const match of text.matchAll(INLINE)) {
+    const [whole, code, strong, soft, label, address, bare] = match;
+    parts.push(text.slice(end, match.index));
+    end = match.index + whole.length;
+    if (code !== undefined) parts.push(element("code", code));
+    else if (strong !== undefined) parts.push(element("strong", ...(depth ? [strong] : inline(strong, 1))));
+    else if (soft !== undefined) parts.push(element("em", ...(depth ? [soft] : inline(soft, 1))));
+    else if (address !== undefined) parts.push(link(address, label));
+    else {
+      const clean = bare.replace(/[.,;:!?]+$/, "");
+      parts.push(link(clean, clean), bare.slice(clean.length));
+    }
+  }
+  parts.push(text.slice(end));
+  return parts.filter((part) => part !== "");
+}
+
+function lines(rows) {
+  return rows.flatMap((row, index) => (index ? [element("br"), ...inline(row)] : inline(row)));
+}
+
+const KINDS = [
+  ["ul", /^\s{0,8}[-*•]\s+(.*)$/],
+  ["ol", /^\s{0,8}\d{1,9}[.)]\s+(.*)$/],
+  ["blockquote", /^>\s?(.*)$/],
+];
+
+function kindOf(row) {
+  for (const [name, pattern] of KINDS) {
+    const match = row.match(pattern);
+    if (match) return [name, match[1]];
+  }
+  return null;
+}
+
+function block(name, rows, first) {
+  if (name === "blockquote") return element(name, ...lines(rows));
+  const made = element(name, ...rows.map((row) => element("li", ...inline(row))));
+  if (name === "ol" && first > 1) made.start = first;
+  return made;
+}
+
+export function shown(text) {
+  const made = document.createDocumentFragment();
+  const rows = text.replace(/\r\n?/g, "\n").split("\n");
+  const special = (row) => /^\s{0,3}```/.test(row) || /^#{1,6}\s/.test(row) || /^\s{0,3}([-*_])\1{2,}\s*$/.test(row) || kindOf(row);
+  for (let at = 0; at < rows.length; ) {
+    const row = rows[at];
+    const heading = row.match(/^(#{1,6})\s+(.*)$/);
+    const kind = kindOf(row);
+    if (/^\s{0,3}```/.test(row)) {
+      const code = [];
+      for (at += 1; at < rows.length && !/^\s{0,3}```\s*$/.test(rows[at]); at += 1) code.push(rows[at]);
+      at += 1;
+      const pre = element("pre", element("code", code.join("\n")));
+      pre.tabIndex = 0;
+      made.append(pre);
+    } else if (/^\s{0,3}([-*_])\1{2,}\s*$/.test(row)) {
+      made.append(element("hr"));
+      at += 1;
+    } else if (heading) {
+      made.append(element(heading[1].length < 3 ? "h3" : "h4", ...inline(heading[2])));
+      at += 1;
+    } else if (kind) {
+      const items = [];
+      const first = Number.parseInt(row, 10);
+      for (let next = kind; next && next[0] === kind[0]; next = at < rows.length ? kindOf(rows[at]) : null) {
+        items.push(next[1]);
+        at += 1;
+      }
+      made.append(block(kind[0], items, first));
+    } else if (row.trim() === "") {
+      at += 1;
+    } else {
+      const start = at;
+      for (at += 1; at < rows.length && rows[at].trim() !== "" && !special(rows[at]); at += 1);
+      made.append(element("p", ...lines(rows.slice(start, at))));
+    }
+  }
+  return made;
+}

@@ -1,0 +1,397 @@
+"""A channel for people: a small page to chat with, over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import os
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..base.errors import NotInstalled
+from ..base.files import user_folder
+from ..base.workers import in_thread
+from ..kernel.values import InboundMessage, OutboundMessage
+from ..stores.chats import ChatMessage, ChatStore
+from ..stores.errors import StoreError
+from .delivery import Delivery
+from .http_guard import is_local
+from .names import checked_name, checked_path
+from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
+from .web_door import Door
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.websockets import WebSocket
+
+log = logging.getLogger("hookline")
+
+MAX_TEXT = 32_000
+"""Characters of a message."""
+MAX_BROWSERS = 1000
+"""How many browsers may be connected."""
+HELLO_SECONDS = 15.0
+"""How long a browser may take to say which conversation it is in."""
+LOOK_SECONDS = 1.0
+"""How often to look for replies that another process stored."""
+
+_BATCH = 50
+_PAGE = Path(__file__).parent / "page"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+
+
+class _Hello(msgspec.Struct, tag="hello", frozen=True):
+    """Which conversation a browser is in, and the last change that it has seen."""
+
+    chat: str
+    after: int = 0
+
+
+class _Said(msgspec.Struct, tag="message", frozen=True):
+    """A message; its id is the same when it is sent again."""
+
+    id: str
+    text: str
+
+
+class _Ping(msgspec.Struct, tag="ping", frozen=True):
+    """A question whether the server is there."""
+
+
+_FRAMES: msgspec.json.Decoder[_Hello | _Said | _Ping] = msgspec.json.Decoder(_Hello | _Said | _Ping)
+
+
+class _Browser:
+    """One open page."""
+
+    def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
+        self.socket, self.chat, self.rev = socket, chat, rev
+        self.wake, self.typing = asyncio.Event(), False
+
+    async def tell(self, type: str, **fields: Any) -> None:
+        await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
+
+
+class WebChannel:
+    """A page to chat with. What is said is kept, so that a browser that was away has it when it comes back.
+
+    Who knows the id of a conversation, which the browser makes up and keeps, can read it; the gateway and
+    its logs only see what is derived from it.
+
+    Args:
+        name: of the channel.
+        title: of the page, and who speaks there.
+        path: where the page is.
+        token: what people must know to use it; needed if other machines can reach it.
+        store: the SQLite file with what is said; one of this user if left out.
+        max_text: characters of a message.
+
+    Raises:
+        ChannelError: the name, the path or the token makes no sense.
+    """
+
+    def __init__(
+        self,
+        name: str = "web",
+        *,
+        title: str = "Hookline",
+        path: str = "/",
+        token: str | None = None,
+        store: str | os.PathLike[str] | None = None,
+        max_text: int = MAX_TEXT,
+    ) -> None:
+        self.name = checked_name(name)
+        self.path = checked_path(path).rstrip("/") + "/"
+        self.title = title
+        self.capabilities = Capabilities(edit=True, typing=True, idempotent=True)
+        self._door = Door(self.name, self.path, token)
+        self._store = ChatStore(store or user_folder("data") / "chats.db")
+        self._max_text = max_text
+        self._delivery = Delivery()
+        self._browsers: set[_Browser] = set()
+        self._newest = 0
+        self._looking: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"WebChannel({self.name!r}, path={self.path!r})"
+
+    def exposed(self) -> None:
+        """Other machines will be able to reach the page.
+
+        Raises:
+            ChannelError: anybody could use it.
+        """
+        if not self._door.locked:
+            raise ChannelError(
+                f"the web chat {self.name!r} can be reached from other machines, but has no token: give it one "
+                "(`openssl rand -hex 32` makes one), or listen at 127.0.0.1"
+            )
+
+    async def start(self, deliver: Deliver) -> None:
+        """Begin to take messages.
+
+        Raises:
+            ChannelError: the file of the store cannot be used.
+        """
+        try:
+            self._newest, _ = await in_thread(self._store.changed, self.name, 2**62)
+        except StoreError as error:
+            raise ChannelError(f"the web chat {self.name!r} cannot keep what is said: {error}") from error
+        self._delivery.open(deliver)
+        self._looking = asyncio.create_task(self._look(), name=f"hookline-{self.name}-look")
+
+    async def stop(self) -> None:
+        """Take no more messages, and close the pages' connections: they connect again when it is back."""
+        await self._delivery.close()
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.wait({looking})
+        for browser in tuple(self._browsers):
+            await _close(browser.socket, 1012, "the server stops")
+
+    def health(self) -> Health:
+        """Whether messages are taken, and how many pages are open."""
+        if not self._delivery.is_open:
+            return Health(False, "not started")
+        count = len(self._browsers)
+        return Health(True, f"{count} page{'' if count == 1 else 's'} open at {self.path}")
+
+    async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
+        """Keep a reply, and show it where the conversation is open.
+
+        Raises:
+            ChannelError: it cannot be stored.
+        """
+        try:
+            seq, _ = await in_thread(
+                self._store.add, self.name, address.chat_id, key or _any_key(), message.text, reply_to=message.reply_to
+            )
+        except StoreError as error:
+            raise ChannelError(f"the reply cannot be kept: {error}") from error
+        self._news(address.chat_id)
+        return str(seq)
+
+    async def edit(self, address: Address, message_id: str, message: OutboundMessage) -> None:
+        """Change a message, also where it is shown already.
+
+        Raises:
+            ChannelError: it cannot be stored; ``Undeliverable``: it is not there any more.
+        """
+        try:
+            done = await in_thread(self._store.edit, self.name, address.chat_id, int(message_id), message.text)
+        except StoreError as error:
+            raise ChannelError(f"the change cannot be kept: {error}") from error
+        if not done:
+            raise Undeliverable(f"the message {message_id} is not there any more")
+        self._wake(address.chat_id)
+
+    async def typing(self, address: Address) -> None:
+        """Show for some seconds that a reply is being made."""
+        self._wake(address.chat_id, typing=True)
+
+    def routes(self) -> Sequence[Any]:
+        """The page, what belongs to it, its WebSocket, and a door if there is a token.
+
+        Raises:
+            NotInstalled: starlette is missing.
+        """
+        try:
+            from starlette.routing import Route, WebSocketRoute
+        except ModuleNotFoundError:
+            raise NotInstalled("starlette", "channels") from None
+        return [
+            Route(self.path, self._page, methods=["GET"]),
+            Route(f"{self.path}chat.css", self._part, methods=["GET"]),
+            Route(f"{self.path}chat.js", self._part, methods=["GET"]),
+            Route(f"{self.path}text.js", self._part, methods=["GET"]),
+            Route(f"{self.path}door", self._door.look, methods=["GET"]),
+            Route(f"{self.path}door", self._door.open, methods=["POST"]),
+            WebSocketRoute(f"{self.path}socket", self._talk),
+        ]
+
+    async def _page(self, request: Request) -> Response:
+        from starlette.responses import HTMLResponse, PlainTextResponse
+
+        if not self._welcome(request.scope):
+            return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
+        page = (_PAGE / "chat.html").read_text("utf-8")
+        page = page.replace("$title", html.escape(self.title)).replace("$max", str(self._max_text))
+        return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
+
+    async def _part(self, request: Request) -> Response:
+        from starlette.responses import FileResponse
+
+        name = request.url.path.rpartition("/")[2]
+        kind = "text/css" if name.endswith(".css") else "text/javascript"
+        return FileResponse(_PAGE / name, headers={"Cache-Control": "no-cache"}, media_type=kind)
+
+    def _welcome(self, scope: Any) -> bool:
+        return self._door.locked or is_local(scope)
+
+    async def _talk(self, socket: WebSocket) -> None:
+        from starlette.websockets import WebSocketDisconnect
+
+        if not self._welcome(socket.scope) or not self._door.knows(socket.cookies):
+            await socket.close()
+            return
+        await socket.accept()
+        if not self._delivery.is_open or len(self._browsers) >= MAX_BROWSERS:
+            await _close(socket, 1013, "try again soon")
+            return
+        try:
+            browser = await self._met(socket)
+            if browser is not None:
+                await self._serve(browser)
+        except (WebSocketDisconnect, RuntimeError, OSError) as error:
+            log.debug("a page of %r is gone: %s", self.name, error)
+        except StoreError as error:
+            log.error("the web chat %r cannot read what was said: %s", self.name, error)
+            await _close(socket, 1011, "the server has a problem")
+
+    async def _met(self, socket: WebSocket) -> _Browser | None:
+        """The browser, once it has said which conversation it is in."""
+        try:
+            frame = await asyncio.wait_for(_frame(socket), HELLO_SECONDS)
+        except TimeoutError:
+            frame = None
+        if not isinstance(frame, _Hello) or not _is_id(frame.chat):
+            await _close(socket, 1008, "say hello first")
+            return None
+        newest, _ = await in_thread(self._store.changed, self.name, 2**62)
+        reset = not 0 <= frame.after <= newest
+        browser = _Browser(socket, chat_of(frame.chat), 0 if reset else frame.after)
+        await browser.tell("ready", reset=reset)
+        return browser
+
+    async def _serve(self, browser: _Browser) -> None:
+        self._browsers.add(browser)
+        showing = asyncio.create_task(self._show(browser))
+        try:
+            while True:
+                frame = await _frame(browser.socket)
+                if isinstance(frame, _Ping):
+                    await browser.tell("pong")
+                elif isinstance(frame, _Said) and _is_id(frame.id):
+                    await self._take(browser, frame)
+                else:
+                    await _close(browser.socket, 1008, "not understood")
+                    return
+        finally:
+            self._browsers.discard(browser)
+            showing.cancel()
+            await asyncio.wait({showing})
+
+    async def _take(self, browser: _Browser, said: _Said) -> None:
+        if not said.text.strip() or len(said.text) > self._max_text:
+            why = f"a message has 1 to {self._max_text} characters"
+            await browser.tell("refused", id=said.id, why=why)
+            return
+        message = InboundMessage(
+            text=said.text, platform="web", chat_id=browser.chat, sender=browser.chat, message_id=said.id
+        )
+        try:  # kept first, so that it stands before its reply
+            await in_thread(self._store.add, self.name, browser.chat, said.id, said.text, side="in")
+            await self._delivery(message)
+        except Exception as error:  # noqa: BLE001 - the page sends it again, whatever it was
+            log.warning("the web chat %r could not take a message: %s", self.name, error)
+            await browser.tell("later", id=said.id)
+            return
+        await browser.tell("taken", id=said.id)
+        self._wake(browser.chat)
+
+    async def _show(self, browser: _Browser) -> None:
+        """Send what came or changed since this browser looked last, again and again."""
+        try:
+            while True:
+                browser.wake.clear()
+                if browser.typing:
+                    browser.typing = False
+                    await browser.tell("typing")
+                found: Sequence[ChatMessage] = await in_thread(
+                    self._store.since, self.name, browser.chat, browser.rev, limit=_BATCH
+                )
+                for one in found:
+                    await browser.tell("message", **_shown(one))
+                    browser.rev = one.rev
+                if len(found) < _BATCH:
+                    await browser.wake.wait()
+        except Exception as error:  # noqa: BLE001 - the page connects again and has it then
+            log.debug("a page of %r gets nothing more: %s", self.name, error)
+            await _close(browser.socket, 1011, "the server has a problem")
+
+    async def _look(self) -> None:
+        """Notice what another process stored."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._browsers:
+                continue
+            try:
+                self._newest, chats = await in_thread(self._store.changed, self.name, self._newest)
+            except StoreError as error:
+                log.error("the web chat %r cannot read what was said: %s", self.name, error)
+                continue
+            for chat in chats:
+                self._wake(chat)
+
+    def _news(self, chat: str) -> None:
+        for browser in self._browsers:
+            if browser.chat == chat:
+                browser.typing = False
+        self._wake(chat)
+
+    def _wake(self, chat: str, typing: bool = False) -> None:
+        for browser in self._browsers:
+            if browser.chat == chat:
+                browser.typing = browser.typing or typing
+                browser.wake.set()
+
+
+def chat_of(id: str) -> str:
+    """What a conversation is called outside the browser that made up its id."""
+    return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]
+
+
+def _any_key() -> str:
+    """For what need not be told from others: a sign of life, which is sent once or not at all."""
+    return f"once-{token_hex(12)}"
+
+
+def _is_id(text: str) -> bool:
+    return 20 <= len(text) <= 64 and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
+
+
+def _shown(one: ChatMessage) -> dict[str, Any]:
+    mine = {"id": one.key} if one.side == "in" else {}
+    fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
+    return fields | mine
+
+
+async def _frame(socket: WebSocket) -> _Hello | _Said | _Ping | None:
+    """The next thing that a browser says; ``None`` if it is not understood."""
+    from starlette.websockets import WebSocketDisconnect
+
+    message = await socket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message.get("code", 1006))
+    try:
+        return _FRAMES.decode(message.get("text") or "")
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+
+
+async def _close(socket: WebSocket, code: int, reason: str) -> None:
+    try:
+        await socket.close(code, reason)
+    except Exception as error:  # noqa: BLE001 - it is closed already
+        log.debug("a connection was closed before: %s", error)

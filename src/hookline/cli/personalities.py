@@ -1,0 +1,109 @@
+"""``hookline personalities``: who the agent can be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..config.sources import Configuration
+from .help import Command
+from .options import takes_settings
+
+if TYPE_CHECKING:
+    from ..team.personalities import Personality
+    from ..team.roster import Roster
+
+EPILOG = """
+Examples:
+  hookline personalities
+  hookline personalities --personalities people --json
+  hookline chat --personality critic
+"""
+
+BEGIN = """There are no personalities: personalities is not set. To begin:
+  hookline new personality critic
+and in hookline.toml:
+  personalities = "personalities"
+  personality = "critic"
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    settings = takes_settings("personalities", "personality", "model", "plugins", "debug")
+    app.command("personalities", cls=Command, epilog=EPILOG)(settings(personalities))
+
+
+def personalities(config: Configuration, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> int:
+    """Show the personalities: what each works with, and what is wrong with their files."""
+    import msgspec
+
+    from ..team.build import build_answerer
+    from ..team.roster import Roster
+    from .exits import BAD_INPUT
+    from .logs import quiet_logs
+    from .screen import write_json
+
+    settings = config.settings
+    quiet_logs(settings.debug)
+    if not settings.personalities:
+        if json:
+            write_json({"personalities": [], "problems": []})
+        else:
+            typer.echo(BEGIN, nl=False)
+        return 0
+    roster = build_answerer(msgspec.structs.replace(settings, personality=""), home=config.home, file=config.hooks_file)
+    assert isinstance(roster, Roster)
+    problems = list(roster.problems.values())
+    if settings.personality and settings.personality not in roster:
+        problems.append(f"personality: there is none called {settings.personality!r} to begin with")
+    if json:
+        shown = [_as_json(each, settings.personality) for each in roster.personalities.values()]
+        write_json({"personalities": shown, "problems": problems})
+    else:
+        show(roster, settings.personality, problems)
+    return BAD_INPUT if problems else 0
+
+
+def show(roster: Roster, first: str, problems: list[str]) -> None:
+    """Print who there is, and what is wrong."""
+    from rich.text import Text
+
+    from .screen import facts, nearby, table
+    from .screen import show as put
+
+    put(Text(f"{nearby(str(roster.folder))}, on top of the settings", style="dim"))
+    items = []
+    for id, each in roster.personalities.items():
+        agent = roster[id]
+        tools = [tool.name for tool in agent.tools]
+        rows = [("model", agent.model.name), ("tools", ", ".join(tools) or "none"), *_rows(each)]
+        items.append((id, each, rows))
+    for id, each, rows in items:
+        facts(" · ".join(filter(None, (f"\n{id}", each.description, "the first" if id == first else ""))), rows)
+    if not items:
+        put(Text("There are none yet: hookline new personality NAME"))
+    if problems:
+        table(("problems",), [(problem,) for problem in problems])
+
+
+def _rows(each: Personality) -> list[tuple[str, str]]:
+    guards = [guard if isinstance(guard, str) else guard.use for guard in each.guards]
+    rows = [("plugins", "all that are on" if each.plugins is None else ", ".join(each.plugins) or "none")]
+    rows += [("guards", _short(guards))] if guards else []
+    rows += [("delegates", ", ".join(each.delegates))] if each.delegates else []
+    return rows
+
+
+def _short(guards: list[str]) -> str:
+    from .screen import nearby
+
+    return ", ".join(nearby(guard) for guard in guards)
+
+
+def _as_json(each: Personality, first: str) -> dict[str, Any]:
+    from ..base.frozen import plain
+    from ..config.secrets import masked
+
+    return {**masked(plain(each)), "first": each.id == first}

@@ -1,0 +1,43 @@
+"""Who answers at the command line: an agent, or the personality of the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..config.sources import Configuration
+from ..run.agent import Agent
+from ..run.session import Session
+from .failures import say_note
+
+if TYPE_CHECKING:
+    from ..plugins.manager import PluginManager
+    from ..team.roster import Roster
+
+
+def answering(
+    config: Configuration, hooks: Sequence[Any], session: Session, plugins: PluginManager
+) -> tuple[Agent | Roster, Agent]:
+    """Who answers under these settings, and the agent of this session.
+
+    A personality that is given as an option is taken on also in a session that was in another one.
+    """
+    from ..team.build import build_answerer
+    from .turn import awaited
+
+    answerer = build_answerer(
+        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=say_note
+    )
+    if isinstance(answerer, Agent):
+        return answerer, answerer
+    for problem in answerer.problems.values():
+        say_note(problem)
+    wanted, now = config.settings.personality, session.personality_id
+    if wanted and now and now != wanted and config.origins["personality"].startswith("flag:"):
+        awaited(answerer.switch(session, wanted))
+    return answerer, answerer.agent_for(session)
+
+
+def agent_of(answerer: Agent | Roster, session: Session) -> Agent:
+    """The agent that speaks in a session."""
+    return answerer if isinstance(answerer, Agent) else answerer.agent_for(session)

@@ -1,0 +1,80 @@
+"""Changes to a configuration file that leave its comments and its layout as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..base.files import replace_file
+from ..base.names import words
+from ..models.errors import NotInstalled
+from .errors import ConfigError
+from .sources import SHARED_FILE
+
+
+def add_to_list(path: Path, key: str, value: str) -> bool:
+    """Put a value at the end of a list in a configuration file, which is made if it is not there; false if it is in it.
+
+    Raises:
+        ConfigError: the file cannot be read or written; it stays as it was.
+        NotInstalled: a package is missing.
+    """
+    document = _read(path)
+    items = _table(document, path).setdefault(key, [])
+    if not isinstance(items, list):
+        raise ConfigError(f"{path}: {key} is not a list")
+    if value in items:
+        return False
+    items.append(value)
+    _write(path, document)
+    return True
+
+
+def take_from_list(path: Path, key: str, value: str) -> bool:
+    """Take a value out of a list in a configuration file; false if it is not in it.
+
+    Raises:
+        ConfigError: the file cannot be read or written; it stays as it was.
+        NotInstalled: a package is missing.
+    """
+    document = _read(path)
+    items = _table(document, path).get(key, [])
+    if value not in items:
+        return False
+    items.remove(value)
+    _write(path, document)
+    return True
+
+
+def _read(path: Path) -> Any:
+    try:
+        import tomlkit
+        from tomlkit.exceptions import TOMLKitError
+    except ImportError as error:
+        raise NotInstalled("tomlkit", "cli") from error
+    try:
+        return tomlkit.parse(path.read_bytes().decode()) if path.exists() else tomlkit.document()
+    except TOMLKitError as error:
+        raise ConfigError(f"{path} is not valid TOML: {words(error)}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {words(error)}") from error
+
+
+def _table(document: Any, path: Path) -> Any:
+    if path.name != SHARED_FILE:
+        return document
+    return document.setdefault("tool", {}).setdefault("hookline", {})
+
+
+def _write(path: Path, document: Any) -> None:
+    import tomlkit
+
+    text = tomlkit.dumps(document)
+    target = path.resolve()  # a link stays one
+    try:
+        known = target.stat().st_mode & 0o777 if target.exists() else None
+        replace_file(target, text.encode(), 0o666 if known is None else known)
+        if known is not None:
+            target.chmod(known)  # whatever the umask says
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {words(error)}") from error

@@ -1,0 +1,149 @@
+"""What was said in chats whose platform keeps nothing itself, in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from .sqlite import Database
+
+KEPT = 500
+"""How many messages of a chat are kept."""
+DAYS = 30.0
+"""How long a message is kept."""
+
+_SCHEMA = (
+    """CREATE TABLE messages (
+        seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
+        key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
+        UNIQUE (channel, chat, side, key)
+    )""",
+    "CREATE INDEX by_rev ON messages (channel, rev)",
+    "CREATE INDEX by_chat ON messages (channel, chat, rev)",
+    "CREATE TABLE counter (last INTEGER NOT NULL)",
+    "INSERT INTO counter VALUES (0)",
+)
+_COLUMNS = "seq, rev, side, key, text, thread, reply_to, at"
+_PRUNE_EVERY = 3600.0
+
+Side = Literal["in", "out"]
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """A message as it is now: ``seq`` is its place, ``rev`` rises whenever it is changed. ``in``: people said it."""
+
+    seq: int
+    rev: int
+    side: Side
+    key: str
+    text: str
+    thread: str
+    reply_to: str
+    at: float
+
+
+class ChatStore:
+    """Keeps the last messages of every chat, so that whoever was away can have what was missed.
+
+    Args:
+        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+        kept: how many messages of a chat.
+        days: for how long.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, kept: int = KEPT, days: float = DAYS) -> None:
+        self._db = Database(path, holds="chats", mark=0x486B4C43, version=1, schema=_SCHEMA)
+        self._kept, self._seconds, self._pruned = kept, days * 86_400, 0.0
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._db.path
+
+    def add(
+        self, channel: str, chat: str, key: str, text: str, *, side: Side = "out", thread: str = "", reply_to: str = ""
+    ) -> tuple[int, bool]:
+        """Keep a message; its ``seq``, and whether it is new: a key is kept once.
+
+        Raises:
+            StoreError: it cannot be stored.
+        """
+        now = time.time()
+        with self._db.transaction(write=True) as db:
+            found = db.execute(
+                "SELECT seq FROM messages WHERE channel = ? AND chat = ? AND side = ? AND key = ?",
+                (channel, chat, side, key),
+            ).fetchone()
+            if found is not None:
+                return int(found[0]), False
+            seq = _next(db)
+            row = (seq, seq, channel, chat, side, key, _storable(text), thread, reply_to, now)
+            db.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            db.execute(
+                "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
+                "SELECT seq FROM messages WHERE channel = ? AND chat = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
+                (channel, chat, channel, chat, self._kept),
+            )
+            if now - self._pruned > _PRUNE_EVERY:
+                db.execute("DELETE FROM messages WHERE at < ?", (now - self._seconds,))
+                self._pruned = now
+        return seq, True
+
+    def edit(self, channel: str, chat: str, seq: int, text: str) -> bool:
+        """Change the text of a message; false if it is not there any more.
+
+        Raises:
+            StoreError: it cannot be stored.
+        """
+        with self._db.transaction(write=True) as db:
+            where = (_next(db), _storable(text), seq, channel, chat)
+            changed = db.execute(
+                "UPDATE messages SET rev = ?, text = ? WHERE seq = ? AND channel = ? AND chat = ?", where
+            )
+            return changed.rowcount > 0
+
+    def since(
+        self, channel: str, chat: str, rev: int = 0, *, limit: int = 100, side: Side | None = None
+    ) -> Sequence[ChatMessage]:
+        """What came or was changed after ``rev``, in that order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side LIKE ?"
+                " ORDER BY rev LIMIT ?",
+                (channel, chat, min(rev, 2**62), side or "%", limit),
+            ).fetchall()
+        return [ChatMessage(*row) for row in rows]
+
+    def changed(self, channel: str, rev: int) -> tuple[int, Sequence[str]]:
+        """The newest ``rev`` of all, and the chats of a channel where something came or changed after ``rev``.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            (newest,) = db.execute("SELECT last FROM counter").fetchone()
+            rows = db.execute("SELECT DISTINCT chat FROM messages WHERE channel = ? AND rev > ?", (channel, rev))
+            return int(newest), [row[0] for row in rows]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+def _next(db: sqlite3.Connection) -> int:
+    db.execute("UPDATE counter SET last = last + 1")
+    return int(db.execute("SELECT last FROM counter").fetchone()[0])
+
+
+def _storable(text: str) -> str:
+    """The text without halves of characters, which no file and no wire can carry."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,84 @@
+"""Personalities that delegate to others, and hand conversations over to them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..base.frozen import EMPTY
+from ..base.names import words
+from ..kernel.payloads import PersonalitySwitched
+from ..kernel.points import PERSONALITY_SWITCHED
+from ..kernel.results import Verdict
+from ..kernel.state import AgentResult
+from ..run.agent import Agent
+from ..run.context import AgentContext
+from ..run.handle import Run
+from ..run.session import Session
+from .crew import Crew
+from .errors import HandoffRefused, SwitchRefused
+from .subagents import Team
+
+Fire = Callable[[PersonalitySwitched], Awaitable[Verdict]]
+Agree = Callable[[Fire, Session, str, str], Awaitable[tuple[str, Mapping[str, Any]]]]
+"""Puts a switch to its handlers: given how, where, from and to, gives an id and what is changed about it."""
+
+
+class Deputies(Team):
+    """The team of a crew: each may turn to its ``delegates``.
+
+    Args:
+        crew: gives the personalities, when it is first used.
+        agree: asks the handlers of ``personality_switched``.
+    """
+
+    def __init__(self, crew: Callable[[], Crew], agree: Agree) -> None:
+        super().__init__(_Agents(crew), may=self._may)
+        self._crew, self._agree = crew, agree
+        self._agreed: WeakKeyDictionary[Session, tuple[str, Mapping[str, Any]]] = WeakKeyDictionary()
+
+    def _may(self, who: str, whom: str) -> bool:
+        member = self._crew().members.get(who)
+        return member is not None and who != whom and any(fnmatchcase(whom, d) for d in member.personality.delegates)
+
+    async def switch(self, ctx: AgentContext, to: str) -> str:
+        """Who takes over in the end, after the handlers of ``personality_switched`` were asked."""
+        try:
+            found, changes = await self._agree(
+                lambda payload: ctx.fire(PERSONALITY_SWITCHED, payload), ctx.session, ctx.agent_name, to
+            )
+        except SwitchRefused as refused:
+            raise HandoffRefused(words(refused)) from refused
+        if not found:
+            raise HandoffRefused(f"{to} cannot take over: a hook wants nobody to")
+        self._agreed[ctx.session] = found, changes
+        return found
+
+    def _at_the_end(self, ctx: Any, result: AgentResult) -> None:
+        super()._at_the_end(ctx, result)
+        found, changes = self._agreed.pop(ctx.session, ("", EMPTY))
+        turn = self._turns.get(ctx.session)
+        if turn is not None and turn.run_id == ctx.run_id:  # it was handed over
+            ctx.session.personality_changes = changes if found == ctx.session.personality_id else EMPTY
+
+    def _start(self, task: str, ctx: AgentContext, session: Session) -> Run:
+        self._crew().refresh()
+        return super()._start(task, ctx, session)
+
+
+class _Agents(Mapping[str, Agent]):
+    """The agents of a crew as they were when it was last looked at: cheap enough for every model call."""
+
+    def __init__(self, crew: Callable[[], Crew]) -> None:
+        self._crew = crew
+
+    def __getitem__(self, id: str) -> Agent:
+        return self._crew().members[id].agent
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._crew().members)
+
+    def __len__(self) -> int:
+        return len(self._crew().members)

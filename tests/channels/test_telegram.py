@@ -1,0 +1,408 @@
+import asyncio
+import json
+import logging
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline.base.errors import NotInstalled
+from hookline.channels.protocol import Address, ChannelError, Undeliverable
+from hookline.channels.telegram import TelegramChannel
+from hookline.kernel.values import OutboundMessage
+
+from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
+from .conformance import Conformance, Rig, ready
+from .platforms import Inbox, until
+
+CHAT = Address("phone", "7", bot="4711")
+
+
+@pytest.fixture
+async def api():
+    async with BotApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def channel(api):
+    channel = TelegramChannel("phone", token=TOKEN, base_url=api.url)
+    yield channel
+    await channel.stop()
+
+
+class TelegramRig(Rig):
+    chat = "7"
+
+    def __init__(self, channel, api):
+        self.channel, self.api = channel, api
+
+    async def say(self, text):
+        await self.api.say(text)
+
+    async def heard(self):
+        return self.api.texts()
+
+
+class TestConformance(Conformance):
+    @pytest.fixture
+    def rig(self, channel, api):
+        return TelegramRig(channel, api)
+
+
+async def heard(channel, api, *updates):
+    """What the gateway gets of these messages."""
+    inbox = Inbox()
+    await ready(channel, inbox)
+    for update in updates:
+        await api.happens(**update)
+    last = await api.say("the last one")
+    await until(lambda: not api.updates)
+    await channel.stop()
+    messages = sorted(inbox.messages, key=lambda message: int(message.message_id))
+    assert messages.pop().message_id == last
+    return messages
+
+
+async def test_a_message_tells_who_said_it_and_where(channel, api):
+    topic = api.message("in a topic", GROUP, message_thread_id=9, is_topic_message=True)
+    thread = api.message("a reply thread", GROUP, message_thread_id=9)
+    anonymous = api.message("from the admins", GROUP, {**ME, "id": 1087968824, "username": "x"}, sender_chat=GROUP)
+    *group, private = await heard(
+        channel, api, *({"message": one} for one in (topic, thread, anonymous, api.message("hi 👋")))
+    )
+    assert (private.text, private.chat_id, private.sender, private.direct, private.mentioned, private.bot) == (
+        "hi 👋", "7", "7", True, False, "4711",
+    )  # fmt: skip
+    assert private.platform == "telegram"
+    assert {(m.text, m.thread_id, m.sender, m.direct) for m in group} == {
+        ("in a topic", "9", "7", False),
+        ("a reply thread", "", "7", False),
+        ("from the admins", "", "-100", False),
+    }
+
+
+def named(text, name="@agent_bot", kind="mention", **more):
+    start = len(text[: text.index(name)].encode("utf-16-le")) // 2
+    return {"text": text, "entities": [{"type": kind, "offset": start, "length": len(name), **more}]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (named("@agent_bot, what is 👋?"), "what is 👋?"),
+        (named("👋 what is it, @agent_bot?"), "👋 what is it?"),
+        (named("👋 tell @agent_bot that"), "👋 tell @agent_bot that"),
+        (named("@agent_bot"), "@agent_bot"),
+        (named("Agent: go", "Agent", "text_mention", user=ME), "go"),
+        (named("/stop@Agent_Bot all", "/stop@Agent_Bot", "bot_command"), "/stop all"),
+        ({"text": "yes", "reply_to_message": {"message_id": 1, "date": 1, "chat": GROUP, "from": ME}}, "yes"),
+    ],
+)
+async def test_a_group_can_name_the_bot(channel, api, fields, text):
+    (message,) = await heard(channel, api, {"message": {**api.message(chat=GROUP), **fields}})
+    assert (message.text, message.mentioned) == (text, True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "hello all"},
+        named("@other_bot hello", "@other_bot"),
+        named("mail a@agent_bot.org", "a@agent_bot.org", "email"),
+        named("Anna: go", "Anna", "text_mention", user=ANNA),
+        {
+            "text": "in a topic that we opened",
+            "reply_to_message": {
+                "message_id": 1, "date": 1, "chat": GROUP, "from": ME,
+                "forum_topic_created": {"name": "t", "icon_color": 1},
+            },
+        },
+    ],
+)  # fmt: skip
+async def test_a_group_that_talks_of_other_things_does_not_name_the_bot(channel, api, fields):
+    (message,) = await heard(channel, api, {"message": {**api.message(chat=GROUP), **fields}})
+    assert (message.text, message.mentioned) == (fields["text"], False)
+
+
+async def test_a_photo_and_the_like_come_as_a_note(channel, api):
+    photo = [{"file_id": "x", "file_unique_id": "x", "width": 1, "height": 1}]
+    voice = {"file_id": "x", "file_unique_id": "x", "duration": 3}
+    caption = {"caption": "@agent_bot look!", "caption_entities": [{"type": "mention", "offset": 0, "length": 10}]}
+    first, second = await heard(
+        channel,
+        api,
+        {"message": api.message(photo=photo, **caption)},
+        {"message": api.message(voice=voice)},
+    )
+    assert (first.text, first.mentioned) == ("[photo: it cannot be read here] look!", True)
+    assert second.text == "[voice: it cannot be read here]"
+
+
+@pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])
+async def test_opening_a_chat_asks_for_help(channel, api, text):
+    command = text.split()[0]
+    (message,) = await heard(channel, api, {"message": api.message() | named(text, command, "bot_command")})
+    assert message.text == "/help"
+
+
+async def test_what_nobody_said_to_us_is_left_out(channel, api):
+    messages = [
+        api.message(chat=GROUP, new_chat_members=[ANNA]),
+        api.message("from a bot", GROUP, {**ME, "id": 5, "username": "another"}),
+        api.message(
+            "from the linked channel", GROUP, is_automatic_forward=True, sender_chat={"id": -5, "type": "channel"}
+        ),
+        api.message(chat=GROUP) | named("/help@other_bot", "/help@other_bot", "bot_command"),
+    ]
+    edited = {"edited_message": {**api.message("oops"), "edit_date": 1_700_000_001}}
+    post = {"channel_post": api.message("news", {"id": -6, "type": "channel", "title": "News"}, None)}
+    assert await heard(channel, api, edited, post, *({"message": one} for one in messages)) == []
+
+
+async def test_telegram_is_told_of_an_arrival_only_when_it_is_stored(channel, api):
+    inbox = Inbox()
+
+    async def full(message):
+        raise OSError("the disk is full")
+
+    await ready(channel, full)
+    await api.say("precious")
+    await until(lambda: "disk is full" in channel.health().detail)
+    await channel.stop()
+    assert [update["message"]["text"] for update in api.updates] == ["precious"]
+    fresh = TelegramChannel("phone", token=TOKEN, base_url=api.url)
+    await ready(fresh, inbox)
+    await until(lambda: inbox.texts == ["precious"] and not api.updates)
+    await fresh.stop()
+
+
+async def test_a_message_fetched_again_after_a_crash_has_the_same_id(channel, api):
+    inbox = Inbox()
+    await api.say("once")
+    inbox.open.clear()
+    await channel.start(inbox)
+    await until(lambda: inbox.messages)
+    other = TelegramChannel("phone", token=TOKEN, base_url=api.url)  # the first one never got to confirm it
+    inbox.open.set()
+    channel._task.cancel()
+    await asyncio.gather(channel._task, return_exceptions=True)
+    await ready(other, inbox)
+    await until(lambda: not api.updates)
+    await other.stop()
+    assert inbox.texts == ["once"]
+    channel._task = None
+    await channel._close()
+
+
+async def test_one_update_that_cannot_be_read_does_not_stop_the_others(channel, api, caplog):
+    inbox = Inbox()
+    await api.say("before")
+    await api.happens(message={"message_id": "no date, no chat"})
+    await api.say("after")
+    await channel.start(inbox)
+    await until(lambda: inbox.texts == ["before", "after"])
+    await until(lambda: not api.updates)
+    assert "the update [101] cannot be read" in caplog.text
+
+
+async def test_a_server_that_goes_away_is_waited_for(channel, api):
+    inbox = Inbox()
+    await ready(channel, inbox)
+    await api.say("one")
+    await until(lambda: inbox.texts == ["one"])
+    await api.down()
+    await until(lambda: not channel.health().ok)
+    with pytest.raises(ChannelError) as caught:
+        await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    assert not isinstance(caught.value, Undeliverable)
+    await api.say("two")
+    await api.up(api.port)
+    await until(lambda: inbox.texts == ["one", "two"] and channel.health().ok)
+
+
+async def test_it_starts_while_telegram_cannot_be_reached(api):
+    inbox = Inbox()
+    await api.down()
+    channel = TelegramChannel("phone", token=TOKEN, base_url=api.url)
+    await channel.start(inbox)
+    assert not channel.health().ok
+    await api.say("hello")
+    await api.up(api.port)
+    await until(lambda: inbox.texts == ["hello"])
+    assert channel.health().detail == "connected as @Agent_Bot"
+    await channel.stop()
+
+
+async def test_a_reply_goes_to_its_message_and_topic(channel, api):
+    await ready(channel, Inbox())
+    group = Address("phone", "-100", "9")
+    id = await channel.send(group, OutboundMessage("yes", reply_to="3"), key="k")
+    asked = api.chats[-100][id]["asked"]
+    assert asked["message_thread_id"] == "9"
+    assert json.loads(asked["reply_parameters"]) == {"message_id": 3, "allow_sending_without_reply": True}
+    await channel.typing(group)
+    await until(
+        lambda: ("sendchataction", {"chat_id": "-100", "action": "typing", "message_thread_id": "9"}) in api.calls
+    )
+
+
+async def test_a_message_can_be_changed_and_changed_to_the_same(channel, api):
+    await ready(channel, Inbox())
+    id = await channel.send(CHAT, OutboundMessage("thinking"), key="k")
+    for _ in range(2):
+        await channel.edit(CHAT, id, OutboundMessage("done"))
+        assert api.texts() == ["done"]
+    with pytest.raises(Undeliverable, match="essage to edit not found"):
+        await channel.edit(CHAT, "999", OutboundMessage("done"))
+
+
+async def test_flood_control_says_when_to_try_again(channel, api):
+    await ready(channel, Inbox())
+    api.fail("sendmessage", 429, "Too Many Requests: retry after 14", retry_after=14)
+    with pytest.raises(ChannelError, match="wait 14 s") as caught:
+        await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    assert caught.value.retry_after == 14
+    assert not isinstance(caught.value, Undeliverable)
+    api.fail("sendchataction", 429, "Too Many Requests", retry_after=1)
+    await channel.typing(CHAT)  # no reason to fail
+    await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    assert api.texts() == ["hi"]
+
+
+@pytest.mark.parametrize(
+    ("chat", "text", "failure", "words"),
+    [
+        ("7", "hi", (403, "Forbidden: bot was blocked by the user"), "blocked by the user"),
+        ("8", "hi", None, "hat not found"),
+        ("kitchen", "hi", None, "not the id of a Telegram chat"),
+        ("", "hi", None, "not the id of a Telegram chat"),
+        ("7", "", None, "text is empty"),
+        ("7", "x" * 4097, None, "too long"),
+    ],
+)
+async def test_what_will_never_arrive_is_undeliverable(channel, api, chat, text, failure, words):
+    await ready(channel, Inbox())
+    if failure:
+        api.fail("sendmessage", *failure)
+    with pytest.raises(Undeliverable, match=words):
+        await channel.send(Address("phone", chat), OutboundMessage(text), key="k")
+
+
+@pytest.mark.parametrize("failure", [(500, "Internal Server Error"), (502, "Bad Gateway"), (401, "Unauthorized")])
+async def test_what_may_arrive_later_is_not_undeliverable(channel, api, failure):
+    await ready(channel, Inbox())
+    api.fail("sendmessage", *failure)
+    with pytest.raises(ChannelError) as caught:
+        await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    assert not isinstance(caught.value, Undeliverable)
+
+
+async def test_a_group_that_moved_is_found(channel, api):
+    await ready(channel, Inbox())
+    api.chats[-200] = {}
+    api.fail("sendmessage", 400, "Bad Request: group chat was upgraded", migrate_to_chat_id=-200)
+    for text in ("one", "two"):
+        await channel.send(Address("phone", "-100"), OutboundMessage(text), key=text)
+    assert api.texts(-200) == ["one", "two"]
+
+
+async def test_a_text_as_long_as_the_limit_is_taken_and_counted_as_telegram_counts(channel, api):
+    await ready(channel, Inbox())
+    text = "👋" * 2048
+    assert channel.capabilities.length(text) == channel.capabilities.max_length
+    await channel.send(CHAT, OutboundMessage(text), key="1")
+    await channel.send(CHAT, OutboundMessage("not Unicode: \ud800"), key="2")
+    assert api.texts() == [text, "not Unicode: ?"]
+
+
+@given(st.text())
+def test_length_is_the_number_of_utf16_units(text):
+    count = TelegramChannel(token=TOKEN).capabilities.length
+    assert count(text) == len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+async def test_two_programs_with_one_bot_are_told_of_each_other(channel, api):
+    await ready(channel, Inbox())
+    api.fail("getupdates", 409, "Conflict: terminated by other getUpdates request", times=2)
+    await api.say("wake up")
+    await until(lambda: "another program fetches the messages of this bot" in channel.health().detail)
+    await until(lambda: channel.health().ok)
+
+
+async def test_a_webhook_in_the_way_is_told(channel, api):
+    api.webhook = True
+    await channel.start(Inbox())
+    await until(lambda: "call deleteWebhook once" in channel.health().detail)
+    api.webhook = False
+    await until(lambda: channel.health().ok)
+
+
+async def test_a_token_that_telegram_does_not_know_is_told_at_once(api):
+    channel = TelegramChannel("phone", token="99:wrong", base_url=api.url)
+    with pytest.raises(ChannelError, match="does not know the bot's token") as caught:
+        await channel.start(Inbox())
+    assert "99:wrong" not in str(caught.value)
+    await channel.stop()
+
+
+async def test_the_token_is_in_no_log_and_no_error(api, caplog):
+    caplog.set_level(logging.DEBUG)
+    channel = TelegramChannel("phone", token=TOKEN, base_url=api.url)
+    said = [repr(channel)]
+    await ready(channel, Inbox())
+    await api.say("hi")
+    await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    for failure in ((500, f"what is {TOKEN}?"), (404, "Not Found"), (400, "Bad Request")):
+        api.fail("sendmessage", *failure)
+        try:
+            await channel.send(CHAT, OutboundMessage("hi"), key="k")
+        except ChannelError:
+            said.append(traceback.format_exc())
+    await api.down()
+    try:
+        await channel.send(CHAT, OutboundMessage("hi"), key="k")
+    except ChannelError:
+        said.append(traceback.format_exc())
+    await until(lambda: not channel.health().ok)
+    said += [channel.health().detail, caplog.text]
+    await channel.stop()
+    assert "/botTOKEN/sendMessage" in caplog.text  # requests are logged, without it
+    secret = TOKEN.split(":")[1]
+    assert not [one for one in said if secret in one.replace(f"what is {TOKEN}?", "")]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"name": ""}, "needs a name"),
+        ({"token": ""}, "@BotFather"),
+        ({"token": "1:a/../b"}, "@BotFather"),
+        ({"token": None}, "@BotFather"),
+        ({"base_url": "localhost:1"}, "base_url is not a URL"),
+        ({"proxy": "localhost:1"}, "proxy is not a URL"),
+        ({"poll_timeout": 51}, "poll_timeout 51"),
+    ],
+)
+def test_settings_that_cannot_work_are_told(settings, words):
+    with pytest.raises(ChannelError, match=words) as caught:
+        TelegramChannel(**{"token": TOKEN, **settings})
+    assert "1:a/../b" not in str(caught.value)
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("hookline.channels.telegram.find_spec", lambda name: None)
+    with pytest.raises(NotInstalled, match=r"hookline\[channels\]"):
+        TelegramChannel(token=TOKEN)
+
+
+async def test_a_proxy_in_the_environment_is_used(api, monkeypatch):
+    monkeypatch.setenv("http_proxy", api.url)
+    channel = TelegramChannel("phone", token=TOKEN, base_url="http://telegram.invalid")
+    with pytest.raises(ChannelError, match="does not know"):  # the proxy answered, which is no proxy
+        await channel.start(Inbox())
+    monkeypatch.setenv("no_proxy", "telegram.invalid")
+    await channel.start(Inbox())
+    assert not channel.health().ok
+    await channel.stop()

@@ -1,0 +1,404 @@
+"""The web chat's side of the server: nothing said is lost or doubled, and nobody gets in who may not."""
+
+import asyncio
+import json
+import re
+from contextlib import asynccontextmanager
+from http.cookies import SimpleCookie
+from time import time
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from hookline import OutboundMessage
+from hookline.channels import web
+from hookline.channels.protocol import Address, Channel, ChannelError, Undeliverable
+from hookline.channels.web import WebChannel, chat_of
+from hookline.channels.web_door import Door
+
+from .rig import Remembering, reply, served, until
+
+ME = "m" * 32
+TOKEN = "a token that nobody can guess"
+HERE = Address("web", chat_of(ME))
+
+
+@pytest.fixture
+async def deliver():
+    return Remembering()
+
+
+@pytest.fixture
+async def channel(tmp_path):
+    return WebChannel(store=tmp_path / "chats.db")
+
+
+@pytest.fixture
+async def url(channel, deliver):
+    async with served(channel, deliver=deliver) as url:
+        yield url
+
+
+class Page:
+    """What the page does, without a page."""
+
+    def __init__(self, socket):
+        self.socket, self.rev = socket, 0
+
+    async def say(self, **frame):
+        await self.socket.send(json.dumps(frame))
+
+    async def hear(self, *types):
+        """The next frame of one of these types."""
+        async with asyncio.timeout(60):
+            while True:
+                frame = json.loads(await self.socket.recv())
+                self.rev = max(self.rev, frame.get("rev", 0))
+                if frame["type"] in types:
+                    return frame
+
+    async def messages(self, count):
+        return [(await self.hear("message"))["text"] for _ in range(count)]
+
+
+def id_of(number):
+    return f"message-number-{number:08}"
+
+
+@asynccontextmanager
+async def opened(url, chat=ME, after=0, **options):
+    async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None, **options) as socket:
+        page = Page(socket)
+        await page.say(type="hello", chat=chat, after=after)
+        page.ready = await page.hear("ready")
+        yield page
+
+
+async def closed(page):
+    with pytest.raises(ConnectionClosed) as caught:
+        async with asyncio.timeout(60):
+            while True:
+                await page.socket.recv()
+    return caught.value.rcvd.code
+
+
+async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tmp_path):
+    async def answer(message):
+        await reply(channel, message, f"you said {message.text}", f"r-{message.message_id}")
+
+    async def at_once(message):
+        await answer(message)
+        return await deliver(message)
+
+    deliver = Remembering()
+    async with served(channel, deliver=at_once) as url, opened(url) as page:
+        assert isinstance(channel, Channel)
+        await page.say(type="message", id=id_of(1), text="hello")
+        assert await page.messages(2) == ["hello", "you said hello"]
+    (message,) = deliver.messages
+    assert (message.text, message.platform, message.message_id) == ("hello", "web", id_of(1))
+    assert message.chat_id == message.sender == chat_of(ME)
+    assert ME not in message.chat_id
+
+
+async def test_a_message_sent_again_is_taken_once(url, deliver):
+    async with opened(url) as page, opened(url) as other:
+        for _ in range(3):
+            await page.say(type="message", id=id_of(1), text="hello")
+            assert (await page.hear("taken"))["id"] == id_of(1)
+        assert await other.messages(1) == ["hello"]
+    assert deliver.texts == ["hello"]
+    async with opened(url) as page:
+        assert await page.messages(1) == ["hello"]
+        await page.say(type="ping")
+        await page.hear("pong")
+
+
+async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
+    async with opened(url) as page:
+        await channel.send(HERE, OutboundMessage("one"), key="k1")
+        assert await page.messages(1) == ["one"]
+    await channel.send(HERE, OutboundMessage("two"), key="k2")
+    await channel.send(HERE, OutboundMessage("two"), key="k2")
+    await channel.send(HERE, OutboundMessage("three"), key="k3")
+    await channel.send(Address("web", chat_of("x" * 32)), OutboundMessage("not yours"), key="k4")
+    async with opened(url, after=page.rev) as page:
+        assert not page.ready["reset"]
+        assert await page.messages(2) == ["two", "three"]
+    async with opened(url) as page:
+        assert await page.messages(3) == ["one", "two", "three"]
+
+
+async def test_replies_survive_a_restart(tmp_path):
+    first = WebChannel(store=tmp_path / "chats.db")
+    await first.send(HERE, OutboundMessage("before"), key="k1")
+    async with served(WebChannel(store=tmp_path / "chats.db")) as url, opened(url) as page:
+        assert await page.messages(1) == ["before"]
+
+
+async def test_a_store_that_begins_anew_is_noticed(url, channel):
+    async with opened(url, after=1_000_000) as page:
+        assert page.ready["reset"]
+        await channel.send(HERE, OutboundMessage("hello"), key="k1")
+        assert await page.messages(1) == ["hello"]
+
+
+async def test_typing_and_changed_messages_are_shown(url, channel):
+    async with opened(url) as page:
+        await until(lambda: channel.health().detail.startswith("1 page "))
+        await channel.typing(HERE)
+        await page.hear("typing")
+        seq = await channel.send(HERE, OutboundMessage("wor"), key="")
+        other = await channel.send(HERE, OutboundMessage("another sign of life"), key="")
+        assert seq != other
+        assert await page.messages(2) == ["wor", "another sign of life"]
+        await channel.edit(HERE, seq, OutboundMessage("working"))
+        frame = await page.hear("message")
+        assert (frame["text"], frame["seq"]) == ("working", int(seq))
+    with pytest.raises(Undeliverable):
+        await channel.edit(HERE, "999999", OutboundMessage("x"))
+
+
+async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(web, "LOOK_SECONDS", 0.02)
+    another = WebChannel(store=tmp_path / "chats.db")
+    async with opened(url) as page:
+        await another.send(HERE, OutboundMessage("from elsewhere"), key="k")
+        assert await page.messages(1) == ["from elsewhere"]
+
+
+async def test_what_cannot_be_stored_is_sent_again_later_and_not_kept_twice(channel, caplog):
+    broken, kept = [RuntimeError("the disk is full")], Remembering()
+
+    async def deliver(message):
+        if broken:
+            raise broken.pop()
+        return await kept(message)
+
+    async with served(channel, deliver=deliver) as url, opened(url) as page:
+        await page.say(type="message", id=id_of(1), text="hello")
+        await page.hear("later")
+        await page.say(type="message", id=id_of(1), text="hello")
+        await page.hear("taken")
+        await reply(channel, kept.messages[0], "here", "k")
+        async with opened(url) as other:
+            assert await other.messages(2) == ["hello", "here"]
+    assert kept.texts == ["hello"]
+    assert "disk is full" in caplog.text
+
+
+async def test_a_text_that_cannot_be_taken_is_refused_with_words(url, deliver):
+    async with opened(url) as page:
+        for text in ("", "  \n", "x" * 32_001):
+            await page.say(type="message", id=id_of(1), text=text)
+            assert "32000 characters" in (await page.hear("refused"))["why"]
+        await page.say(type="message", id=id_of(2), text="x" * 32_000)
+        await page.hear("taken")
+    assert len(deliver.messages) == 1
+
+
+NONSENSE = {
+    "no JSON": ("hello", 1008),
+    "another type": ('{"type":"drop"}', 1008),
+    "no fields": ('{"type":"message"}', 1008),
+    "a short id": ('{"type":"message","id":"1","text":"x"}', 1008),
+    "an odd id": (json.dumps({"type": "message", "id": "é" * 32, "text": "x"}), 1008),
+    "deep": ('{"type":"message","x":' + "[" * 100_000, 1008),
+    "half a character": ('{"type":"message","id":"' + "a" * 32 + '","text":"\\ud800"}', 1008),
+    "bytes": (b"\x00\x01", 1008),
+    "1 MB": ("x" * 1_000_001, 1009),
+}
+
+
+async def test_nonsense_ends_its_own_connection_alone(url, deliver):
+    async with opened(url) as good:
+        for name, (data, code) in NONSENSE.items():
+            async with opened(url) as bad:
+                await bad.socket.send(data)
+                assert await closed(bad) == code, name
+        await good.say(type="message", id=id_of(1), text="hello")
+        await good.hear("taken")
+    assert deliver.texts == ["hello"]
+
+
+async def test_a_frame_that_is_no_utf8_ends_its_own_connection_alone(url, deliver):
+    async with opened(url) as good, opened(url) as bad:
+        await bad.socket.send(b'{"type":"message","id":"' + b"a" * 32 + b'","text":"\xff\xfe"}', text=True)
+        assert await closed(bad) == 1007
+        await good.say(type="message", id=id_of(1), text="hello")
+        await good.hear("taken")
+    assert deliver.texts == ["hello"]
+
+
+async def test_who_does_not_say_hello_is_sent_away(url, monkeypatch):
+    for first in ('{"type":"ping"}', '{"type":"hello","chat":"short"}', "x", None):
+        monkeypatch.setattr(web, "HELLO_SECONDS", 0.05 if first is None else 60)
+        async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None) as socket:
+            if first is not None:
+                await socket.send(first)
+            assert await closed(Page(socket)) == 1008, first
+
+
+async def test_many_pages_at_once_each_have_their_own_conversation(channel):
+    async def answer(message):
+        await reply(channel, message, f"to {message.text}", f"r-{message.message_id}")
+
+    deliver = Remembering(answer)
+
+    async def one(url, number):
+        async with opened(url, chat=f"conversation-number-{number:04}") as page:
+            for turn in range(3):
+                await page.say(type="message", id=id_of(turn), text=f"{number}.{turn}")
+            return await page.messages(6)
+
+    async with served(channel, deliver=deliver) as url:
+        heard = await asyncio.gather(*(one(url, number) for number in range(50)))
+    for number, texts in enumerate(heard):
+        asked = [f"{number}.{turn}" for turn in range(3)]
+        assert [text for text in texts if not text.startswith("to ")] == asked
+        assert sorted(text for text in texts if text.startswith("to ")) == [f"to {text}" for text in asked]
+    assert len(deliver.messages) == 150
+
+
+async def test_a_page_is_told_to_come_back_when_the_channel_stops(url, channel):
+    async with opened(url) as page:
+        await channel.stop()
+        assert await closed(page) == 1012
+    async with connect(f"{url.replace('http', 'ws')}/socket", proxy=None) as socket:
+        assert await closed(Page(socket)) == 1013
+    assert not channel.health().ok
+
+
+async def test_a_store_that_breaks_is_told_as_such(tmp_path):
+    (tmp_path / "chats.db").write_text("my notes, " * 100)
+    channel = WebChannel(store=tmp_path / "chats.db")
+    with pytest.raises(ChannelError, match="not a SQLite database"):
+        await channel.start(Remembering())
+    with pytest.raises(ChannelError, match="not a SQLite database"):
+        await channel.send(HERE, OutboundMessage("x"), key="k")
+
+
+# The page
+
+
+async def test_the_page_needs_nothing_from_elsewhere(url):
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        page = await client.get("/")
+        assert page.headers["content-type"].startswith("text/html")
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        parts = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+        assert parts
+        for part in parts:
+            assert "//" not in part.replace("http://www.w3.org/2000/svg", "")
+            if not part.startswith("data:"):
+                assert (await client.get(part)).status_code == 200
+        script = (await client.get("/chat.js")).text + (await client.get("/text.js")).text
+        assert "innerHTML" not in script
+        assert (await client.get("/chat.js")).headers["content-type"].startswith("text/javascript")
+
+
+async def test_a_title_is_text(tmp_path):
+    channel = WebChannel(title='<b>"A & B"</b>', path="/talk", store=tmp_path / "c.db")
+    async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        page = (await client.get("/talk", follow_redirects=True)).text
+    assert "<b>" not in page
+    assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt;" in page
+
+
+# Who may use it
+
+
+async def test_without_a_token_only_this_machine_may_use_it(url):
+    passed_on = {"X-Forwarded-For": "203.0.113.9"}
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        assert (await client.get("/", headers=passed_on)).status_code == 403
+        assert (await client.get("/", headers={"Host": "192.0.2.7"})).status_code == 403
+    with pytest.raises(InvalidStatus, match="403"):
+        await connect(f"{url.replace('http', 'ws')}/socket", proxy=None, additional_headers=passed_on)
+
+
+@pytest.fixture
+async def locked(tmp_path):
+    async with (
+        served(WebChannel(token=TOKEN, store=tmp_path / "c.db"), hosts=["chat.example"]) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+    ):
+        yield client
+
+
+async def tries(client, cookie):
+    headers = {"Cookie": cookie} if cookie else {}
+    async with opened(str(client.base_url).rstrip("/"), additional_headers=headers):
+        return True
+
+
+async def test_the_token_is_asked_for_once(locked):
+    with pytest.raises(InvalidStatus, match="403"):
+        await tries(locked, "")
+    assert (await locked.get("/door")).status_code == 401
+    wrong = await locked.post("/door", json={"token": "not the token at all"})
+    assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+    right = await locked.post("/door", json={"token": TOKEN})
+    assert right.status_code == 204
+    (cookie,) = SimpleCookie(right.headers["set-cookie"]).values()
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "strict", "/")
+    assert not cookie["secure"]
+    assert TOKEN not in cookie.value
+    assert (await locked.get("/door")).status_code == 200
+    assert await tries(locked, f"{cookie.key}={cookie.value}")
+
+
+async def test_the_cookie_is_for_tls_alone_where_there_is_tls(locked):
+    headers = {"Host": "chat.example", "Origin": "https://chat.example"}
+    right = await locked.post("/door", json={"token": TOKEN}, headers=headers)
+    assert "secure" in right.headers["set-cookie"].lower()
+
+
+async def test_a_cookie_cannot_be_made_up_or_made_to_last_longer(locked):
+    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    name, _, value = cookie.partition("=")
+    until_, _, mac = value.partition(".")
+    wrong = [f"{int(until_) + 1}.{mac}", f"{until_}.{'0' * 64}", f"1.{mac}", until_, "", ".", f"{until_}.é", "9" * 5000]
+    for one in wrong:
+        with pytest.raises(InvalidStatus, match="403"):
+            await tries(locked, f"{name}={one}".encode().decode("latin-1"))
+
+
+def test_a_cookie_ends():
+    door = Door("web", "/", TOKEN)
+    assert door.knows({"hookline_web": door._pass(str(int(time()) + 100))})
+    assert not door.knows({"hookline_web": door._pass(str(int(time()) - 1))})
+
+
+async def test_tokens_cannot_be_tried_out_quickly(locked):
+    statuses = [(await locked.post("/door", json={"token": "wrong"})).status_code for _ in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    assert (await locked.post("/door", json={"token": TOKEN})).status_code == 429
+
+
+async def test_a_door_takes_nothing_but_a_token(locked):
+    for body in (b"", b"x", b"[]", b'{"token":1}', b'{"token":"\xff"}', b"[" * 100_000):
+        assert (await locked.post("/door", content=body)).status_code == 400, body[:20]
+
+
+@pytest.mark.parametrize("options", [{"token": "short"}, {"token": ""}, {"name": "a b"}, {"path": "chat"}])
+def test_what_cannot_work_is_refused_at_once(options):
+    with pytest.raises(ChannelError):
+        WebChannel(**options)
+
+
+async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
+    caplog.set_level("DEBUG")
+    cookie = (await locked.post("/door", json={"token": TOKEN})).headers["set-cookie"].partition(";")[0]
+    async with opened(str(locked.base_url).rstrip("/"), additional_headers={"Cookie": cookie}) as page:
+        await page.say(type="message", id=id_of(1), text="a private text")
+        await page.hear("taken")
+    ours = "\n".join(
+        record.getMessage() for record in caplog.records if record.name.partition(".")[0] in ("hookline", "uvicorn")
+    )
+    for secret in (TOKEN, ME, "a private text"):
+        assert secret not in ours

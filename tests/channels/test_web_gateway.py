@@ -1,0 +1,88 @@
+"""Webhook and web chat through a real gateway with an agent behind it, also when that ends in the middle."""
+
+import asyncio
+import re
+
+import httpx
+
+from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
+from hookline.channels.gateway import Gateway
+from hookline.channels.http import HttpHost
+from hookline.channels.web import WebChannel
+from hookline.channels.webhook import WebhookChannel
+from hookline.stores.mailbox import Mailbox
+
+from .rig import SECRET, signed, signed_get
+from .test_web import id_of, opened
+
+
+def gateway_of(folder, *hooks, port=0):
+    channels = [WebChannel(store=folder / "chats.db"), WebhookChannel(secret=SECRET, store=folder / "chats.db")]
+    host = HttpHost(channels, port=port, grace=1)
+    gateway = Gateway(
+        Agent("bot", llm=ScriptedModel([echo], loop=True), hooks=hooks),
+        channels,
+        mailbox=Mailbox(str(folder / "mailbox.db")),
+        sessions=SqliteSessionStore(folder / "sessions.db"),
+        hosts=[host],
+    )
+    return gateway, host
+
+
+def echo(request):
+    return f"{len(request.messages)}: {request.messages[-1].content}"
+
+
+async def replies(client, count):
+    target = "/webhook/webhook/replies?chat=room&after=0&wait=5"
+    async with asyncio.timeout(60):
+        while True:
+            found = (await client.get(target, headers=signed_get(target))).json()["replies"]
+            if len(found) >= count:
+                return [one["text"] for one in found]
+
+
+async def test_a_conversation_goes_on_after_a_restart(tmp_path):
+    for turn in (1, 2):
+        gateway, host = gateway_of(tmp_path)
+        await gateway.start()
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
+            request = signed({"id": f"m{turn}", "chat": "room", "text": f"turn {turn}"})
+            assert (await client.post("/webhook/webhook", **request)).status_code == 202
+            assert (await client.post("/webhook/webhook", **request)).status_code == 200
+            async with opened(host.url) as page:
+                await page.say(type="message", id=id_of(turn), text=f"hello {turn}")
+                assert (await page.messages(2 * turn))[-2:] == [f"hello {turn}", f"{2 * turn - 1}: hello {turn}"]
+            assert len(await replies(client, turn)) == turn
+        await gateway.stop()
+    assert kept_texts(tmp_path) == ["1: turn 1", "3: turn 2"]
+
+
+def kept_texts(folder):
+    channel = WebhookChannel(secret=SECRET, store=folder / "chats.db")
+    return [one.text for one in channel._store.since("webhook", "room", side="out")]
+
+
+async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):
+    started, never = asyncio.Event(), asyncio.Event()
+
+    @hook("before_llm")
+    async def hang(ctx, payload):
+        started.set()
+        await never.wait()
+
+    gateway, host = gateway_of(tmp_path, hang)
+    await gateway.start()
+    async with opened(host.url) as page:
+        await page.say(type="message", id=id_of(1), text="hello")
+        await page.hear("taken")
+        await asyncio.wait_for(started.wait(), 60)
+        await page.hear("typing")
+    await gateway.stop(grace=0)
+    gateway, host = gateway_of(tmp_path, port=host.port)
+    await gateway.start()
+    async with opened(host.url) as page:
+        texts = await page.messages(2)
+        assert texts[0] == "hello"
+        assert re.fullmatch(r"\d: hello", texts[1])
+    await gateway.stop()

@@ -1,0 +1,91 @@
+"""Whoever reads now and then ends up with what is stored."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline.stores.chats import ChatStore
+from hookline.stores.errors import StoreError
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from("ab"), st.sampled_from("klmn"), st.text(max_size=5)),
+        st.tuples(st.just("edit"), st.sampled_from("ab"), st.integers(1, 10), st.text(max_size=5)),
+        st.tuples(st.just("read"), st.sampled_from("ab"), st.integers(1, 3)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_a_reader_who_looks_at_any_moments_has_all_in_the_end(steps):
+    store = ChatStore(":memory:")
+    seen, rev = {"a": {}, "b": {}}, {"a": 0, "b": 0}
+
+    def read(chat, limit):
+        found = store.since("web", chat, rev[chat], limit=limit)
+        for one in found:
+            seen[chat][one.seq] = one.text
+            rev[chat] = one.rev
+        return len(found) == limit
+
+    for what, chat, *rest in steps:
+        if what == "add":
+            store.add("web", chat, *rest)
+        elif what == "edit":
+            store.edit("web", chat, *rest)
+        else:
+            read(chat, *rest)
+    for chat in "ab":
+        while read(chat, 2):
+            pass
+        assert seen[chat] == {one.seq: one.text for one in store.since("web", chat)}
+    store.close()
+
+
+def test_a_key_is_kept_once_in_its_chat_and_channel():
+    store = ChatStore(":memory:")
+    first, new = store.add("web", "a", "k", "one")
+    assert new
+    assert store.add("web", "a", "k", "two") == (first, False)
+    assert store.add("web", "b", "k", "other chat")[1]
+    assert store.add("hook", "a", "k", "other channel")[1]
+    assert [one.text for one in store.since("web", "a")] == ["one"]
+
+
+def test_only_the_last_messages_and_only_those_of_some_days_are_kept(tmp_path, monkeypatch):
+    store = ChatStore(tmp_path / "c.db", kept=3, days=1)
+    for number in range(6):
+        store.add("web", "a", f"k{number}", str(number))
+    store.add("web", "b", "k", "b")
+    assert [one.text for one in store.since("web", "a")] == ["3", "4", "5"]
+    later = __import__("time").time() + 2 * 86_400
+    monkeypatch.setattr("hookline.stores.chats.time.time", lambda: later)
+    store.add("web", "c", "k", "c")
+    assert not store.since("web", "a")
+    assert not store.since("web", "b")
+    assert store.since("web", "c")
+
+
+def test_another_program_sees_what_is_stored_and_who_it_is_for(tmp_path):
+    one, two = ChatStore(tmp_path / "c.db"), ChatStore(tmp_path / "c.db")
+    newest, _ = two.changed("web", 2**62)
+    seq, _ = one.add("web", "a", "k", "hello")
+    assert two.changed("web", newest) == (seq, ["a"])
+    assert two.changed("hook", newest) == (seq, [])
+    assert one.edit("web", "a", seq, "changed")
+    assert not one.edit("web", "b", seq, "not its chat")
+    assert [found.text for found in two.since("web", "a", seq)] == ["changed"]
+
+
+def test_half_a_character_does_not_keep_a_message_from_being_stored():
+    store = ChatStore(":memory:")
+    store.add("web", "a", "k", "x\ud800y")
+    assert [one.text for one in store.since("web", "a")] == ["x?y"]
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "c.db").write_text("my notes, " * 100)
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        ChatStore(tmp_path / "c.db").add("web", "a", "k", "x")

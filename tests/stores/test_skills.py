@@ -1,0 +1,301 @@
+"""Skills as files that a person accepted."""
+
+import multiprocessing
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import Skill, SkillStore, StoreError, call, reply
+from hookline.base.files import locked
+from hookline.stores import skills
+from hookline.stores.skill_files import front_matter, is_name, read, written
+from hookline.stores.skill_queue import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue
+from hookline.testing import scripted_agent
+
+TIDY = Skill("tidy-notes", "Tidy notes up.", "1. List them.\n2. Sort them.", source_run="run_1", origin="abc")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SkillStore(tmp_path / "skills")
+
+
+def files(store):
+    return sorted(str(path.relative_to(store.folder.parent)) for path in store.folder.parent.rglob("*"))
+
+
+def test_a_proposal_is_no_skill_until_it_is_accepted(store):
+    assert store.propose(TIDY)
+    assert store.list() == []
+    with pytest.raises(ValueError, match="there is no skill 'tidy-notes'"):
+        store.tools()[0].fn("tidy-notes")
+    accepted = store.accept("tidy-notes")
+    assert (accepted.state, accepted.source_run) == ("accepted", "run_1")
+    assert store.list() == [accepted]
+    assert store.list("proposed") == []
+    assert (store.folder / "tidy-notes" / "SKILL.md").read_text().startswith("---\nname: tidy-notes\n")
+    assert store.tools()[0].fn("tidy-notes") == TIDY.text
+
+
+def test_what_was_rejected_is_kept_is_not_proposed_again_and_can_be_taken_back(store):
+    store.propose(TIDY)
+    store.reject("tidy-notes")
+    assert [skill.name for skill in store.list("rejected")] == ["tidy-notes"]
+    assert not store.propose(TIDY.replace(text="another text"))
+    assert store.knows("abc")
+    assert store.accept("tidy-notes").text == TIDY.text
+    assert store.list("rejected") == []
+
+
+@pytest.mark.parametrize("state", ["accepted", "proposed", "rejected"])
+def test_nothing_is_ever_overwritten(store, state):
+    store.propose(TIDY)
+    if state != "proposed":
+        getattr(store, {"accepted": "accept", "rejected": "reject"}[state])("tidy-notes")
+    assert not store.propose(TIDY.replace(text="a new text"))
+    store.propose(TIDY.replace(name="other"))
+    with pytest.raises(StoreError, match="already"):
+        store.accept("other", rename="tidy-notes")
+    with pytest.raises(StoreError, match="already"):
+        store.revise("other", written(TIDY))
+    assert store.find("tidy-notes").text == TIDY.text
+    assert store.find("other").state == "proposed"
+
+
+def test_a_skill_written_by_hand_under_the_same_name_stays_as_it_is(store):
+    store.propose(TIDY)
+    place = store.folder / "tidy-notes"
+    place.mkdir()
+    (place / "SKILL.md").write_text("by hand")
+    with pytest.raises(StoreError, match="--as NAME"):
+        store.accept("tidy-notes")
+    assert (place / "SKILL.md").read_text() == "by hand"
+    assert store.accept("tidy-notes", rename="tidy-more").name == "tidy-more"
+
+
+HOSTILE = [
+    "../evil", "..", ".", "", "/etc/passwd", "a/b", "a\\b", "a\0b", ".proposed", "A", "a--b", "-a", "con", "a" * 65,
+    "ü", "\udc80", "a\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_hostile_name_leads_nowhere(store, name):
+    store.propose(TIDY)
+    before = files(store)
+    acts = [
+        lambda: store.propose(TIDY.replace(name=name)), lambda: store.accept(name), lambda: store.reject(name),
+        lambda: store.accept("tidy-notes", rename=name), lambda: store.find(name), lambda: store.get(name),
+        lambda: store.path(name), lambda: store.tools()[0].fn(name),
+    ]  # fmt: skip
+    for act in acts:
+        with pytest.raises((StoreError, ValueError)):
+            act()
+    assert files(store) == before
+
+
+@given(st.text(max_size=70))
+def test_what_may_be_a_name_is_one_plain_part_of_a_path(text):
+    if is_name(text):
+        assert os.path.basename(text) == text == text.lower().strip(".")
+        assert text.isascii()
+
+
+def test_links_are_not_followed(store, tmp_path):
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "SKILL.md").write_text("secret")
+    store.folder.mkdir()
+    (store.folder / "linked").symlink_to(secret)
+    (store.folder / "file").mkdir()
+    (store.folder / "file" / "SKILL.md").symlink_to(secret / "SKILL.md")
+    assert store.list() == []
+    assert len(store.problems()) == 2
+    with pytest.raises(StoreError):
+        store.get("file")
+
+
+def test_what_cannot_be_read_is_told_and_hides_nothing_else(store):
+    store.propose(TIDY)
+    store.accept("tidy-notes")
+    for name, text in (("Shouting", "x"), ("empty", ""), ("large", "x" * 1_000_001)):
+        (store.folder / name).mkdir()
+        (store.folder / name / "SKILL.md").write_text(text)
+    (store.folder / "bare").mkdir()
+    (store.folder / "notes.txt").write_text("mine")
+    assert [skill.name for skill in store.list()] == ["tidy-notes"]
+    told = "\n".join(store.problems())
+    assert all(name in told for name in ("Shouting", "empty", "large", "bare"))
+    assert "notes.txt" not in told
+
+
+def test_a_skill_of_another_program_is_read(store):
+    (store.folder / "pdf").mkdir(parents=True)
+    head = "name: whatever\ndescription: >\n  Work with\n  PDF files.\nlicense: 'it''s free'\nallowed-tools:\n  - bash"
+    raw = f"\ufeff---\n{head}\n---\n# PDF\n\nDo it.\n".replace("\n", "\r\n")
+    (store.folder / "pdf" / "SKILL.md").write_bytes(raw.encode())
+    (skill,) = store.list()
+    assert (skill.name, skill.description, skill.text) == ("pdf", "Work with PDF files.", "# PDF\n\nDo it.")
+    assert front_matter(raw)[0]["license"] == "it's free"
+    (store.folder / "pdf" / "SKILL.md").write_text("# Title\n\nJust a text.\n")
+    assert store.list()[0].description == "Just a text."
+
+
+TEXT = st.text(min_size=1, max_size=200).filter(lambda text: text.strip())
+
+
+@given(TEXT, TEXT, TEXT, st.lists(TEXT, max_size=3))
+def test_a_skill_that_was_written_is_read_as_it_was(description, text, task, tools):
+    line = " ".join(description.split())
+    skill = Skill("x", line, text.strip(), "proposed", "2026-01-01", "run:1", " ".join(task.split()), tuple(tools), "0")
+    found = read(written(skill), "x", "proposed")
+    assert found.description == line
+    assert found.source_task == skill.source_task
+    assert found.source_tools == tuple(" ".join(tool.split()) for tool in tools)
+    assert found.text.split() == skill.text.split()
+
+
+@given(st.text())
+def test_any_text_has_a_front_matter_or_none(raw):
+    fields, rest = front_matter(f"---\n{raw}")
+    assert fields or rest == f"---\n{raw}" or "---" in raw
+
+
+def test_a_run_reads_a_skill_with_the_tool(store):
+    store.propose(TIDY)
+    store.accept("tidy-notes")
+    turns = [[call("read_skill", name="tidy-notes"), call("read_skill", name="tidy-note")], reply("ok")]
+    result = scripted_agent(turns, tools=[store]).run("x")
+    good, bad = (message.content for message in result.messages if message.role == "tool")
+    assert good == TIDY.text
+    assert "Did you mean 'tidy-notes'?" in bad
+
+
+def test_a_long_skill_is_cut_for_a_model_and_said_so(store):
+    store.propose(TIDY.replace(text="x" * 20_000))
+    store.accept("tidy-notes")
+    assert store.tools()[0].fn("tidy-notes").endswith("[4000 characters left out]")
+
+
+@pytest.mark.parametrize(
+    "change", [{"description": ""}, {"description": "x" * 2000}, {"text": " "}, {"text": "x" * 60_000}]
+)
+def test_a_skill_that_says_nothing_or_too_much_is_not_kept(store, change):
+    with pytest.raises(StoreError, match="tidy-notes needs"):
+        store.propose(TIDY.replace(**change))
+
+
+def test_a_revision_that_cannot_be_used_changes_nothing(store):
+    store.propose(TIDY)
+    for raw in ("", "---\nname: Not A Name\n---\ntext", "---\nname: ok\n---\n"):
+        with pytest.raises(StoreError):
+            store.revise("tidy-notes", raw)
+    assert store.get("tidy-notes", "proposed").text == TIDY.text
+    assert store.revise("tidy-notes", "---\nname: new-name\ndescription: d\n---\ntext").name == "new-name"
+    assert [skill.name for skill in store.list("proposed")] == ["new-name"]
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="that is a file"):
+        SkillStore(tmp_path / "file").propose(TIDY)
+    with pytest.raises(StoreError, match="that is a file"):
+        SkillStore(tmp_path / "file").list()
+    with pytest.raises(TypeError, match="takes a folder"):
+        SkillStore(3)
+
+
+def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
+    store.propose(TIDY)
+    monkeypatch.setattr(skills, "LOCK_SECONDS", 0.01)
+    with (store.folder / ".lock").open("r+") as file, locked(file.fileno(), 5):
+        for act in (lambda: store.accept("tidy-notes"), lambda: store.propose(TIDY.replace(name="b"))):
+            with pytest.raises(StoreError, match="locked"):
+                act()
+    assert store.accept("tidy-notes").state == "accepted"
+
+
+def _propose(folder, number):
+    return SkillStore(folder).propose(TIDY.replace(text=f"from {number}"))
+
+
+def test_of_several_programs_one_proposes_a_name(store):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        made = pool.starmap(_propose, [(store.folder, number) for number in range(8)])
+    assert sum(made) == 1
+    assert store.get("tidy-notes", "proposed").text == f"from {made.index(True)}"
+
+
+# The queue.
+
+
+@pytest.fixture
+def queue(tmp_path):
+    return SkillQueue(tmp_path / "skills", 3)
+
+
+def waiting(number=1, **fields):
+    return QueuedRun(f"run/{number}", "task", "text", ("look",), f"o{number}", **fields)
+
+
+def test_of_too_many_runs_the_oldest_go_and_that_is_told(queue):
+    added = [queue.add(waiting(number)) for number in range(5)]
+    assert [len(gone) for _, gone in added] == [0, 0, 0, 1, 1]
+    assert [queue.get(ident).run_id for ident in queue.ids()] == ["run/2", "run/3", "run/4"]
+    assert queue.get(added[0][0]) is None
+    assert all(path.parent == queue.folder for path in queue.folder.rglob("*"))
+
+
+def test_a_run_is_claimed_by_one_at_a_time(queue):
+    ident, _ = queue.add(waiting())
+    with queue.claimed(ident) as first, SkillQueue(queue.folder.parent).claimed(ident) as second:
+        assert first == waiting()
+        assert second is None
+    with queue.claimed(ident) as again:
+        queue.settle(ident, again, Outcome("nothing"))
+    with queue.claimed(ident) as gone:
+        assert gone is None
+    assert list(queue.folder.glob("*.lock")) == []
+
+
+def test_what_failed_is_tried_again_but_not_for_ever(queue):
+    ident, _ = queue.add(waiting())
+    for _ in range(MAX_TRIES):
+        assert len(queue.ids()) == 1
+        with queue.claimed(ident) as run:
+            queue.settle(ident, run, Outcome("failed", "no model"))
+    assert queue.ids() == []
+    assert [outcome.kind for outcome in queue.outcomes()] == ["failed"] * MAX_TRIES
+    assert not queue.holds("o1")
+
+
+def test_a_failure_inside_a_claim_gives_it_back(queue):
+    ident, _ = queue.add(waiting())
+    with pytest.raises(TimeoutError), queue.claimed(ident):
+        raise TimeoutError("of the body")
+    with queue.claimed(ident) as run:
+        assert run is not None
+
+
+def test_a_damaged_file_is_set_aside(queue):
+    ident, _ = queue.add(waiting())
+    (queue.folder / f"{ident}.json").write_bytes(b"\xff{")
+    assert not queue.holds("o1")
+    with queue.claimed(ident) as run:
+        assert run is None
+    assert queue.ids() == []
+    assert (queue.folder / f"{ident}.damaged").exists()
+
+
+def test_what_was_looked_at_is_remembered_within_bounds(queue):
+    queue.folder.mkdir(parents=True)
+    (queue.folder / "outcomes.jsonl").write_bytes(b'{"kind":"nothing"}\n' * (KEPT * 2) + b"rubbish\n")
+    ident, _ = queue.add(waiting())
+    assert queue.holds("o1")
+    with queue.claimed(ident) as run:
+        queue.settle(ident, run, Outcome("unusable", "why"))
+    assert queue.holds("o1")
+    assert len(queue.outcomes()) <= KEPT
+    assert queue.outcomes()[-1].note == "why"

@@ -1,0 +1,532 @@
+"""TicketBoard: every change is whole, written down, and somebody's; of two who want a ticket one gets it."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hookline import StoreError, TicketBoard, TicketError
+from hookline.stores import ticket_queries, tickets
+from hookline.stores.ticket_rows import COLUMNS, number_of
+
+ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
+
+
+@pytest.fixture
+def board(tmp_path):
+    made = TicketBoard(tmp_path / "board.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Move the board's clock."""
+    clock = SimpleNamespace(ahead=0.0)
+    real = tickets.time.time
+    for module in (tickets, ticket_queries):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
+    return lambda seconds: setattr(clock, "ahead", clock.ahead + seconds)
+
+
+def what(board, id):
+    return [entry.what for entry in board.history(id)]
+
+
+def check_history(board, id):
+    """No gaps, no step that does not begin where the last one ended, and the ticket is where the last one led."""
+    ticket, entries = board.get(id), board.history(id)
+    assert [entry.seq for entry in entries] == list(range(1, ticket.changes + 1))
+    assert [entry.from_column for entry in entries] == ["", *(entry.to_column for entry in entries[:-1])]
+    assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
+    assert ticket.column == entries[-1].to_column
+
+
+def completed(board, id, by):
+    return board.accept(id, board.hold(id, "did it", by=by), by=by)
+
+
+# The life of a ticket.
+
+
+def test_a_ticket_goes_from_todo_to_done_and_its_history_tells_all_of_it(board):
+    made = board.create(
+        "Write  the\nguide", by="person:ann", criteria=["it runs", " "], description="a\nb", run_id="r1"
+    )
+    assert (made.id, made.title, made.column, made.tier) == ("T-1", "Write the guide", "todo", "auto")
+    assert (made.criteria, made.description, made.assignee, made.created_by) == (("it runs",), "a\nb", "", "person:ann")
+    assert board.start("T-1", by="bob", run_id="r2").assignee == "bob"
+    hold = board.hold("T-1", "wrote it", by="bob")
+    assert (board.get("T-1").column, board.get("T-1").summary) == ("verifying", "wrote it")
+    assert board.reject("T-1", hold, "it does not run", by="hook:judge").reason == "it does not run"
+    board.comment("T-1", "I see", by="bob")
+    assert board.start("T-1", by="bob").column == "running"
+    done = completed(board, "T-1", "bob")
+    assert (done.column, done.reason, done.assignee) == ("done", "", "bob")
+    told = [(e.by, e.what, e.from_column, e.to_column, e.text) for e in board.history("T-1")]
+    assert told == [
+        ("person:ann", "created", "", "todo", ""),
+        ("bob", "started", "todo", "running", ""),
+        ("bob", "completing", "running", "verifying", "wrote it"),
+        ("hook:judge", "rejected", "verifying", "needs_revision", "it does not run"),
+        ("bob", "commented", "needs_revision", "needs_revision", "I see"),
+        ("bob", "started", "needs_revision", "running", ""),
+        ("bob", "completing", "running", "verifying", "did it"),
+        ("bob", "accepted", "verifying", "done", ""),
+    ]
+    assert [e.run_id for e in board.history("T-1")][:2] == ["r1", "r2"]
+    check_history(board, "T-1")
+
+
+def test_a_ticket_to_be_reviewed_is_done_when_somebody_else_accepts_it(board):
+    board.create("x", by="ann", tier="review")
+    board.start("T-1", by="person:bob")
+    assert completed(board, "T-1", "person:bob").column == "review"
+    with pytest.raises(TicketError, match="person:bob did the work on T-1: somebody else must accept it"):
+        board.move("T-1", "done", by="person:bob")
+    assert board.move("T-1", "done", by="person:ann").column == "done"
+
+
+def test_a_released_ticket_is_for_anybody(board):
+    board.create("x", by="ann", assignee="bob")
+    with pytest.raises(TicketError, match="T-1 is assigned to bob"):
+        board.start("T-1", by="eve")
+    with pytest.raises(TicketError, match="only its assignee can release it"):
+        board.release("T-1", by="eve")
+    board.start("T-1", by="bob")
+    assert board.release("T-1", "no time", by="bob").assignee == ""
+    assert board.history("T-1")[-1].assignee == "bob"
+    assert board.start("T-1", by="eve").assignee == "eve"
+
+
+def test_people_move_tickets_anywhere_and_say_why(board):
+    board.create("x", by="ann")
+    for column, options, problem in (
+        ("verifying", {}, "'verifying' is no column to move to"),
+        ("nowhere", {}, "'nowhere' is no column to move to: give one of todo, running"),
+        ("running", {}, "nobody has T-1: say who is to run it"),
+        ("needs_revision", {}, "say why T-1 needs revision"),
+        ("todo", {}, "T-1 is todo already: created by ann"),
+        ("done", {"expected": "running"}, "T-1 is todo, not running: created by ann"),
+    ):
+        with pytest.raises(TicketError, match=problem):
+            board.move("T-1", column, by="person:ann", **options)
+    assert what(board, "T-1") == ["created"]
+    assert board.move("T-1", "todo", by="person:ann", assignee="bob").assignee == "bob"
+    assert board.move("T-1", "running", by="person:ann", expected="todo").assignee == "bob"
+    assert board.move("T-1", "needs_revision", by="person:ann", reason="not good").reason == "not good"
+    assert board.move("T-1", "done", by="person:ann").reason == ""
+    assert board.move("T-1", "todo", by="person:ann", reason="once more").assignee == ""
+    assert board.move("T-1", "cancelled", by="person:ann").column == "cancelled"
+    check_history(board, "T-1")
+
+
+def test_what_is_over_or_not_begun_cannot_be_completed_and_the_error_says_what_is_so(board):
+    board.create("x", by="ann")
+    with pytest.raises(TicketError, match="T-1 is not started: start it first"):
+        board.hold("T-1", "s", by="bob")
+    board.start("T-1", by="bob", run_id="r1")
+    with pytest.raises(TicketError, match="T-1 is bob's: only they can complete it"):
+        board.hold("T-1", "s", by="eve")
+    with pytest.raises(TicketError, match="the summary is empty"):
+        board.hold("T-1", " ", by="bob")
+    with pytest.raises(TicketError, match="T-1 is yours already: go on with it"):
+        board.start("T-1", by="bob", run_id="r1")
+    with pytest.raises(TicketError, match="started by bob .* ago: if that was you, go on with it"):
+        board.start("T-1", by="bob", run_id="r2")
+    with pytest.raises(TicketError, match="T-1 is running, started by bob .* ago: choose another one"):
+        board.start("T-1", by="eve")
+    completed(board, "T-1", "bob")
+    with pytest.raises(TicketError, match="T-1 is done, accepted by bob"):
+        board.hold("T-1", "s", by="bob")
+    assert what(board, "T-1").count("accepted") == 1
+
+
+# One who gets it.
+
+
+def test_of_many_threads_that_start_a_ticket_one_gets_it(board):
+    board.create("x", by="ann")
+    got, told, ready = [], [], threading.Barrier(8)
+
+    def take(name):
+        ready.wait()
+        try:
+            got.append(board.start("T-1", by=name).assignee)
+        except TicketError as error:
+            told.append(str(error))
+
+    threads = [threading.Thread(target=take, args=(f"w{n}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1
+    assert len(told) == 7
+    assert all(f"started by {got[0]}" in text for text in told)
+    assert what(board, "T-1") == ["created", "started"]
+
+
+WORKER = """
+import json, sys
+from hookline import TicketBoard, TicketError
+path, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+board, won, told = TicketBoard(path), [], []
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(1, number + 1):
+    try:
+        board.start(f"T-{n}", by=name, run_id=sys.argv[4])
+    except TicketError as error:
+        told.append(str(error))
+    try:
+        hold = board.hold(f"T-{n}", "did it", by=name)
+        board.accept(f"T-{n}", hold, by=name)
+        won.append(n)
+    except TicketError as error:
+        told.append(str(error))
+print(json.dumps([won, told]))
+"""
+
+
+@pytest.mark.parametrize("names", [("ann", "bob"), ("worker", "worker")])
+def test_two_processes_on_one_board_lose_nothing_and_do_no_ticket_twice(tmp_path, names):
+    path, number = tmp_path / "board.db", 15
+    board = TicketBoard(path)
+    for n in range(number):
+        board.create(f"job {n}", by="ann")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WORKER, path, name, str(number), f"r{n}"], env=ENV, **pipes)
+        for n, name in enumerate(names)
+    ]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    assert sorted(said[0][0] + said[1][0]) == list(range(1, number + 1))
+    for n in range(1, number + 1):
+        assert what(board, f"T-{n}") == ["created", "started", "completing", "accepted"]
+        check_history(board, f"T-{n}")
+    assert all("ann" in text or "bob" in text or "worker" in text for _, told in said for text in told)
+
+
+# Holds.
+
+
+def test_a_completion_that_is_being_judged_keeps_all_others_out(board):
+    board.create("x", by="ann")
+    board.start("T-1", by="bob")
+    hold = board.hold("T-1", "s", by="bob")
+    for attempt in (
+        lambda: board.hold("T-1", "s", by="bob"),
+        lambda: board.start("T-1", by="bob"),
+    ):
+        with pytest.raises(TicketError, match="T-1 is being judged, completing by bob"):
+            attempt()
+    board.comment("T-1", "hurry", by="ann")
+    for attempt in (lambda: board.accept("T-1", "other", by="bob"), lambda: board.reject("T-1", "other", "", by="bob")):
+        with pytest.raises(TicketError, match="T-1 is verifying by now, so nothing was changed"):
+            attempt()
+    assert not board.give_back("T-1", "other", "", by="bob")
+    assert board.accept("T-1", hold, by="bob").column == "done"
+    check_history(board, "T-1")
+
+
+def test_after_a_crash_in_the_middle_a_ticket_is_running_again_when_the_hold_has_lasted_too_long(board, later):
+    board.create("x", by="ann")
+    board.start("T-1", by="bob")
+    lost = board.hold("T-1", "s", by="bob")
+    later(599)
+    assert board.get("T-1").column == "verifying"
+    later(2)
+    assert board.get("T-1").column == "running"
+    assert [row.id for row in board.list(["running"])] == ["T-1"]
+    assert board.list(["verifying"]) == []
+    assert (board.counts()["running"], board.counts()["verifying"], board.count(["running"])) == (1, 0, 1)
+    again = board.hold("T-1", "again", by="bob")
+    assert what(board, "T-1") == ["created", "started", "completing", "not judged", "completing"]
+    with pytest.raises(TicketError, match="nothing was changed: completing by bob"):
+        board.accept("T-1", lost, by="bob")
+    assert board.accept("T-1", again, by="bob").column == "done"
+    check_history(board, "T-1")
+
+
+def test_a_judge_that_is_late_still_counts_if_nobody_did_anything_meanwhile(board, later):
+    board.create("x", by="ann")
+    board.start("T-1", by="bob")
+    hold = board.hold("T-1", "s", by="bob")
+    later(1000)
+    assert board.accept("T-1", hold, by="bob").column == "done"
+    check_history(board, "T-1")
+
+
+def test_a_person_may_move_a_ticket_that_is_being_judged_and_the_verdict_comes_too_late(board):
+    board.create("x", by="ann")
+    board.start("T-1", by="bob")
+    hold = board.hold("T-1", "s", by="bob")
+    board.move("T-1", "cancelled", by="person:ann")
+    with pytest.raises(TicketError, match="T-1 is cancelled by now, so nothing was changed: moved by person:ann"):
+        board.accept("T-1", hold, by="bob")
+    assert not board.give_back("T-1", hold, "", by="bob")
+    assert board.get("T-1").column == "cancelled"
+
+
+def test_history_never_goes_back_in_time_when_the_clock_does(board, later):
+    board.create("x", by="ann")
+    later(-5000)
+    board.start("T-1", by="bob")
+    check_history(board, "T-1")
+
+
+# Whatever happens.
+
+_NAMES = st.sampled_from(["ann", "bob", "eve"])
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["start", "hold", "accept", "reject", "give_back", "release", "comment", "move", "wait"]),
+        _NAMES,
+        st.sampled_from(["T-1", "T-2"]),
+        st.sampled_from([name for name in COLUMNS if name != "verifying"]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_STEPS)
+def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
+    board = TicketBoard(":memory:", hold_seconds=100)
+    ahead, holds = [0.0], {"T-1": "none", "T-2": "none"}
+    real = tickets.time
+    tickets.time = ticket_queries.time = SimpleNamespace(time=lambda: 1e9 + ahead[0])
+    try:
+        board.create("a", by="ann")
+        board.create("b", by="ann", tier="review")
+        for verb, who, id, column in steps:
+            before = board.get(id), board.history(id)
+            try:
+                if verb == "wait":
+                    ahead[0] += 60
+                    continue
+                if verb == "hold":
+                    holds[id] = board.hold(id, "s", by=who)
+                elif verb in ("accept", "reject", "give_back"):
+                    more = () if verb == "accept" else ("why",)
+                    getattr(board, verb)(id, holds[id], *more, by=who)
+                elif verb == "move":
+                    board.move(id, column, by=who, reason="why")
+                else:
+                    getattr(board, verb)(id, *(["text"] if verb == "comment" else []), by=who)
+            except TicketError:
+                entries = board.history(id)
+                assert [e for e in entries if e.what != "not judged"] == [
+                    e for e in before[1] if e.what != "not judged"
+                ]
+        ahead[0] += 1000
+        for id in ("T-1", "T-2"):
+            with pytest.raises(TicketError):
+                board.move(id, "verifying", by="ann")
+            board.comment(id, "look", by="ann")  # ends what lasted too long
+            check_history(board, id)
+            entries = board.history(id)
+            for before, entry in zip(entries, entries[1:], strict=False):
+                if entry.what in ("accepted", "rejected", "completed"):
+                    assert before.to_column == "verifying"
+                if entry.to_column == "running" and entry.what == "started":
+                    assert before.to_column in ("todo", "needs_revision")
+        assert sum(board.counts().values()) == 2
+    finally:
+        tickets.time = ticket_queries.time = real
+        board.close()
+
+
+def test_a_change_that_cannot_be_written_down_does_not_happen(board):
+    board.create("x", by="ann")
+    with board._db.transaction(write=True) as db:
+        db.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no room'); END")
+    with pytest.raises(StoreError, match="no room"):
+        board.start("T-1", by="bob")
+    with pytest.raises(StoreError, match="no room"):
+        board.create("y", by="bob")
+    with board._db.transaction(write=True) as db:
+        db.execute("DROP TRIGGER full")
+    assert (board.get("T-1").column, board.count()) == ("todo", 1)
+    check_history(board, "T-1")
+
+
+def test_the_success_ratio_is_of_what_was_judged(board):
+    assert board.success_ratio("bob") is None
+    for n in range(4):
+        board.create("x", by="ann")
+        board.start(f"T-{n + 1}", by="bob")
+    board.reject("T-1", board.hold("T-1", "s", by="bob"), "no", by="j")
+    board.give_back("T-2", board.hold("T-2", "s", by="bob"), "the judge broke", by="j")
+    assert board.success_ratio("bob") == 0.0
+    completed(board, "T-1", "bob")
+    completed(board, "T-2", "bob")
+    board.comment("T-2", "fine", by="ann")
+    assert board.success_ratio("bob") == pytest.approx(2 / 3)
+    assert board.success_ratio("ann") is None
+
+
+# What people and models write.
+
+
+@pytest.mark.parametrize("id", ["T-1", "t-1", " #1 ", "1", 1, "T-001"])
+def test_an_id_may_be_written_in_several_ways(board, id):
+    board.create("x", by="ann")
+    assert board.get(id).id == "T-1"
+
+
+@pytest.mark.parametrize(
+    "id", ["", "T-", "T-0", "x", "T-1; DROP TABLE tickets", True, None, 1.0, "1" * 40, "T--1", "١"]
+)
+def test_what_is_no_id_is_told(board, id):
+    with pytest.raises(TicketError, match="is no ticket: ids look like T-1"):
+        board.get(id)
+
+
+def test_a_ticket_that_is_not_there_is_told(board):
+    with pytest.raises(TicketError, match=r"there is no ticket T-7 in .*board\.db"):
+        board.start("T-7", by="bob")
+
+
+def test_wild_texts_are_limited_and_safe(board):
+    made = board.create(
+        "a\ud800\0\x1b[2J\u202eb", by="a\nb", description="x\r\ny\tz\x85\x00", criteria=["\ud83d", "\x07"]
+    )
+    assert (made.title, made.created_by, made.description) == ("a?[2J\u202eb", "a b", "x\ny\tz")
+    assert made.criteria == ("?",)
+    board.start("T-1", by="bob")
+    huge = "x" * 1_000_000
+    for attempt in (
+        lambda: board.create(huge, by="ann"),
+        lambda: board.create("x", by=huge),
+        lambda: board.create("x", by="ann", description=huge),
+        lambda: board.create("x", by="ann", criteria=[huge]),
+        lambda: board.create("x", by="ann", assignee="x" * 101),
+        lambda: board.hold("T-1", huge, by="bob"),
+        lambda: board.comment("T-1", huge, by="bob"),
+        lambda: board.release("T-1", huge, by="bob"),
+        lambda: board.move("T-1", "done", by="ann", reason=huge),
+    ):
+        with pytest.raises(TicketError, match="characters: at most .* are kept, make it shorter"):
+            attempt()
+    assert what(board, "T-1") == ["created", "started"]
+    hold = board.hold("T-1", "s", by="bob")
+    rejected = board.reject("T-1", hold, huge + "\ud800", by="j")  # a reason may not stand in the way
+    assert len(rejected.reason) == 20_000
+    with pytest.raises(TicketError, match="nothing|no ticket|Did you mean"):
+        board.list(["dne"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"title": " \n"}, "the title is empty"),
+        ({"title": 3}, "the title is text, not int"),
+        ({"by": ""}, "is empty: say who it is"),
+        ({"criteria": "one"}, "a list of texts"),
+        ({"criteria": [3]}, "the criterion is text"),
+        ({"criteria": ["x"] * 21}, "21 criteria are too many"),
+        ({"tier": "full"}, "'full' is no tier: give one of auto, review, ask"),
+    ],
+)
+def test_a_ticket_that_makes_no_sense_is_not_made(board, options, problem):
+    given = {"title": "x", "by": "ann", **options}
+    with pytest.raises(TicketError, match=problem):
+        board.create(given.pop("title"), **given)
+    assert board.count() == 0
+
+
+# To find tickets.
+
+
+def test_tickets_are_found_by_column_assignee_and_words_page_by_page(board):
+    board.create("Öl kaufen", by="ann", description="Beim Händler")
+    board.create("buy milk 100%", by="ann", assignee="bob")
+    board.create("sell milk", by="ann")
+    board.start("T-2", by="bob")
+
+    def ids(*args, **options):
+        assert board.count(*args, **{k: v for k, v in options.items() if k in ("assignee", "text")}) >= 0
+        return [row.id for row in board.list(*args, **options)]
+
+    assert ids() == ["T-1", "T-2", "T-3"]
+    assert ids(newest=True, limit=2) == ["T-3", "T-2"]
+    assert ids(limit=1, offset=1) == ["T-2"]
+    assert ids(["todo"]) == ["T-1", "T-3"]
+    assert ids("todo") == ["T-1", "T-3"]
+    assert ids(assignee="bob") == ids(text="BOB") == ["T-2"]
+    assert ids(assignee="") == ["T-1", "T-3"]
+    assert ids(text="MILK") == ["T-2", "T-3"]
+    assert ids(text="milk sell") == ["T-3"]
+    assert ids(text="öl HÄNDLER") == ["T-1"]
+    assert ids(text="100%") == ["T-2"]
+    assert ids(text="t-3") == ["T-3"]
+    assert ids(text="'; --\ud800") == []
+    assert board.count(["todo"], text="milk") == 1
+
+
+def test_ten_thousand_tickets_are_paged_through_and_counted(board):
+    board.count()
+    with board._db.transaction(write=True) as db:
+        db.execute(
+            """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+            INSERT INTO tickets SELECT i, 'job ' || i, 'some words', '[]',
+            CASE i % 4 WHEN 0 THEN 'todo' ELSE 'done' END, 'auto', 'w' || (i % 7), 'ann', 0, 0, '', '', 0, NULL, NULL
+            FROM n"""
+        )
+        plans = [
+            db.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {rest}").fetchall()[0][3]
+            for rest in ("tickets WHERE number = 5", "history WHERE ticket = 5", "history WHERE assignee = 'a'")
+        ]
+    assert all(plan.startswith("SEARCH") for plan in plans)
+    assert [row.id for row in board.list(["todo"], limit=2, offset=2000)] == ["T-8004", "T-8008"]
+    assert board.list(["todo"], limit=2, offset=2500) == []
+    assert (board.counts()["done"], board.count(["done"], assignee="w1")) == (7500, 1072)
+    assert board.create("next", by="ann").id == "T-10001"
+
+
+# The file.
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE x (y)")
+    db.close()
+    with pytest.raises(StoreError, match="but not one of tickets"):
+        TicketBoard(other).create("x", by="ann")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "1", True])
+def test_a_hold_lasts_a_number_of_seconds(seconds):
+    with pytest.raises(StoreError, match="hold_seconds is a number above 0"):
+        TicketBoard(":memory:", hold_seconds=seconds)
+
+
+def test_numbers_of_ids_are_those_that_sqlite_can_hold():
+    assert number_of("T-" + "9" * 18) == 10**18 - 1
+
+
+def test_the_schema_in_the_page_is_the_real_one(board):
+    page = (Path(__file__).parents[2] / "docs/tickets.md").read_text()
+    assert f"0x{board._db.mark:X}" in page
+    assert all(f"| `{column}` | " in page for column in COLUMNS)
+    with board._db.transaction() as db:
+        for table in ("tickets", "history"):
+            row = next(line for line in page.splitlines() if line.startswith(f"| `{table}` |"))
+            columns = [f"`{column[1]}`" for column in db.execute(f"PRAGMA table_info({table})")]
+            assert row == f"| `{table}` | {', '.join(columns)} |"

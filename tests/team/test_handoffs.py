@@ -1,0 +1,249 @@
+"""Handing a conversation over is a tool call, ends the run, and another member goes on."""
+
+import pytest
+
+from hookline import (
+    Agent,
+    AgentContext,
+    HookResult,
+    JsonSessionStore,
+    PersistSessionHook,
+    PlanModeHook,
+    ScriptedModel,
+    Session,
+    Team,
+    call,
+    guard,
+    hook,
+    observer,
+)
+from hookline.channels.protocol import Answerer
+
+
+def script(*turns, **options):
+    return ScriptedModel(list(turns), **options)
+
+
+def pass_on(to="writer", message="Write it."):
+    return call("handoff", to=to, message=message)
+
+
+def pair(desk_turns, writer_turns=("a poem",), *, hooks=(), writer_hooks=(), **options):
+    team = Team(**options)
+    desk = Agent("desk", "sorts", llm=script(*desk_turns), tools=[team], hooks=hooks)
+    writer = Agent("writer", "writes", llm=script(*writer_turns), tools=[team], hooks=writer_hooks)
+    team.add(desk)
+    team.add(writer)
+    return team, desk, writer
+
+
+def test_the_other_agent_goes_on_in_the_same_conversation():
+    team, desk, writer = pair([pass_on()], ["a poem", "another"])
+    session = Session("s")
+    result = team.run("A poem, please.", session=session)
+    assert (result.reply, result.status, result.ids.agent) == ("a poem", "completed", "writer")
+    assert session.personality_id == "writer"
+    said = [(m.role, m.content) for m in session.messages]
+    assert said[0] == ("user", "A poem, please.")
+    assert said[2] == ("tool", "writer takes over this conversation.")
+    assert said[3] == ("user", "You take over this conversation from desk. Write it.")
+    assert [m.content for m in writer.model.requests[0].messages][:1] == ["A poem, please."]
+    assert team.run("One more.", session=session).reply == "another"
+    assert len(desk.model.requests) == 1
+
+
+async def test_the_run_that_hands_over_ends_normally_and_says_why():
+    team, desk, _ = pair([pass_on()])
+    session = Session()
+    result = await desk.arun("x", session=session)
+    assert (result.status, result.stop.kind, result.stop.message) == (
+        "completed",
+        "finish_reason",
+        "writer takes over.",
+    )
+    assert team.follow_up(session, result) == "You take over this conversation from desk. Write it."
+    assert team.follow_up(session, result) is None
+
+
+async def test_a_channel_drives_it_with_start_and_follow_up():
+    team, _, _ = pair([pass_on()])
+    answerer: Answerer = team
+    session = Session()
+    result = await answerer.start("x", session=session).result()
+    task = team.follow_up(session, result)
+    result = await answerer.start(task, session=session).result()
+    assert (result.reply, team.follow_up(session, result)) == ("a poem", None)
+    assert answerer.hooks is team.members["desk"].hooks
+
+
+def blocked(desk, writer, team, **options):
+    result = team.run("x", **options)
+    assert (result.ids.agent, result.reply) == ("desk", "then I will")
+    assert writer.model.requests == []
+
+
+def test_a_guard_blocks_it():
+    @guard("before_tool", tools="handoff")
+    def stay(ctx, payload):
+        return HookResult.block("stay here")
+
+    team, desk, writer = pair([pass_on(), "then I will"], hooks=[stay])
+    session = Session()
+    blocked(desk, writer, team, session=session)
+    assert session.personality_id == "desk"
+
+
+def test_an_answer_in_its_place_hands_nothing_over():
+    @guard("before_tool", tools="handoff")
+    def serve(ctx, payload):
+        return HookResult.answer("nobody is there")
+
+    team, desk, writer = pair([pass_on(), "then I will"], hooks=[serve])
+    blocked(desk, writer, team)
+
+
+def test_a_hook_that_makes_an_error_of_it_takes_it_back():
+    @hook("after_tool", tools="handoff")
+    def withhold(ctx, payload):
+        return payload.replace(result=None, error="no")
+
+    team, desk, writer = pair([pass_on(), "then I will"], hooks=[withhold])
+    blocked(desk, writer, team)
+
+
+@pytest.mark.parametrize(("answer", "who"), [(True, "writer"), (False, "desk")])
+def test_it_waits_for_approval(answer, who):
+    team, _, _ = pair([pass_on(), "then I will"], hooks=[PlanModeHook(["handoff"], lambda request: answer)])
+    assert team.run("x").ids.agent == who
+
+
+def test_an_approver_may_send_it_elsewhere():
+    team, _, _ = pair(
+        [pass_on(message="bad")],
+        hooks=[PlanModeHook(["handoff"], lambda r: HookResult.edit({"to": "judge", "message": "good"}))],
+    )
+    judge = Agent("judge", llm=script("guilty"))
+    team.add(judge)
+    assert team.run("x").reply == "guilty"
+    assert judge.model.requests[0].messages[-1].content.endswith("desk. good")
+
+
+def test_a_hook_may_make_the_run_go_on():
+    @hook("on_stop")
+    def wait(ctx, payload):
+        return HookResult.keep_going("not yet") if payload.signals[0].kind == "finish_reason" else None
+
+    team, desk, writer = pair([pass_on(), "then I will"], hooks=[wait])
+    blocked(desk, writer, team)
+
+
+def test_two_that_hand_to_and_fro_come_to_an_end_and_may_again_in_the_next_turn():
+    team, desk, writer = pair(
+        [pass_on("writer"), pass_on("writer"), "enough", pass_on("writer"), "x"],
+        [pass_on("desk"), "no"] * 2,
+        max_handoffs=2,
+    )
+    session = Session()
+    result = team.run("x", session=session)
+    assert (result.reply, result.ids.agent) == ("enough", "desk")
+    assert "too often" in desk.model.requests[-1].messages[-1].content
+    assert team.run("y", session=session).status == "completed"
+    assert [m.content for m in session.messages].count("writer takes over this conversation.") == 2
+
+
+def test_only_one_of_a_batch_takes_over():
+    team, desk, _ = pair([[pass_on("writer"), pass_on("judge")]])
+    team.add(Agent("judge", llm=script("guilty")))
+    session = Session()
+    assert team.run("x", session=session).ids.agent == "writer"
+    assert [m.is_error for m in session.messages if m.role == "tool"] == [False, True]
+    assert "writer takes over already" in next(m.content for m in session.messages if m.is_error)
+
+
+def test_a_run_that_fails_hands_nothing_over():
+    @observer("after_step", on_failure="closed")
+    def broken(ctx, step):
+        raise ValueError("oh")
+
+    team, desk, writer = pair([pass_on()], hooks=[broken])
+    session = Session()
+    with pytest.raises(Exception, match="broken"):
+        team.run("x", session=session)
+    assert session.personality_id == "desk"
+    assert writer.model.requests == []
+
+
+def test_switching_fires_its_point_and_may_be_redirected_or_refused():
+    seen = []
+
+    @hook("personality_switched")
+    def redirect(ctx, payload):
+        seen.append((payload.from_, payload.to))
+        return {"personality": "judge"}
+
+    team, _, _ = pair([pass_on()], hooks=[redirect])
+    team.add(Agent("judge", llm=script("guilty")))
+    assert team.run("x").reply == "guilty"
+    assert seen == [("desk", "writer")]
+
+    @hook("personality_switched")
+    def broken(ctx, payload):
+        raise ValueError("oh")
+
+    team, desk, writer = pair([pass_on(), "then I will"], hooks=[broken])
+    blocked(desk, writer, team)
+    assert "writer cannot take over" in desk.model.requests[-1].messages[-1].content
+
+
+def test_without_its_hook_it_says_what_is_missing():
+    team, _, _ = pair([])
+    bare = Agent("bare", llm=script(pass_on(), "then I will"), tools=list(team.tools()))
+    assert bare.run("x").reply == "then I will"
+    assert "Agent(..., tools=[team])" in bare.model.requests[-1].messages[-1].content
+
+
+def test_a_session_of_somebody_who_left_goes_on_with_the_first(caplog):
+    team, _, _ = pair(["hello"])
+    assert team.run("x", session=Session(personality_id="ghost")).ids.agent == "desk"
+    assert "no member any more" in caplog.text
+
+
+def test_the_member_that_begins_can_be_named():
+    team = Team([Agent(name, llm=script(name)) for name in "abc"], first="b")
+    assert team.run("x").reply == "b"
+    with pytest.raises(Exception, match="no members"):
+        Team().run("x")
+
+
+def test_a_conversation_in_a_context_stays_there():
+    team, _, _ = pair([pass_on()], ["a poem", "another"])
+    ctx = AgentContext()
+    assert [team.run("x", ctx=ctx).reply, team.run("y", ctx=ctx).reply] == ["a poem", "another"]
+    assert ctx.session.personality_id == "writer"
+
+
+def test_a_subagent_may_hand_its_task_over():
+    team = Team(max_depth=1)
+    chief = Agent("chief", llm=script(call("delegate", to="desk", task="a poem"), "done"), tools=[team])
+    desk = Agent("desk", llm=script(pass_on()), tools=[team])
+    writer = Agent("writer", llm=script("roses"))
+    ended = []
+
+    @observer("subagent_spawned", "subagent_ended")
+    def see(point, ctx, payload):
+        ended.append((str(point), payload.child.agent, payload.reply))
+
+    for agent in (chief, desk, writer):
+        team.add(agent)
+    session = Session()
+    result = team.run("x", session=session, hooks=[see])
+    assert next(m.content for m in result.messages if m.role == "tool") == "roses"
+    assert ended == [("subagent_spawned", "desk", ""), ("subagent_ended", "desk", "roses")]
+    assert session.personality_id == "chief"
+
+
+def test_who_took_over_is_saved_with_the_session(tmp_path):
+    save = PersistSessionHook(JsonSessionStore(tmp_path))
+    team, desk, _ = pair([pass_on()], hooks=[save])
+    desk.run("x", session=Session("s"))
+    assert JsonSessionStore(tmp_path).load("s").personality_id == "writer"
