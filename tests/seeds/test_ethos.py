@@ -1,7 +1,7 @@
 """The Ethos HookRegistry reference, from top to bottom, kept by Hookline.
 
-What it says of the gateway, personalities and plugins is in ``test_ethos_gateway.py``, of subagents, tickets and skills in
-``test_ethos_team.py``.
+What it says of the gateway, personalities and plugins is in ``test_ethos_gateway.py``; of subagents, tickets and
+skills, in ``test_ethos_team.py``.
 """
 
 import asyncio
