@@ -78,7 +78,7 @@ class Conversations:
         self._held.pop(key, None)
 
     async def fire(self, session: Session | None, point: Point, payload: Any) -> Verdict:
-        """Fire a point that belongs to a session, with the hooks and plugins of whoever speaks in it; ``None``: with all.
+        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all where it is ``None``.
 
         Raises:
             HookError: a hook failed closed.
