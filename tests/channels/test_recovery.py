@@ -29,11 +29,11 @@ WORKER = Path(__file__).with_name("worker.py")
 
 async def crash(gateway):
     """End a gateway as ``kill -9`` would, as far as its files can tell: nothing is written any more."""
-    gateway._stopping = gateway._answering._closing = True
+    gateway._stopping = True
     gateway._looking.cancel()
-    await gateway._mailbox.abandon()
     for lanes in gateway._lanes:
         await lanes.stop()
+    await gateway._mailbox.abandon()
     gateway._over.set()
 
 

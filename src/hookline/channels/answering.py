@@ -144,7 +144,7 @@ class Answering:
     async def _answer(self, active: _Active, session: Session, text: str) -> list[str] | None:
         """What to reply; ``None`` if the message is to stay in the mailbox."""
         letter = active.letter
-        if letter.base is not None and (said := _said_since(session, letter.base)):
+        if letter.base is not None and (said := _said_since(session, letter.base, text)):
             log.info("%s: the answer was there when the program ended", place(letter.key))
             return [said]
         if letter.tries >= MAX_TRIES:
@@ -236,10 +236,10 @@ def _told(result: AgentResult | None, stopped: bool) -> str:
     return result.reply
 
 
-def _said_since(session: Session, base: int) -> str:
+def _said_since(session: Session, base: int, text: str) -> str:
     """The answer of a run that was over, and in the transcript, when its program ended."""
     since = session.messages[base:]
-    if not since or since[0].role != "user":
+    if not since or since[0] != Message("user", text):
         return ""
     last = since[-1]
     return last.content if last.role == "assistant" and not last.tool_calls else ""
