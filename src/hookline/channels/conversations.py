@@ -78,7 +78,7 @@ class Conversations:
         self._held.pop(key, None)
 
     async def fire(self, session: Session | None, point: Point, payload: Any) -> Verdict:
-        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all where it is ``None``.
+        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all if it is ``None``.
 
         Raises:
             HookError: a hook failed closed.
