@@ -21,8 +21,8 @@ from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from ..base.event import Event
-    from ..run.context import Interrupt
     from ..run.events import Sink
+    from ..run.interrupt import Interrupt
 
 EPILOG = """
 Examples:
