@@ -23,8 +23,9 @@ from ..kernel.state import AgentResult
 from ..models.protocol import Model
 from ..providers.names import get_model
 from ..run.agent import Agent
-from ..run.context import AgentContext, make_id
+from ..run.context import AgentContext
 from ..run.handle import Run
+from ..run.interrupt import make_id
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
 from .crew import Crew, Keep, Member, log
