@@ -116,6 +116,16 @@ async def test_a_program_that_is_not_running_any_more_is_noticed_at_once(boxes):
     assert [letter.message.message_id for letter in (await other.look_around(["c"])).letters] == ["m1"]
 
 
+async def test_a_clock_that_is_set_takes_no_conversation_from_a_program_that_is_running(boxes, monkeypatch):
+    mine, other = await boxes(lease=1e9), await boxes(lease=1e9)
+    (letter,) = (await mine.accept(KEY, "c", said("m1"))).letters
+    late = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: late)
+    await mine.look_around(["c"])
+    assert (await other.look_around(["c"])).letters == []
+    await mine.begin(letter, 0)
+
+
 async def test_what_is_done_with_is_forgotten_in_the_end(boxes):
     box = await boxes(keep_days=1)
     for id in ("old", "new"):

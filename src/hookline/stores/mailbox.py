@@ -17,7 +17,7 @@ import msgspec
 from ..kernel.values import InboundMessage, OutboundMessage
 from .errors import StoreError
 from .group_commit import GroupCommit
-from .runs import is_running
+from .runs import born, is_there
 from .sqlite import Database
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ Their texts are not kept.
 """
 
 _SCHEMA = (
-    "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, started REAL, until REAL)",
+    "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, born REAL, until REAL)",
     """CREATE TABLE conversations (
         key TEXT PRIMARY KEY, owner TEXT, generation INTEGER NOT NULL DEFAULT 0
     )""",
@@ -134,7 +134,6 @@ class Mailbox:
         self._lease, self._keep_days = lease, keep_days
         self._pruned = float("-inf")
         self._me = f"{gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-        self._started = time.time()
 
     @property
     def path(self) -> str:
@@ -355,14 +354,14 @@ class Mailbox:
     def _renew(self, db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT OR REPLACE INTO programs VALUES (?, ?, ?, ?, ?)",
-            (self._me, gethostname(), os.getpid(), self._started, time.time() + self._lease),
+            (self._me, gethostname(), os.getpid(), born(os.getpid()), time.time() + self._lease),
         )
 
     def _bury(self, db: sqlite3.Connection, now: float) -> None:
-        """Forget the programs that are gone."""
-        for id, host, pid, started, until in db.execute("SELECT * FROM programs").fetchall():
+        """Forget the programs that are gone; the clock, which may be set, does not tell which of this machine are."""
+        for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
-            if until <= now or (here and not is_running(host, pid, started)):
+            if until <= now or (here and not (is_there(pid) and born(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
     def _claim(self, db: sqlite3.Connection, key: str, now: float) -> bool:
