@@ -7,7 +7,7 @@ import contextvars
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
 from typing import Generic, TypeVar
@@ -105,7 +105,7 @@ class Lanes(Generic[T]):
             # Not in the context of whoever puts it there: that may be a hook, or a request that is soon over.
             lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
 
-    def put_first(self, key: str, items: list[T]) -> None:
+    def put_first(self, key: str, items: Sequence[T]) -> None:
         """Put things before all that wait in a lane that is being worked on."""
         for item in reversed(items):
             self._lanes[key].queue.appendleft(item)

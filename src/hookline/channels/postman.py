@@ -109,6 +109,12 @@ class Postman:
         return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
 
     async def _send(self, key: str, parcel: Parcel) -> None:
+        try:
+            await self._keep_sending(key, parcel)
+        except Lost as error:
+            log.warning("%s", words(error))
+
+    async def _keep_sending(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
         channel, tries = self._channels[parcel.channel], parcel.tries
         if parcel.in_doubt and not channel.capabilities.idempotent:
@@ -121,9 +127,8 @@ class Postman:
                 await insist(self._mailbox.sending, parcel)
                 async with asyncio.timeout(self._options.send_timeout):
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
-            except Lost as error:
-                log.warning("%s", words(error))
-                return
+            except Lost:
+                raise
             except Undeliverable as error:
                 await self._give_up(parcel, words(error))
                 return
