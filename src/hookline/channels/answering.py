@@ -212,8 +212,12 @@ class Answering:
     async def _next_task(self, session: Session, result: AgentResult | None) -> str:
         if self._follow_up is None or result is None:
             return ""
-        found = self._follow_up(session, result)
-        found = await found if inspect.isawaitable(found) else found
+        try:
+            found = self._follow_up(session, result)
+            found = await found if inspect.isawaitable(found) else found
+        except Exception:  # what was answered so far is not lost for that
+            log.exception("what is to follow a run cannot be told")
+            return ""
         return str(found or "")
 
     def _unheard(self, active: _Active, session: Session) -> list[tuple[Letter, str | Order]]:

@@ -18,6 +18,9 @@ log = logging.getLogger("hookline")
 
 T = TypeVar("T")
 
+CANCEL_SECONDS = 5.0
+"""How long to wait for what is broken off: code that takes no notice of that is left alone."""
+
 
 def key_of(address: Address) -> str:
     """The key of a conversation: no two addresses have the same."""
@@ -137,7 +140,7 @@ class Lanes(Generic[T]):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         self._lanes.clear()
         self._idle.set()
 

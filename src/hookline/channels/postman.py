@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.names import describe, words
+from ..base.names import describe, is_number, words
 from ..kernel.errors import HookError
 from ..kernel.payloads import Outbound
 from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
@@ -119,7 +119,7 @@ class Postman:
         channel, tries = self._channels[parcel.channel], parcel.tries
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
-        if parcel.due > time.time():
+        if parcel.due > time.time() >= parcel.at:  # else the clock was set back, and nobody knows when that is
             await asyncio.sleep(parcel.due - time.time())
         while True:
             tries += 1
@@ -137,8 +137,7 @@ class Postman:
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause = self._pause(tries) if error.retry_after is None else error.retry_after
-                problem = words(error)
+                pause, problem = self._pause(tries, error.retry_after), words(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
@@ -173,10 +172,15 @@ class Postman:
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
-        except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
+            return address.chat_id, session.platform, self._conversations.plugins(session)
+        except Exception as error:  # noqa: BLE001 - a message may not get stuck: here, all hooks take part
+            log.warning("the hooks of %s cannot be told apart: %s", place(key), describe(error))
             return address.chat_id, address.channel, None
-        return address.chat_id, session.platform, self._conversations.plugins(session)
 
     @staticmethod
-    def _pause(tries: int) -> float:
-        return min(MAX_PAUSE, 0.5 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)
+    def _pause(tries: int, wanted: Any = None) -> float:
+        """Seconds until the next try: as the platform wants, but not so few that it is asked all the time."""
+        grown = 2.0 ** min(tries, 10)
+        if is_number(wanted):
+            return max(float(wanted), min(1.0, 0.01 * grown))
+        return min(MAX_PAUSE, 0.5 * grown) * random.uniform(0.5, 1.0)
