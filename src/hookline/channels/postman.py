@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.names import describe, words
+from ..base.names import describe, is_number, words
 from ..kernel.errors import HookError
 from ..kernel.payloads import Outbound
 from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
@@ -108,11 +108,17 @@ class Postman:
         return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
 
     async def _send(self, key: str, parcel: Parcel) -> None:
+        try:
+            await self._keep_sending(key, parcel)
+        except Lost as error:
+            log.warning("%s", words(error))
+
+    async def _keep_sending(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
         channel, tries = self._channels[parcel.channel], parcel.tries
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
-        if parcel.due > time.time():
+        if parcel.due > time.time() >= parcel.at:  # else the clock was set back, and nobody knows when that is
             await asyncio.sleep(parcel.due - time.time())
         while True:
             tries += 1
@@ -120,9 +126,8 @@ class Postman:
                 await insist(self._mailbox.sending, parcel)
                 async with asyncio.timeout(self._options.send_timeout):
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
-            except Lost as error:
-                log.warning("%s", words(error))
-                return
+            except Lost:
+                raise
             except Undeliverable as error:
                 await self._give_up(parcel, words(error))
                 return
@@ -131,8 +136,7 @@ class Postman:
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause = self._pause(tries) if error.retry_after is None else error.retry_after
-                problem = words(error)
+                pause, problem = self._pause(tries, error.retry_after), words(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
@@ -167,10 +171,15 @@ class Postman:
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
-        except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
+            return session, address.chat_id, session.platform
+        except Exception as error:  # noqa: BLE001 - a message may not get stuck: here, all hooks take part
+            log.warning("the hooks of %s cannot be told apart: %s", place(key), describe(error))
             return None, address.chat_id, address.channel
-        return session, address.chat_id, session.platform
 
     @staticmethod
-    def _pause(tries: int) -> float:
-        return min(MAX_PAUSE, 0.5 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)
+    def _pause(tries: int, wanted: Any = None) -> float:
+        """Seconds until the next try: as the platform wants, but not so few that it is asked all the time."""
+        grown = 2.0 ** min(tries, 10)
+        if is_number(wanted):
+            return max(float(wanted), min(1.0, 0.01 * grown))
+        return min(MAX_PAUSE, 0.5 * grown) * random.uniform(0.5, 1.0)
