@@ -26,7 +26,7 @@ from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext, Interrupt
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
-from .inheritance import Both
+from .inheritance import Both, conversational
 from .loop import Loop
 from .model_call import gated
 from .session import Session
@@ -191,9 +191,11 @@ class Agent:
         out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
-    def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
+    def _listeners(
+        self, talk: HookStack, ctx: AgentContext, run_hooks: HookStack, above: Interceptor
+    ) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
-        own, talk = self.hooks.stack, ctx.hooks.stack
+        own = self.hooks.stack
         if above is EMPTY_STACK and not (own.listeners or talk.listeners or run_hooks.listeners):
             return ()
         stacks = [above] if isinstance(above, (HookStack, Both)) else []
@@ -336,7 +338,8 @@ class Agent:
         hooks = options.get("hooks")
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         inherited = EMPTY_STACK if above is None else above()
-        sinks = (*self._listeners(ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
+        talk = conversational(ctx.hooks, inside=above is not None)
+        sinks = (*self._listeners(talk, ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
         relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
         if relay is not None:
             sinks = (*sinks, relay)
