@@ -517,3 +517,14 @@ def test_after_any_sequence_off_is_as_it_was_before(tmp_path_factory, steps):
     manager.close()
     assert (len(agent.hooks), len(agent.tools), agent.plugins) == (0, 0, ())
     assert not {name for name in set(sys.modules) - modules if name.startswith("_hookline_plugin_")}
+
+
+def test_a_plugin_that_wants_to_leave_the_program_while_it_is_made_harms_no_other(write, manager):
+    write("good", 'tools = ["tools.py:shout"]\n', tools=TOOLS)
+    write(
+        "leaver",
+        'hooks = ["rules.py:Leave"]\n',
+        rules="class Leave:\n    def __init__(self):\n        raise SystemExit(3)",
+    )
+    assert "SystemExit" in manager.activate_all(["leaver", "good"])["leaver"]
+    assert [plugin.name for plugin in manager.active] == ["good"]
