@@ -138,6 +138,11 @@ class Plugin:
         """
         return self.configured(EMPTY)._values or EMPTY if self._values is None else self._values
 
+    @property
+    def lively(self) -> bool:
+        """Whether it does more than being there: two of it at once might be in each other's way."""
+        return bool(self._activate or self._deactivate or self.points or self.channels)
+
     def configured(self, values: Mapping[str, Any]) -> Plugin:
         """The same plugin, with these settings.
 
