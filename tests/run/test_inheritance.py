@@ -505,3 +505,24 @@ def test_a_hook_that_a_plugin_brings_above_and_the_child_has_itself_is_called_on
     )
     parent.run("go")
     assert judged == ["ask_other", "wipe"]
+
+
+def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at():
+    class Broken(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            if point == "before_tool":
+                raise ValueError("broken")
+            return Verdict(payload)
+
+    seen = []
+
+    @observer("before_tool")
+    def watch(ctx, request):
+        seen.append(request.name)
+
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], interceptor=Broken())
+    parent = Agent(
+        "parent", llm=ScriptedModel([call("ask_other", task="go"), "done"]), tools=[nested(child)], hooks=[watch]
+    )
+    parent.run("go")
+    assert seen == ["ask_other", "wipe"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -89,7 +90,12 @@ class Both:
 
     async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
         """Fire the point at both. What one of them refuses stays refused; the observers of both are called."""
-        own = await self.own.intercept(point, payload, ctx, how)
+        try:
+            own = await self.own.intercept(point, payload, ctx, how)
+        except Exception:
+            with suppress(Exception):  # of two failures the first one counts
+                await self.above.intercept(point, payload, ctx, How(None, "observe", how.no_retry))
+            raise
         start = "observe" if own.action in _OVER else "guard" if own.answer or own.asks else how.start
         above = await self.above.intercept(point, own.payload, ctx, How(how.validate, start, how.no_retry))
         said, value = above, above.value
