@@ -1,5 +1,6 @@
 """Plugins found, switched on and off, and loaded anew; one that fails harms no other."""
 
+import builtins
 import os
 import sys
 import threading
@@ -576,3 +577,23 @@ def test_if_one_of_two_agents_refuses_the_new_version_both_keep_the_old_one(writ
         assert one.plugins == (old,)
     manager.close()
     assert [len(one.hooks) for one in (agent, other)] == [0, 0]
+
+
+def test_when_neither_the_new_nor_the_old_version_comes_on_again_that_is_told(write, place):
+    once = """
+    import builtins
+
+    def on(api):
+        builtins._on = getattr(builtins, "_on", 0) + 1
+        assert builtins._on < 2
+    """
+    write("picky", 'activate = "on.py:on"\n', on=once)
+    manager = PluginManager(folder=place, installed=False)
+    try:
+        manager.activate("picky")
+        write("picky", 'activate = "on.py:on"\n', on=f"{once}\n    NEW = 1")
+        (note,) = manager.refresh()
+    finally:
+        vars(builtins).pop("_on", None)
+    assert "it is off" in note
+    assert manager.active == ()

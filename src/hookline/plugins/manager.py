@@ -231,7 +231,8 @@ class PluginManager:
                     notes.append(f"plugin {name!r} has changed: loaded anew, version {new.version}")
                 except PluginError as error:
                     self._stamps[name] = _stamp(folder)
-                    notes.append(f"plugin {name!r} has changed, but the old one stays: {words(error)}")
+                    left = "the old one stays" if name in self._active else "it is off, for the old one fails now too"
+                    notes.append(f"plugin {name!r} has changed, but {left}: {words(error)}")
         return notes
 
     def check(self, name: str) -> list[str]:
