@@ -106,6 +106,7 @@ def test_the_live_view_shows_channels_and_numbers():
         console.print(drawn(status))
     text = shown.get()
     assert "● web" in text
+    assert "✗ mqtt" in text
     assert "conversations 3" in text
     assert "refused 1" in text
     assert "\x1b[2J" not in text

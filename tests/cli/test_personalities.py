@@ -102,7 +102,7 @@ def test_the_personalities_are_shown_with_what_is_wrong(program, people, script)
     model = script("hm")
     code, out, _ = program("personalities", "--model", model)
     assert code == 0
-    for words in ("coder · Writes code · the first", "delegates  critic", "tools    calculate"):
+    for words in ("coder · Writes code · the first", "delegates  critic", "tools      calculate"):
         assert words in out
     (people / "bad.toml").write_text("toolz = []")
     code, out, _ = program("personalities", "--model", model, "--personality", "nobody")

@@ -561,6 +561,26 @@ async def test_only_the_plugins_of_the_new_personality_are_asked_about_a_switch(
     assert asked == ["coder", "critic"]
 
 
+async def test_the_guards_of_the_new_personality_are_asked_about_a_switch_and_in_its_conversations(folder):
+    rule = """
+        from hookline import hook
+
+        @hook("personality_switched")
+        def members_only(ctx, payload):
+            if not ctx.session.metadata.get("member"):
+                raise PermissionError("members only")
+        """
+    put(folder, "rules.py", rule)
+    put(folder, "club.toml", 'guards = ["rules.py:members_only"]')
+    roster = crew(folder)
+    guest, member = Session("guest"), Session("member", metadata={"member": True})
+    with pytest.raises(SwitchRefused, match="members only"):
+        await roster.switch(guest, "club")
+    assert (await roster.switch(member, "club")).id == "club"
+    assert roster.hooks_for(member) is roster["club"].hooks
+    assert roster.hooks_for(guest) is roster.hooks
+
+
 async def test_of_two_switches_at_once_in_one_conversation_the_second_is_refused(folder):
     entered, go = asyncio.Event(), asyncio.Event()
 

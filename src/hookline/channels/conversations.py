@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..base.names import words
+from ..kernel.errors import HooklineError
+from ..kernel.points import Point
+from ..kernel.results import Verdict
+from ..run.context import AgentContext
 from ..run.session import Session
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore
-from .lanes import address_of, session_id
+from .lanes import address_of, place, session_id
 from .protocol import Answerer
+
+log = logging.getLogger("hookline")
 
 
 class Conversations:
@@ -18,7 +26,10 @@ class Conversations:
 
     def __init__(self, answerer: Answerer, mailbox: Mailbox, sessions: SessionStore) -> None:
         self._mailbox, self._sessions = mailbox, sessions
-        self._plugins_for: Any = getattr(answerer, "plugins_for", None)
+        self._hooks: Any = answerer.hooks
+        self._hooks_for: Callable[[Session], Any] = getattr(answerer, "hooks_for", lambda session: answerer.hooks)
+        allowed = getattr(answerer, "allowed_plugins", None)
+        self._plugins_for: Callable[[Session], Any] = getattr(answerer, "plugins_for", lambda session: allowed)
         self._held: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
@@ -55,7 +66,10 @@ class Conversations:
         """Begin another session, with the same personality; the old one stays where it is."""
         old = await self.session(key)
         id = session_id(key, await self._mailbox.generation(key, next=True))
-        self._held[key] = Session(id, key=key, platform=old.platform, personality_id=old.personality_id)
+        self._held[key] = Session(
+            id, key=key, platform=old.platform, personality_id=old.personality_id,
+            personality_changes=old.personality_changes,
+        )  # fmt: skip
         await self.save(self._held[key])
         return self._held[key]
 
@@ -63,7 +77,20 @@ class Conversations:
         """Hold a session no longer."""
         self._held.pop(key, None)
 
-    def plugins(self, session: Session) -> Iterable[str] | None:
-        """The plugins whose hooks take part in a session; ``None`` for all."""
-        found: Iterable[str] | None = None if self._plugins_for is None else self._plugins_for(session)
-        return found
+    async def fire(self, session: Session | None, point: Point, payload: Any) -> Verdict:
+        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all if it is ``None``.
+
+        Raises:
+            HookError: a hook failed closed.
+        """
+        hooks, allowed = (self._hooks, None) if session is None else self._taking_part(session)
+        ctx = AgentContext(session=session, allowed_plugins=None if allowed is None else tuple(allowed))
+        verdict: Verdict = await hooks.fire(point, payload, ctx=ctx, allowed_plugins=ctx.allowed_plugins)
+        return verdict
+
+    def _taking_part(self, session: Session) -> tuple[Any, Iterable[str] | None]:
+        try:
+            return self._hooks_for(session), self._plugins_for(session)
+        except HooklineError as error:  # nobody can speak in it, but people can be told so, and change it
+            log.error("%s: %s", place(session.key), words(error))
+            return self._hooks, None

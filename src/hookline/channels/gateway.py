@@ -112,7 +112,7 @@ class Gateway:
         self._mailbox, self.hosts = mailbox, tuple(hosts)
         self._tally = Tally()
         self._conversations = Conversations(answerer, mailbox, sessions)
-        self._postman = Postman(mailbox, self._conversations, self.channels, answerer.hooks, self.options, self._tally)
+        self._postman = Postman(mailbox, self._conversations, self.channels, self.options, self._tally)
         self._answering = Answering(
             answerer, self._conversations, mailbox, self._postman, self.channels, self.options, context, metadata
         )

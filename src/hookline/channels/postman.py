@@ -14,6 +14,7 @@ from ..kernel.errors import HookError
 from ..kernel.payloads import Outbound
 from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
 from ..kernel.values import OutboundMessage
+from ..run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
 from .conversations import Conversations
@@ -55,23 +56,21 @@ class Postman:
     """Puts replies to the hooks, keeps them, and sends them, those of a conversation in order."""
 
     def __init__(
-        self, mailbox: Mailbox, conversations: Conversations, channels: Mapping[str, Channel], hooks: Any,
+        self, mailbox: Mailbox, conversations: Conversations, channels: Mapping[str, Channel],
         options: GatewayOptions, tally: Tally,
     ) -> None:  # fmt: skip
         self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
-        self._hooks, self._options, self._tally = hooks, options, tally
+        self._options, self._tally = options, tally
         self.lanes: Lanes[Parcel] = Lanes(self._send)
 
     async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
         """The message as the hooks let it leave; ``None`` if they do not."""
-        chat, platform, allowed = await self._about(key)
+        session, chat, platform = await self._about(key)
         try:
             payload = Outbound(chat, message, platform)
-            verdict = await self._hooks.fire(MESSAGE_SENDING, payload, allowed_plugins=allowed)
+            verdict = await self._conversations.fire(session, MESSAGE_SENDING, payload)
             message = getattr(verdict.value, "message", None) or message
-            verdict = await self._hooks.fire(
-                BEFORE_DISPATCH, Outbound(chat, message, platform), allowed_plugins=allowed
-            )
+            verdict = await self._conversations.fire(session, BEFORE_DISPATCH, payload.replace(message=message))
         except HookError as error:
             self._tally.failed += 1
             log.error("a message to %s is not sent: %s", place(key), words(error))
@@ -157,20 +156,20 @@ class Postman:
     async def _tell(self, parcel: Parcel, message_id: str) -> None:
         if parcel.notice:
             return
-        chat, platform, allowed = await self._about(parcel.key)
+        session, chat, platform = await self._about(parcel.key)
         try:
             payload = Outbound(chat, parcel.message, platform, message_id)
-            await self._hooks.fire(MESSAGE_SENT, payload, allowed_plugins=allowed)
+            await self._conversations.fire(session, MESSAGE_SENT, payload)
         except HookError as error:
             log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
 
-    async def _about(self, key: str) -> tuple[str, str, Iterable[str] | None]:
+    async def _about(self, key: str) -> tuple[Session | None, str, str]:
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
         except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
-            return address.chat_id, address.channel, None
-        return address.chat_id, session.platform, self._conversations.plugins(session)
+            return None, address.chat_id, address.channel
+        return session, address.chat_id, session.platform
 
     @staticmethod
     def _pause(tries: int) -> float:

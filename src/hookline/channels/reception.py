@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from ..base.names import nearest, words
 from ..kernel.errors import HookError
@@ -38,7 +37,6 @@ class Reception:
         self, answerer: Answerer, conversations: Conversations, postman: Postman, answering: Answering,
         options: GatewayOptions, tally: Tally,
     ) -> None:  # fmt: skip
-        self._hooks: Any = answerer.hooks
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
         self._conversations, self._postman, self._answering = conversations, postman, answering
         self._options, self._tally = options, tally
@@ -59,10 +57,9 @@ class Reception:
             await self._tell(letter, wording.FAILED)
             return
         payload = Inbound(letter.message, session.id)
-        allowed = self._conversations.plugins(session)
         try:
-            await self._hooks.fire(MESSAGE_RECEIVED, payload, allowed_plugins=allowed)
-            verdict = await self._hooks.fire(INBOUND_CLAIM, payload, allowed_plugins=allowed)
+            await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
+            verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
             log.error("a message of %s is not handled: %s", place(key), words(error))
             await self._tell(letter, wording.NOT_HANDLED)

@@ -23,10 +23,11 @@ from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
 from .budget import DEFAULT_STEPS, Budget
-from .context import AgentContext, CallContext, Interrupt
+from .context import AgentContext, CallContext
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
 from .inheritance import Both, conversational
+from .interrupt import Interrupt
 from .loop import Loop
 from .model_call import gated
 from .session import Session

@@ -17,13 +17,15 @@ from ..kernel.errors import CallRefused, HookError, HooklineError
 from ..kernel.hook import FunctionHook, hook
 from ..kernel.payloads import PersonalitySwitched
 from ..kernel.points import ON_RUN_END, PERSONALITY_SWITCHED
+from ..kernel.registry import HookRegistry
 from ..kernel.results import HookResult
 from ..kernel.state import AgentResult
 from ..models.protocol import Model
 from ..providers.names import get_model
 from ..run.agent import Agent
-from ..run.context import AgentContext, make_id
+from ..run.context import AgentContext
 from ..run.handle import Run
+from ..run.interrupt import make_id
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
 from .crew import Crew, Keep, log
@@ -150,9 +152,17 @@ class Roster(Mapping[str, Agent]):
         self._crew.refresh()
         return self._speaker(session)[1]
 
+    def hooks_for(self, session: Session) -> HookRegistry:
+        """The hooks that are asked in a conversation: those of the base, and the guards of its personality.
+
+        Raises:
+            ConfigError: what was changed about its personality there cannot be used any more.
+        """
+        return self.agent_for(session).hooks
+
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
         """The plugins whose hooks take part in a conversation; ``None`` for all."""
-        return self.active(session).plugins
+        return self.agent_for(session).allowed_plugins
 
     def start(self, task: str, **options: Any) -> Run:
         """Start a run of the session's personality; options as for :meth:`Agent.start`."""
@@ -184,8 +194,8 @@ class Roster(Mapping[str, Agent]):
     async def switch(self, session: Session, to: str) -> Personality:
         """Have another personality speak in a conversation, from its next run on.
 
-        ``personality_switched`` fires with the plugins of the new one; its handlers may name another, or change fields
-        of it for this session. Nothing is changed before they have all agreed.
+        ``personality_switched`` fires with guards and plugins of the new one; its handlers may name another, or change
+        fields of it for this session. Nothing is changed before they have all agreed.
 
         Args:
             session: the conversation.
@@ -215,9 +225,11 @@ class Roster(Mapping[str, Agent]):
                 self._switching.discard(session.id)
 
     def _fire(self, session: Session, target: str) -> Fire:
-        plugins = self._of(target).plugins
+        member = self._crew.members.get(target)
+        agent = self.base if member is None else member.agent
+        plugins, hooks = agent.allowed_plugins, agent.hooks
         ctx = AgentContext(session=session, allowed_plugins=plugins)
-        return lambda payload: self.hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
+        return lambda payload: hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
 
     async def _agreed(
         self, fire: Fire, session: Session, before: str, target: str
