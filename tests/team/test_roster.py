@@ -698,3 +698,16 @@ def test_hooks_of_the_roster_are_those_of_the_base(folder):
 def test_a_wrong_session_is_told(folder):
     with pytest.raises(TypeError, match="session= takes a Session, not str"):
         crew(folder).start("x", session="s")
+
+
+async def test_what_a_session_changed_about_the_agent_of_the_settings_follows_that_agent(folder):
+    @hook("personality_switched")
+    def brief(ctx, switched):
+        return {"personality": {"max_steps": 3}}
+
+    roster = crew(folder, hooks=[brief])
+    session = Session("s", personality_id=next(iter(roster)))
+    await roster.switch(session, "default")
+    assert roster.agent_for(session).max_steps == 3
+    roster.base.max_steps = 2
+    assert roster.agent_for(session).max_steps == 2
