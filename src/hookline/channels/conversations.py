@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base.names import words
-from ..kernel.errors import HooklineError
+from ..base.names import describe
 from ..kernel.points import Point
 from ..kernel.results import Verdict
 from ..run.context import AgentContext
@@ -91,6 +90,6 @@ class Conversations:
     def _taking_part(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:
             return self._hooks_for(session), self._plugins_for(session)
-        except HooklineError as error:  # nobody can speak in it, but people can be told so, and change it
-            log.error("%s: %s", place(session.key), words(error))
+        except Exception as error:  # noqa: BLE001 - nobody may be able to speak in it, but people can be told so
+            log.error("%s: %s", place(session.key), describe(error))
             return self._hooks, None
