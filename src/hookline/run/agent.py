@@ -26,7 +26,7 @@ from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
-from .inheritance import Both, conversational
+from .inheritance import Both, shared
 from .interrupt import Interrupt
 from .loop import Loop
 from .model_call import gated
@@ -336,8 +336,7 @@ class Agent:
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
         above = None if given is None or not options.get("inherit", True) else given._whole
-        allowed = _names(options.get("allowed_plugins"))
-        if allowed is not None:
+        if (allowed := _names(options.get("allowed_plugins"))) is not None:
             ctx.allowed_plugins = _both(allowed, None if above is None else ctx.allowed_plugins)
         if self.allowed_plugins is not None:
             ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
@@ -357,7 +356,7 @@ class Agent:
         hooks = options.get("hooks")
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         inherited = EMPTY_STACK if above is None else above()
-        talk = conversational(ctx.hooks, inside=above is not None)
+        talk = ctx.hooks.stack if above is None else shared(ctx.hooks.stack)
         sinks = (*self._listeners(talk, ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
         relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
         if relay is not None:

@@ -23,7 +23,7 @@ from .around import around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
-from .inheritance import Both, conversational, inheritable, joined
+from .inheritance import Both, inheritable, joined, shared
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ class Course:
         own: Interceptor | None = self.agent.interceptor
         if own is None:
             agent = self.agent.hooks.stack
-            talk = conversational(self.ctx.hooks, inside=self._above is not None)
+            talk = self.ctx.hooks.stack if self._above is None else shared(self.ctx.hooks.stack)
             extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
             own = HookStack(*agent.layers, *extra) if extra else agent
         above = EMPTY_STACK if self._above is None else self._above()

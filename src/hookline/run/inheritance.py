@@ -11,7 +11,7 @@ import msgspec
 from ..kernel.dispatch import PLAIN
 from ..kernel.hook import Entry
 from ..kernel.points import POINTS, Point
-from ..kernel.registry import HookRegistry, HookStack, Interceptor
+from ..kernel.registry import HookStack, Interceptor
 from ..kernel.results import HookAction, Verdict
 from ..kernel.tally import How
 
@@ -24,16 +24,12 @@ _OVER = frozenset(
 def inheritable(hooks: Interceptor) -> Interceptor:
     """Those of a run's hooks that hold in the runs inside it: all but those that say ``inherit = False``."""
     if isinstance(hooks, HookStack):
-        return _shared(hooks)
+        return shared(hooks)
     return Both(inheritable(hooks.own), inheritable(hooks.above)) if isinstance(hooks, Both) else hooks
 
 
-def conversational(hooks: HookRegistry, *, inside: bool) -> HookStack:
-    """The hooks of a conversation in one of its runs; a run inside another is a conversation of its own."""
-    return _shared(hooks.stack) if inside else hooks.stack
-
-
-def _shared(hooks: HookStack) -> HookStack:
+def shared(hooks: HookStack) -> HookStack:
+    """Those of these hooks that hold in runs inside a run too, which are conversations of their own."""
     return hooks._where(lambda entry: getattr(entry.hook, "inherit", True))
 
 
