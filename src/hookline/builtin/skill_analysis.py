@@ -22,7 +22,6 @@ from ..stores.skill_files import Skill, is_name
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from ..stores.skills import STATES, SkillStore
 from .excerpt import excerpt
-from .injection.control_tokens import neutralise
 from .injection.fence import fence
 from .sensitive.redactor import Redactor
 
@@ -156,7 +155,7 @@ def question(run: QueuedRun, known: Sequence[Skill]) -> str:
     lines = [f"- {skill.name}: {excerpt(skill.description, 200)}" for skill in known[:_LISTED]]
     skills = "\n".join(["Known skills:", *lines]) if lines else "There are no skills yet."
     tools = ", ".join(run.tools[:_LISTED])
-    told = fence(neutralise(run.text).text, "run", f"fence_{token_hex(8)}")
+    told = fence(run.text, "run", f"fence_{token_hex(8)}")
     return f"{skills}\n\nTools that were used: {tools}\n\nThe run:\n{told}\n\nIs there a skill in it?"
 
 
