@@ -19,6 +19,7 @@ class Conversations:
     def __init__(self, answerer: Answerer, mailbox: Mailbox, sessions: SessionStore) -> None:
         self._mailbox, self._sessions = mailbox, sessions
         self._plugins_for: Any = getattr(answerer, "plugins_for", None)
+        self._speaker_for: Any = getattr(answerer, "speaker_for", None)
         self._held: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
@@ -67,3 +68,7 @@ class Conversations:
         """The plugins whose hooks take part in a session; ``None`` for all."""
         found: Iterable[str] | None = None if self._plugins_for is None else self._plugins_for(session)
         return found
+
+    def speaker(self, session: Session) -> str:
+        """Who speaks in a session, as people are shown it; empty if nobody says."""
+        return "" if self._speaker_for is None else str(self._speaker_for(session) or "")

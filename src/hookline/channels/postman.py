@@ -81,25 +81,30 @@ class Postman:
             return None
         return message
 
-    async def reply(self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str]) -> None:
-        """Answer letters: what the hooks let pass is kept, then sent.
+    async def reply(
+        self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str | OutboundMessage]
+    ) -> None:
+        """Answer letters, with texts or with messages that say who speaks: what the hooks let pass is kept, then sent.
 
         Raises:
             Lost: the conversation is another program's now.
         """
         to = letters[-1].message if letters else None
         replies: list[OutboundMessage] = []
-        for text in texts:
-            message = OutboundMessage(text, to.message_id if to else "", address_of(key).thread_id)
-            judged = await self.judge(key, message)
+        for said in texts:
+            message = OutboundMessage(said) if isinstance(said, str) else said
+            judged = await self.judge(
+                key, message.replace(reply_to=to.message_id if to else "", thread_id=address_of(key).thread_id)
+            )
             if judged is not None:
                 replies += self._parts(channel, judged)
         self.take(await insist(self._mailbox.answer, key, channel, letters, replies))
 
     def take(self, parcels: Iterable[Parcel]) -> None:
-        """Send what is in the mailbox."""
+        """Send what is in the mailbox; what is for a channel that is not there stays."""
         for parcel in parcels:
-            self.lanes.put(parcel.key, parcel)
+            if parcel.channel in self._channels:
+                self.lanes.put(parcel.key, parcel)
 
     def _parts(self, channel: str, message: OutboundMessage) -> list[OutboundMessage]:
         there = self._channels.get(channel)
@@ -110,7 +115,9 @@ class Postman:
 
     async def _send(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
-        channel, tries = self._channels[parcel.channel], parcel.tries
+        channel, tries = self._channels.get(parcel.channel), parcel.tries
+        if channel is None:
+            return  # it stays in the mailbox
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
         if parcel.due > time.time():

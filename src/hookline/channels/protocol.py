@@ -96,6 +96,7 @@ class Answerer(Protocol):
     """Who answers what comes in: an ``Agent``, or a roster of personalities.
 
     It may also have ``plugins_for(session)``, the plugins whose hooks take part in a conversation (``None`` for all);
+    ``speaker_for(session)``, who speaks there, as people are shown it (``""`` if there is nobody else it could be);
     ``commands``, a mapping of a word after the slash to a :class:`Command`; and ``follow_up(session, result)``, the
     task of a further run that is to follow this one at once (after a handoff), or ``None``.
     """
