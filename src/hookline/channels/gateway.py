@@ -205,8 +205,8 @@ class Gateway:
 
     async def _take_out(self, name: str) -> None:
         channel = self.channels.pop(name)
-        for lanes in (self._reception.lanes, self._answering, self._postman.lanes):
-            await lanes.let_go(self._keys_of(name), CLEAN_UP)
+        for part in (self._reception.lanes, self._answering, self._postman):
+            await part.let_go(self._keys_of(name), CLEAN_UP)
         host = self._host_of(channel)
         if channel in self._started:
             self._started.remove(channel)

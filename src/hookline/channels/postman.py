@@ -61,6 +61,7 @@ class Postman:
         self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
         self._hooks, self._options, self._tally = hooks, options, tally
         self.lanes: Lanes[Parcel] = Lanes(self._send)
+        self._resting: set[str] = set()
 
     async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
         """The message as the hooks let it leave; ``None`` if they do not."""
@@ -106,6 +107,18 @@ class Postman:
             if parcel.channel in self._channels:
                 self.lanes.put(parcel.key, parcel)
 
+    async def let_go(self, keys: Sequence[str], seconds: float) -> None:
+        """Send no more in these conversations; a send that is under way may take so many seconds."""
+        await self.lanes.let_go(self._resting.intersection(keys), 0)
+        await self.lanes.let_go(keys, seconds)
+
+    async def _rest(self, key: str, seconds: float) -> None:
+        self._resting.add(key)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._resting.discard(key)
+
     def _parts(self, channel: str, message: OutboundMessage) -> list[OutboundMessage]:
         there = self._channels.get(channel)
         if there is None:
@@ -121,7 +134,7 @@ class Postman:
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
         if parcel.due > time.time():
-            await asyncio.sleep(parcel.due - time.time())
+            await self._rest(key, parcel.due - time.time())
         while True:
             tries += 1
             try:
@@ -154,7 +167,7 @@ class Postman:
             self._tally.retried += 1
             log.warning("%s: try %d failed, the next is in %.1f s: %s", place(key), tries, pause, problem)
             await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
-            await asyncio.sleep(pause)
+            await self._rest(key, pause)
 
     async def _give_up(self, parcel: Parcel, problem: str) -> None:
         self._tally.failed += 1
