@@ -23,7 +23,7 @@ from ..stores.sessions import SessionStore
 from .access import Access
 from .answering import Answering
 from .conversations import Conversations
-from .lanes import Lanes, key_of
+from .lanes import Lanes, address_of, key_of
 from .options import GatewayOptions
 from .postman import Postman, Tally
 from .protocol import Address, Answerer, Channel, ChannelError, Health
@@ -125,6 +125,8 @@ class Gateway:
         self._started: list[Host | Channel] = []
         self._starting: asyncio.Task[None] | None = None
         self._arriving: set[asyncio.Task[bool]] = set()
+        self._removed: dict[str, Health] = {}
+        self._changing = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
         self._stopping, self._left = False, 0
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
@@ -152,6 +154,7 @@ class Gateway:
     async def _begin(self) -> None:
         await self._mailbox.open()
         self._take_up(await self._mailbox.look_around(self.channels))
+        await self._tell_what_is_left_over()
         for name, channel in self.channels.items():
             await channel.start(partial(self._deliver, name))
             self._started.append(channel)
@@ -159,6 +162,90 @@ class Gateway:
             await host.start()
             self._started.append(host)
         self._looking = asyncio.create_task(self._look_around())
+
+    async def add(self, channel: Channel, access: Access | None = None) -> None:
+        """Have one more channel, while it runs; what waits for it in the mailbox is taken up.
+
+        Args:
+            channel: the channel.
+            access: who may talk there; everybody if left out.
+
+        Raises:
+            ConfigError: there is one of that name.
+            ChannelError: it cannot work as it is set up, or the gateway does not run.
+            StoreError: the mailbox cannot be used.
+        """
+        async with self._changing:
+            name = channel.name
+            if name in self.channels:
+                raise ConfigError(f"two channels are called {name!r}: give one of them another name")
+            if self._stopping or self._looking is None:
+                raise ChannelError(f"the channel {name!r} is not added: the gateway does not run")
+            host = self._host_of(channel)
+            if host is None and hasattr(channel, "routes"):
+                log.warning("the gateway has no web server, which the channel %s needs: start the gateway anew", name)
+            if access is not None:
+                self._access[name] = access
+            self.channels[name] = channel  # before it is started: what it delivers then is taken up
+            try:
+                await channel.start(partial(self._deliver, name))
+                self._started.append(channel)
+                if host is not None:
+                    host.add(channel)
+                self._take_up(await self._mailbox.look_around(self.channels))
+            except BaseException:
+                await self._take_out(name)
+                raise
+            self._removed.pop(name, None)
+
+    async def remove(self, name: str, why: str = "switched off") -> None:
+        """Have a channel no longer: it is stopped, and what is not answered or not sent there stays in the mailbox.
+
+        Args:
+            name: of the channel.
+            why: what :meth:`status` says about it.
+
+        Raises:
+            ConfigError: there is no such channel.
+            StoreError: the mailbox cannot be used.
+        """
+        async with self._changing:
+            if name not in self.channels:
+                raise ConfigError(f"there is no channel {name!r}.{nearest(name, self.channels)}")
+            if not self._stopping:
+                self._removed[name] = Health(False, why)
+                await self._take_out(name)
+
+    async def _take_out(self, name: str) -> None:
+        channel = self.channels.pop(name)
+        for part in (self._reception.lanes, self._answering, self._postman):
+            await part.let_go(self._keys_of(name), CLEAN_UP)
+        host = self._host_of(channel)
+        if channel in self._started:
+            self._started.remove(channel)
+            await _stopped(channel)
+        if host is not None:
+            host.remove(channel)
+        await self._mailbox.leave(name)
+        for key in self._conversations.keys:
+            if address_of(key).channel == name:
+                self._conversations.forget(key)
+
+    def _keys_of(self, name: str) -> list[str]:
+        return [key for lanes in self._lanes for key in lanes.keys if address_of(key).channel == name]
+
+    def _host_of(self, channel: Channel) -> Any:
+        """The web server for a channel; ``None`` if it needs none, or there is none."""
+        needed = hasattr(channel, "routes")
+        return next((host for host in self.hosts if needed and hasattr(host, "add")), None)
+
+    async def _tell_what_is_left_over(self) -> None:
+        for channel, (letters, parcels) in (await self._mailbox.left_over(self.channels)).items():
+            kinds = [(letters, "message", "messages"), (parcels, "reply", "replies")]
+            what = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
+            log.warning(
+                "there is no channel %r now, but %s of it: kept, until there is one of that name again", channel, what
+            )
 
     async def stop(self, *, grace: float | None = None) -> None:
         """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox.
@@ -185,10 +272,7 @@ class Gateway:
         for lanes in self._lanes:
             await lanes.stop()
         for part in reversed(self._started):
-            try:
-                await _ended(asyncio.ensure_future(part.stop()), STOP_SECONDS)
-            except Exception as error:  # noqa: BLE001 - the others are stopped all the same
-                log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
+            await _stopped(part)
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
@@ -227,7 +311,7 @@ class Gateway:
         """What it is doing."""
         tally = self._tally
         return Status(
-            {name: _health(channel) for name, channel in self.channels.items()},
+            {name: _health(channel) for name, channel in self.channels.items()} | self._removed,
             len(self._conversations.keys), self._answering.lanes.running,
             self._left or self._answering.lanes.waiting + self._reception.lanes.waiting,
             self._postman.lanes.waiting + self._postman.lanes.running,
@@ -273,7 +357,7 @@ class Gateway:
         for letter in found.letters:
             if letter.channel in self.channels:
                 self._reception.lanes.put(letter.key, letter)
-        self._postman.take(parcel for parcel in found.parcels if parcel.channel in self.channels)
+        self._postman.take(found.parcels)
 
     async def _look_around(self) -> None:
         while True:
@@ -302,7 +386,7 @@ class Gateway:
 
     def _has_ended(self) -> bool:
         channels: list[Any] = list(self.channels.values())
-        if not all(getattr(channel, "ended", False) for channel in channels):
+        if self._removed or not all(getattr(channel, "ended", False) for channel in channels):
             return False
         return not any(lanes.count for lanes in self._lanes)
 
@@ -310,6 +394,14 @@ class Gateway:
 async def _settled(*lanes: Lanes[Any]) -> None:
     for each in lanes:
         await each.settled()
+
+
+async def _stopped(part: Host | Channel) -> None:
+    """Stop something, whatever it does: the others go on."""
+    try:
+        await _ended(asyncio.ensure_future(part.stop()), STOP_SECONDS)
+    except Exception as error:  # noqa: BLE001 - it is left alone then
+        log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
 
 
 async def _ended(task: asyncio.Future[None], seconds: float) -> None:

@@ -76,7 +76,7 @@ def _run(config: Configuration) -> int:
     try:
         answerer = _answerer(config, recorders, plugins)
         gateway = build_gateway(config.settings, answerer, home=config.home, offered=plugins.channels)
-        return asyncio.run(_serve(gateway, config))
+        return asyncio.run(_serve(gateway, config, plugins))
     finally:
         close_plugins(plugins)
         recorded(recorders)
@@ -96,7 +96,8 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     return answerer
 
 
-async def _serve(gateway: Gateway, config: Configuration) -> int:
+async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
+    from ..channels.build import follow_plugins
     from .gateway_view import view_of
 
     loop = asyncio.get_running_loop()
@@ -111,6 +112,7 @@ async def _serve(gateway: Gateway, config: Configuration) -> int:
             for name in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(name, stop)
         await gateway.start()
+        follow_plugins(gateway, plugins, config.settings, home=config.home)
         watching = asyncio.create_task(view.watch())
         try:
             await gateway.wait()

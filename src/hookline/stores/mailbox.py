@@ -65,6 +65,10 @@ _OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
     UNION ALL SELECT key, channel, holder FROM outbox WHERE {_UNSENT}) JOIN conversations USING (key)"""
 _LEFT = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
 _ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
+_LEFT_OVER = f"""SELECT channel, sum(what = 'in'), sum(what = 'out') FROM (
+    SELECT key, channel, 'in' AS what FROM inbox WHERE state = 'waiting'
+    UNION ALL SELECT key, channel, 'out' FROM outbox WHERE {_UNSENT}
+    ) JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE}) GROUP BY channel ORDER BY channel"""
 _HANDED_IN = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
 
 
@@ -348,6 +352,38 @@ class Mailbox:
             return {key for key in given if not self._is_mine(db, key)}
 
         return await self.do(give)
+
+    async def leave(self, channel: str) -> None:
+        """Hold nothing of a channel any more: what is not done there is others' to take, or ours at a later look.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+
+        def give(db: sqlite3.Connection) -> None:
+            for table, still in (("inbox", "state = 'waiting'"), ("outbox", _UNSENT)):
+                db.execute(f"UPDATE {table} SET holder = '' WHERE channel = ? AND {still}", (channel,))
+            db.execute(
+                "UPDATE conversations SET owner = NULL WHERE owner = ?1 AND key IN "
+                "(SELECT key FROM inbox WHERE channel = ?2 UNION SELECT key FROM outbox WHERE channel = ?2)",
+                (self._me, channel),
+            )
+
+        await self.do(give)
+
+    async def left_over(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """How many letters and parcels wait on other channels than these, and for no program that runs.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        ours = set(channels)
+
+        def count(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+            rows = db.execute(_LEFT_OVER, (time.time(),)).fetchall()
+            return {channel: (letters, parcels) for channel, letters, parcels in rows if channel not in ours}
+
+        return await self.do(count)
 
     async def generation(self, key: str, *, next: bool = False) -> int:
         """How many sessions the conversation has had before this one; with ``next``, one more from now on."""

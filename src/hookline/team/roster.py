@@ -164,6 +164,11 @@ class Roster(Mapping[str, Agent]):
         """The plugins whose hooks take part in a conversation; ``None`` for all."""
         return self.agent_for(session).allowed_plugins
 
+    def speaker_for(self, session: Session) -> str:
+        """The name that people are shown in a conversation; empty where the base agent speaks."""
+        personality = self.active(session)
+        return personality.shown if personality.id else ""
+
     def start(self, task: str, **options: Any) -> Run:
         """Start a run of the session's personality; options as for :meth:`Agent.start`."""
         agent, _, options = self._prepared(options)
