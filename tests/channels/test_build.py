@@ -1,5 +1,6 @@
 import asyncio
 import io
+import os
 
 import pytest
 
@@ -130,3 +131,50 @@ async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path,
     out.close()
     with pytest.raises(ChannelError):
         await channel.send(None, OutboundMessage("x"), key="k")
+
+
+async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setenv("TERM", "xterm")
+    ours, theirs = os.openpty()
+    model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
+    with open(theirs, closefd=False) as reads, open(theirs, "w", closefd=False) as writes:
+        channel = ConsoleChannel(reads=reads, writes=writes)
+        gateway = Gateway(
+            Agent("bot", llm=model),
+            [channel],
+            mailbox=Mailbox(tmp_path / "g.db"),
+            sessions=SqliteSessionStore(tmp_path / "s.db"),
+        )
+        serving = asyncio.create_task(gateway.serve())
+        seen = ""
+
+        async def sees(*parts):
+            nonlocal seen
+            while True:
+                at = 0
+                for part in parts:
+                    at = seen.find(part, at) + len(part) if part in seen[at:] else -1
+                    if at < 0:
+                        break
+                else:
+                    return
+                seen += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+
+        async with asyncio.timeout(60):
+            await sees("> ")
+            os.write(ours, b"one\n")
+            await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
+            with channel.aside():
+                writes.write("a line of the log\n")
+                writes.flush()
+            await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
+            seen = ""
+            os.write(ours, b"\n")
+            await sees("\r\x1b[K> ")
+            os.write(ours, b"\x04")
+            await serving
+            await sees("\r\x1b[K> \r\x1b[K")
+        assert channel.ended
+    for end in (ours, theirs):
+        os.close(end)

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from hookline import Agent, ScriptedModel, reply
-from hookline.channels.protocol import ChannelError
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.protocol import ChannelError, Command
 
 
 class Held(ScriptedModel):
@@ -139,7 +140,10 @@ async def test_stop_is_for_its_own_conversation(held):
 @pytest.mark.parametrize(
     ("said", "answer"),
     [
-        ("/stpo", "There is no command /stpo. Did you mean 'stop'? /help shows all; //stpo is no command."),
+        (
+            "/stpo",
+            "There is no command /stpo. Did you mean /stop? /help shows all. To send it as a message, write //stpo.",
+        ),
         ("//etc/passwd", "echo /etc/passwd"),
         ("/ is a slash", "echo / is a slash"),
         ("/HELP", "/stop: cancel"),
@@ -232,3 +236,79 @@ async def test_stopping_again_at_once_ends_the_wait(held):
     await gateway.stop(grace=0)
     await stopping
     assert channel.texts() == []
+
+
+class Watching(MemoryChannel):
+    """Notes what it is told of the work in its conversations."""
+
+    def __init__(self):
+        super().__init__()
+        self.told = []
+
+    def at_work(self, address, message_id, waiting):
+        self.told.append((message_id, waiting))
+
+
+async def test_a_channel_is_told_what_is_answered_and_how_many_wait(held, until):
+    channel = Watching()
+    gateway, channel, model = await held(channel=channel)
+    first = channel.told[-1][0]
+    assert channel.told[-1] == (first, 0)
+    assert first
+    await channel.say("two", message_id="m2")
+    await channel.say("/help")
+    await channel.replies(1)
+    await until(lambda: channel.told[-1] == (first, 1))
+    model.go.set()
+    await gateway.settled()
+    assert ("m2", 0) in channel.told
+    assert channel.told[-1] == ("", 0)
+
+
+async def test_a_channel_is_told_of_what_was_left_and_of_what_is_dropped(held, gateways, until):
+    gateway, _, model = await held()
+    await gateway.stop(grace=0)
+    model.asked.clear()
+    channel = Watching()
+    gateway, _ = await gateways(answerer=Agent("bot", llm=model), channel=channel)
+    await until(lambda: channel.told and channel.told[-1][0])
+    await channel.say("two")
+    await until(lambda: channel.told[-1][1] == 1)
+    await channel.say("/stop all")
+    await gateway.settled()
+    assert channel.told[-1] == ("", 0)
+
+
+@pytest.mark.parametrize("fault", ["typing", "raises"])
+async def test_a_sign_that_is_not_wanted_or_fails_holds_nothing_up(gateways, fault):
+    channel = Watching()
+    if fault == "raises":
+        channel.told = None
+    gateway, _ = await gateways(channel=channel, typing=fault != "typing")
+    await channel.say("one")
+    await gateway.settled()
+    assert channel.texts() == ["echo one"]
+    assert not channel.told
+
+
+async def test_a_command_that_must_wait_says_so_and_one_that_only_looks_does_not_wait(gateways, until):
+    async def named(session, argument):
+        return f"named {argument}".strip()
+
+    model = Held()
+    agent = Agent("bot", llm=model)
+    agent.commands = {"name": Command("a name", named, looks=True)}
+    gateway, channel = await gateways(answerer=agent)
+    await channel.say("/name x")
+    await channel.say("/new")
+    await channel.replies(2)
+    await channel.say("one")
+    await until(lambda: model.asked)
+    await channel.say("/name")
+    await channel.say("/name y")
+    await channel.replies(4)
+    later = "That is done after what is running; /stop ends that."
+    assert channel.texts() == ["named x", "We begin anew.", "named", later]
+    model.go.set()
+    await gateway.settled()
+    assert channel.texts()[4:] == ["echo one", "named y"]

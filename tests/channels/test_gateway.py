@@ -54,7 +54,7 @@ async def test_a_conversation_is_remembered_and_new_forgets_it(gateways):
     gateway, channel = await gateways(answerer=Agent("bot", llm=ScriptedModel(count, loop=True)))
     for text in ("one", "two", "/new", "three"):
         await channel.say(text)
-    await gateway.settled()
+        await gateway.settled()
     assert channel.texts() == ["1", "3", "We begin anew.", "1"]
 
 
@@ -343,11 +343,10 @@ async def test_a_follow_up_runs_at_once_and_both_replies_are_sent(gateways):
     for name in ("kept", "other"):
         roster.hooks.on("message_received", lambda ctx, payload, name=name: seen.append(name), plugin=name)
     gateway, channel = await gateways(answerer=roster)
-    await channel.say("work")
-    await channel.say("/be kind")
-    await channel.say("/help")
-    await gateway.settled()
-    assert channel.texts()[:2] == ["did work", "did the rest"] or "/help" in channel.texts()[0]
+    for text in ("work", "/be kind", "/help"):
+        await channel.say(text)
+        await gateway.settled()
+    assert channel.texts()[:2] == ["did work", "did the rest"]
     assert "now kind" in channel.texts()
     assert any("/be: be somebody" in text for text in channel.texts())
     assert set(seen) == {"kept"}

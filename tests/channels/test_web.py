@@ -131,6 +131,19 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
         assert await page.messages(3) == ["one", "two", "three"]
 
 
+async def test_a_page_is_told_what_goes_on_when_it_is_opened_and_when_that_changes(url, channel):
+    channel.at_work(HERE, id_of(1), 2)
+    async with opened(url) as page, opened(url, chat="x" * 32) as other:
+        told = await page.hear("work")
+        assert (told["answering"], told["waiting"]) == (id_of(1), 2)
+        channel.at_work(HERE, "", 0)
+        await channel.send(HERE, OutboundMessage("done", id_of(1)), key="k1")
+        assert (await page.hear("work", "message"))["answering"] == ""
+        assert (await page.hear("message"))["to"] == id_of(1)
+        await other.say(type="ping")
+        assert (await other.hear("work", "pong"))["type"] == "pong"
+
+
 async def test_replies_survive_a_restart(tmp_path):
     first = WebChannel(store=tmp_path / "chats.db")
     await first.send(HERE, OutboundMessage("before"), key="k1")

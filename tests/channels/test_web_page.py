@@ -3,13 +3,17 @@
 import asyncio
 import os
 import shutil
+from contextlib import asynccontextmanager
 
 import pytest
 
-from hookline import OutboundMessage
+from hookline import Agent, OutboundMessage, ScriptedModel, SqliteSessionStore, ToolCall, reply, tool
+from hookline.channels.gateway import Gateway
 from hookline.channels.http import HttpHost
 from hookline.channels.protocol import Address
 from hookline.channels.web import WebChannel
+from hookline.stores.chats import ChatStore
+from hookline.stores.mailbox import Mailbox
 
 from .rig import Remembering, served, until
 
@@ -227,8 +231,120 @@ async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
         await page.click("#stop")
         await until(lambda: deliver.texts == ["count to a million", "/stop"])
         await channel.send(here, OutboundMessage("Stopped."), key="r")
-        await shows(page, "out", "· counting\n· still counting", "Stopped.")
+        await shows(page, "out", "Steps", "Stopped.")
         await page.wait_for_selector("#working", state="hidden")
+
+
+class Held(ScriptedModel):
+    """Uses a tool, then answers with what was said when it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def complete(self, request):
+        last = request.messages[-1]
+        if last.role == "user":
+            return reply("", tool_calls=[ToolCall(f"c{len(request.messages)}", "note", {"text": last.content})])
+        await self.go.wait()
+        return reply(f"echo {[m.content for m in request.messages if m.role == 'user'][-1]}")
+
+    async def stream(self, request):
+        yield await self.complete(request)
+
+
+@tool
+def note(text: str, tags: str = "") -> str:
+    """Note it."""
+    return "noted"
+
+
+@asynccontextmanager
+async def office(folder, model, port=0):
+    channel = WebChannel(title="Helper", store=folder / "c.db")
+    host = HttpHost([channel], port=port, grace=1)
+    gateway = Gateway(
+        Agent("bot", llm=model, tools=[note]),
+        [channel],
+        mailbox=Mailbox(folder / "m.db"),
+        sessions=SqliteSessionStore(folder / "s.db"),
+        hosts=[host],
+    )
+    await gateway.start()
+    try:
+        yield host
+    finally:
+        await gateway.stop(grace=0)
+
+
+async def says(page, text):
+    """Wait until the sign of work says this, and can be stopped."""
+    await page.wait_for_function("text => document.getElementById('working-text').textContent === text", arg=text)
+    assert await page.locator("#stop").is_visible() == bool(text)
+
+
+@in_browser
+async def test_the_page_shows_what_is_going_on_whatever_is_said_meanwhile(page, tmp_path):
+    model = Held()
+    async with office(tmp_path, model) as host:
+        await page.goto(host.url)
+        await write(page, "first")
+        await says(page, "Helper is working")
+        await shows(page, "out", "· note: first")
+        await write(page, "/help")
+        await page.wait_for_selector(".message.out:nth-child(4)")
+        await says(page, "Helper is working")
+        await write(page, "second")
+        await says(page, "Helper is working · 1 message waits")
+        await page.reload()
+        await says(page, "Helper is working · 1 message waits")
+        assert (await texts(page, "out"))[0] == "· note: first"
+    await page.wait_for_selector("#working", state="hidden")
+    async with office(tmp_path, model, host.port):
+        await says(page, "Helper is working · 1 message waits")
+        model.go.set()
+        await page.get_by_text("echo second").wait_for()
+        await says(page, "")
+        replies = page.locator(".message.out:not(.progress)")
+        assert [text.split(":")[0] for text in await replies.locator(".text").all_inner_texts()] == [
+            "/stop", "echo first", "echo second"
+        ]  # fmt: skip
+        assert await page.locator(".message .quote").all_inner_texts() == ["first"]
+        assert await page.locator(".message.live").count() == 0
+        assert set(await page.locator(".message.progress .text").all_inner_texts()) == {"Steps"}
+        await write(page, "third")
+        await page.get_by_text("echo third").wait_for()
+        assert await page.locator(".message .quote").count() == 1
+
+
+@in_browser
+async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_path):
+    model = Held()
+    model.go.set()
+    async with office(tmp_path, model) as host:
+        await page.goto(host.url)
+        await write(page, "old")
+        await page.get_by_text("echo old").wait_for()
+        await page.click("#fresh")
+        await page.wait_for_selector("#empty:visible")
+        assert await page.locator(".message").count() == 0
+        model.go.clear()
+        await write(page, "older")
+        await says(page, "Helper is working")
+        await page.click("#fresh")
+        await page.get_by_text("after what is running").wait_for()
+        await write(page, "new")
+        await says(page, "Helper is working · 2 messages wait")
+        model.go.set()
+        await page.get_by_text("echo new").wait_for()
+        await shows(page, "in", "new")
+        await page.reload()
+        await page.get_by_text("echo new").wait_for()
+        await shows(page, "in", "new")
+        assert await page.locator(".message .quote").count() == 0
+    kept = ChatStore(tmp_path / "c.db")
+    (chat,) = kept.changed("web", 0)[1]
+    assert "echo old" in [one.text for one in kept.since("web", chat)]
 
 
 @in_browser

@@ -37,7 +37,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.wait_for("critic> ")
     (people / "critic.toml").write_text("instructions = ")
     chat.send("/personality\n")
-    chat.wait_for("* critic")
+    chat.wait_for("(speaks now)")
     chat.wait_for("note: ")
     chat.wait_for("is used")
     chat.wait_for("critic> ")

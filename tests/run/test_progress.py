@@ -30,7 +30,10 @@ from hookline.testing import EventLog, scripted_agent
     [
         ({}, "t started"),
         ({"path": "notes.txt"}, "t: notes.txt"),
-        ({"a": 1, "b": None, "c": True, "d": [1, 2]}, "t: a=1, b=null, c=true, d=2 items"),
+        ({"a": 1, "b": False, "c": True, "d": [1, 2]}, "t: a=1, b=false, c=true, d=2 items"),
+        ({"title": "water", "criteria": None, "description": "", "n": 0}, "t: title=water, n=0"),
+        ({"title": "water", "criteria": None, "description": ""}, "t: water"),
+        ({"title": "", "criteria": None}, "t started"),
         ({"a": {"x": 1}}, "t: 1 fields"),
         (dict.fromkeys("abcdef", 1), "t: a=1, b=1, c=1, d=1, …"),
         ({"text": "two\n\nlines\t here"}, "t: two lines here"),

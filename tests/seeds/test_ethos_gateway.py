@@ -335,7 +335,7 @@ async def test_personality_switched_can_name_another_and_a_handler_that_breaks_u
     assert await said(gateway, channel, "/personality full") == [["bare speaks now."]]
     ((text,),) = (await said(gateway, channel, "hi", "/personality full"))[1:]
     assert text.startswith("The switch to full is undone")
-    assert "* bare" in (await said(gateway, channel, "/personality"))[0][0]
+    assert "bare (speaks now)" in (await said(gateway, channel, "/personality"))[0][0]
 
 
 async def test_a_config_that_can_no_longer_be_used_is_told_and_can_be_changed(opened, folder, caplog):

@@ -678,15 +678,23 @@ async def test_the_command_lists_and_switches(folder):
     command = crew(folder, first="coder").commands["personality"]
     session = Session()
     assert await command.call(session, "") == (
-        "* coder   Writes code\n  critic  Finds faults\n/personality NAME has another one speak."
+        "coder: Writes code (speaks now)\ncritic: Finds faults\n/personality NAME has another one speak."
     )
     assert await command.call(session, " critic ") == "critic speaks now."
     assert session.personality_id == "critic"
-    assert "* critic" in await command.call(session, "")
+    assert await command.call(session, "") == (
+        "coder: Writes code\ncritic: Finds faults (speaks now)\n"
+        "/personality NAME has another one speak. /personality default goes back to coder."
+    )
+    assert "/personality NAME" in command.help
     told = await command.call(session, "codr")
     assert told.startswith("There is no personality 'codr'. Did you mean 'coder'?")
     without = await crew(folder).commands["personality"].call(Session(), "")
-    assert without.startswith("* default  as the settings say\n  coder")
+    assert without.startswith("default: the agent of the settings (speaks now)\ncoder: Writes code\n")
+    put(folder, "default.toml", 'instructions = "default"')
+    its_own = await crew(folder, first="coder").commands["personality"].call(Session(personality_id="critic"), "")
+    assert "\ndefault\n" in its_own
+    assert "goes back" not in its_own
 
 
 def test_hooks_of_the_roster_are_those_of_the_base(folder):

@@ -65,7 +65,9 @@ class Answering:
         self._follow_up: Any = getattr(answerer, "follow_up", None)
         self._active: dict[str, _Active] = {}
         self._closing = False
-        self.lanes: Lanes[tuple[Letter, str | Order]] = Lanes(self._work, limit=options.max_concurrent)
+        self.lanes: Lanes[tuple[Letter, str | Order]] = Lanes(
+            self._work, limit=options.max_concurrent, changed=self._changed
+        )
 
     def is_full(self, key: str) -> bool:
         """Whether a further message would be one too many."""
@@ -73,6 +75,23 @@ class Answering:
         if most is not None and self.lanes.waiting >= most:
             return True
         return queued is not None and self.lanes.waiting_in(key) >= queued
+
+    def is_at_work(self, key: str) -> bool:
+        """Whether a run goes on in a conversation, or waits."""
+        return any(isinstance(what, str) for _, what in self.lanes.all_in(key))
+
+    def _changed(self, key: str) -> None:
+        """Tell the channel what goes on in a conversation, if it wants to know."""
+        address = address_of(key)
+        told: Any = getattr(self._channels.get(address.channel), "at_work", None)
+        if told is None or not self._options.typing:
+            return
+        busy = self.lanes.busy_in(key)
+        answered = busy[0].message.message_id if busy is not None and isinstance(busy[1], str) else ""
+        try:
+            told(address, answered, self.lanes.waiting_in(key))
+        except Exception as error:  # noqa: BLE001 - it is only a sign
+            log.debug("%s: at work: %s", address.channel, describe(error))
 
     def put(self, letter: Letter, what: str | Order) -> None:
         """Run the agent with this text, or carry out an order, when it is this letter's turn."""

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from ..kernel.values import InboundMessage, OutboundMessage
 from .fetching import Handover
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 
+PROMPT, WORKING = "> ", "... "
+_CLEAR = "\r\x1b[K"
+
 
 class ConsoleChannel:
     """Reads lines from a file and writes replies to another; when there are no more lines, it has ended.
+
+    At a terminal it shows a prompt, and in its place a sign while something is being answered.
 
     Args:
         name: of the channel.
@@ -31,6 +38,8 @@ class ConsoleChannel:
         self.capabilities = Capabilities()
         self._reads, self._writes, self._sender = reads or sys.stdin, writes or sys.stdout, sender
         self._stopping, self._trouble = asyncio.Event(), ""
+        self._sign = ""
+        self._terminal = _is_terminal(self._reads) and _is_terminal(self._writes)
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, deliver: Deliver) -> None:
@@ -48,6 +57,8 @@ class ConsoleChannel:
         threading.Thread(target=read, name="hookline-console", daemon=True).start()
         handover = Handover(deliver, self._stopping, lambda detail: setattr(self, "_trouble", detail))
         self._reading = asyncio.create_task(self._take(lines, handover))
+        self._sign = self._sign or PROMPT
+        self._draw()
 
     async def stop(self) -> None:
         """Read no more."""
@@ -55,14 +66,42 @@ class ConsoleChannel:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
+        self._sign = ""
+        self._draw()
+
+    def at_work(self, address: Address, message_id: str, waiting: int) -> None:
+        """Show whether something is being answered."""
+        sign = WORKING if message_id or waiting else "" if self.ended or self._stopping.is_set() else PROMPT
+        if sign != self._sign:
+            self._sign = sign
+            self._draw()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Make room for something else that is written to the terminal, without the prompt in between."""
+        sign, self._sign = self._sign, ""
+        self._draw()
+        try:
+            yield
+        finally:
+            self._sign = sign
+            self._draw()
+
+    def _draw(self) -> None:
+        """Write the sign where the old one was."""
+        if self._terminal:
+            with suppress(OSError, ValueError):
+                self._writes.write(f"{_CLEAR}{self._sign}")
+                self._writes.flush()
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Print the reply."""
         try:
-            self._writes.write(f"{message.text}\n")
+            self._writes.write(f"{_CLEAR if self._terminal else ''}{message.text}\n")
             self._writes.flush()
         except (OSError, ValueError) as error:
             raise ChannelError(f"the reply cannot be written: {error}") from error
+        self._draw()
         return key
 
     def health(self) -> Health:
@@ -87,4 +126,16 @@ class ConsoleChannel:
             if line.strip():
                 text = line.rstrip("\r\n")
                 await handover.take([InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex)])
+            self._draw()
         self.ended = True
+        if self._sign == PROMPT:
+            self._sign = ""
+            self._draw()
+
+
+def _is_terminal(file: TextIO) -> bool:
+    """Whether somebody sits there, who sees what is drawn."""
+    try:
+        return file.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:  # it is closed
+        return False

@@ -64,10 +64,14 @@ class Lanes(Generic[T]):
     Args:
         work: does one thing. What it raises is logged, and the lane goes on.
         limit: how many may be worked on at once, in all lanes; one that waits for its turn in its lane holds no place.
+        changed: is told of each lane in which something else is worked on, or waits.
     """
 
-    def __init__(self, work: Callable[[str, T], Awaitable[None]], *, limit: int | None = None) -> None:
-        self._work, self._context = work, contextvars.copy_context()
+    def __init__(
+        self, work: Callable[[str, T], Awaitable[None]], *, limit: int | None = None,
+        changed: Callable[[str], None] = lambda key: None,
+    ) -> None:  # fmt: skip
+        self._work, self._changed, self._context = work, changed, contextvars.copy_context()
         self._slots: AbstractAsyncContextManager[object] = nullcontext() if limit is None else asyncio.Semaphore(limit)
         self._lanes: dict[str, _Lane[T]] = {}
         self._paused = False
@@ -102,6 +106,15 @@ class Lanes(Generic[T]):
         """How many things wait in one lane."""
         return len(self._lanes[key].queue) if key in self._lanes else 0
 
+    def busy_in(self, key: str) -> T | None:
+        """What is being worked on in one lane."""
+        return self._lanes[key].busy if key in self._lanes else None
+
+    def all_in(self, key: str) -> list[T]:
+        """What is being worked on in one lane, and what waits there."""
+        busy = self.busy_in(key)
+        return [*([] if busy is None else [busy]), *(self._lanes[key].queue if key in self._lanes else ())]
+
     def put(self, key: str, item: T) -> None:
         """Put something at the end of a lane."""
         lane = self._lanes.get(key)
@@ -114,12 +127,14 @@ class Lanes(Generic[T]):
         if lane.task is None and not self._paused:
             # Not in the context of whoever puts it there: that may be a hook, or a request that is soon over.
             lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
+        self._changed(key)
 
     def put_first(self, key: str, items: Sequence[T]) -> None:
         """Put things before all that wait in a lane that is being worked on."""
         for item in reversed(items):
             self._lanes[key].queue.appendleft(item)
             self._waiting += 1
+        self._changed(key)
 
     def drop(self, key: str) -> list[T]:
         """Take everything out that waits in a lane."""
@@ -128,6 +143,7 @@ class Lanes(Generic[T]):
         dropped = list(self._lanes[key].queue)
         self._lanes[key].queue.clear()
         self._waiting -= len(dropped)
+        self._changed(key)
         return dropped
 
     async def let_go(self, keys: Iterable[str], seconds: float) -> None:
@@ -173,6 +189,7 @@ class Lanes(Generic[T]):
                         break
                     lane.busy = lane.queue.popleft()
                     self._waiting, self._running = self._waiting - 1, self._running + 1
+                    self._changed(key)
                     try:
                         await self._work(key, lane.busy)
                     except Exception:
@@ -180,6 +197,7 @@ class Lanes(Generic[T]):
                     finally:
                         lane.busy = None
                         self._running -= 1
+                        self._changed(key)
         finally:
             lane.task = None
             if not lane.queue:

@@ -64,8 +64,10 @@ class Channel(Protocol):
     """The way to and from one platform.
 
     A channel may also have ``async edit(address, message_id, message)`` and ``async typing(address)``, if its
-    capabilities say so; ``routes()``: Starlette routes, which the gateway serves, all channels' on one port; and
-    ``ended``, true once nothing more can come: a gateway all of whose channels have ended stops.
+    capabilities say so; ``at_work(address, message_id, waiting)``, which is told whenever that changes in a
+    conversation: which message is being answered (none: ``""``), and how many wait; ``routes()``: Starlette routes,
+    which the gateway serves, all channels' on one port; and ``ended``, true once nothing more can come: a gateway all
+    of whose channels have ended stops.
     """
 
     name: str
@@ -110,7 +112,11 @@ class Answerer(Protocol):
 
 
 class Command(Frozen, frozen=True):
-    """A slash command of a conversation: ``call(session, argument)`` gives the answer."""
+    """A slash command of a conversation: ``call(session, argument)`` gives the answer.
+
+    ``looks``: without an argument it changes nothing, so that it need not wait for what is running.
+    """
 
     help: str
     call: Callable[[Any, str], Awaitable[str]]
+    looks: bool = False

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ..base.names import nearest, words
+from ..base.names import closest, words
 from ..kernel.errors import HookError
 from ..kernel.payloads import Inbound
 from ..kernel.points import INBOUND_CLAIM, MESSAGE_RECEIVED
@@ -14,7 +14,7 @@ from ..run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
 from . import wording
-from .answering import Answering
+from .answering import Answering, Order
 from .conversations import Conversations
 from .lanes import Lanes, place
 from .options import GatewayOptions
@@ -106,20 +106,33 @@ class Reception:
         elif name == "help":
             await self._tell(letter, self._help())
         elif name == "new":
-            self._answering.put(letter, self._renew)
+            await self._in_turn(letter, self._renew)
         elif name in self._commands:
             call = self._commands[name].call
+            if not argument and getattr(self._commands[name], "looks", False):
+                session = await self._conversations.session(letter.key, letter.message.platform)
+                await self._tell(letter, await call(session, ""))
+                return
 
             async def order(session: Session) -> str:
                 answer = await call(session, argument)
                 await self._conversations.save(session)
                 return answer
 
-            self._answering.put(letter, order)
+            await self._in_turn(letter, order)
         else:
             name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-            hint = nearest(name, [*OWN, *self._commands])
-            await self._tell(letter, f"There is no command /{name}.{hint} /help shows all; //{name} is no command.")
+            near = closest(name, [*OWN, *self._commands])
+            hint = f" Did you mean /{near}?" if near else ""
+            sent = f"To send it as a message, write //{name}."
+            await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")
+
+    async def _in_turn(self, letter: Letter, order: Order) -> None:
+        """Have something done when it is its turn; say so if that is not now."""
+        if self._answering.is_at_work(letter.key) and not letter.recovered:
+            with suppress(Lost):
+                await self._postman.reply(letter.key, letter.channel, [], [wording.LATER])
+        self._answering.put(letter, order)
 
     async def _renew(self, session: Session) -> str:
         await self._conversations.renew(session.key)

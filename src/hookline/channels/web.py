@@ -20,6 +20,7 @@ from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
+from . import wording
 from .delivery import Delivery
 from .http_guard import is_local
 from .names import checked_name, checked_path
@@ -43,6 +44,7 @@ LOOK_SECONDS = 1.0
 """How often to look for replies that another process stored."""
 
 _BATCH = 50
+_IDLE = ("", 0)
 _PAGE = Path(__file__).parent / "page"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -77,6 +79,7 @@ class _Browser:
     def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
         self.socket, self.chat, self.rev = socket, chat, rev
         self.wake, self.typing = asyncio.Event(), False
+        self.shown = _IDLE
 
     async def tell(self, type: str, **fields: Any) -> None:
         await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
@@ -119,6 +122,7 @@ class WebChannel:
         self._max_text = max_text
         self._delivery = Delivery()
         self._browsers: set[_Browser] = set()
+        self._at_work: dict[str, tuple[str, int]] = {}
         self._newest = 0
         self._looking: asyncio.Task[None] | None = None
 
@@ -201,6 +205,15 @@ class WebChannel:
         """Show for some seconds that a reply is being made."""
         self._wake(address.chat_id, typing=True)
 
+    def at_work(self, address: Address, message_id: str, waiting: int) -> None:
+        """Show which message is being answered, if any, and how many wait, also to pages that are opened later."""
+        now = (message_id, waiting)
+        if now == _IDLE:
+            self._at_work.pop(address.chat_id, None)
+        else:
+            self._at_work[address.chat_id] = now
+        self._wake(address.chat_id)
+
     def routes(self) -> Sequence[Any]:
         """The page, what belongs to it, its WebSocket, and a door if there is a token.
 
@@ -228,6 +241,7 @@ class WebChannel:
             return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
         page = (_PAGE / "chat.html").read_text("utf-8")
         page = page.replace("$title", html.escape(self.title)).replace("$max", str(self._max_text))
+        page = page.replace("$new", html.escape(wording.NEW))
         return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
 
     async def _part(self, request: Request) -> Response:
@@ -319,6 +333,10 @@ class WebChannel:
                 if browser.typing:
                     browser.typing = False
                     await browser.tell("typing")
+                now = self._at_work.get(browser.chat, _IDLE)
+                if now != browser.shown:
+                    browser.shown = now
+                    await browser.tell("work", answering=now[0], waiting=now[1])
                 found: Sequence[ChatMessage] = await in_thread(
                     self._store.since, self.name, browser.chat, browser.rev, limit=_BATCH
                 )
@@ -373,7 +391,7 @@ def _is_id(text: str) -> bool:
 
 
 def _shown(one: ChatMessage) -> dict[str, Any]:
-    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker}
+    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to}
     fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
     return fields | mine
 

@@ -12,6 +12,7 @@ BUSY_QUEUED = "I am busy: it will take a while until I come to your message."
 STOPPED = "Stopped."
 NOTHING_RUNS = "Nothing is running."
 NEW = "We begin anew."
+LATER = "That is done after what is running; /stop ends that."
 COMMAND_FAILED = "Sorry, that command failed."
 
 

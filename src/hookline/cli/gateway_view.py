@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 from .text import counted, printable
@@ -22,9 +23,13 @@ REFRESH = 0.5
 
 def view_of(gateway: Gateway, *, debug: bool = False) -> PlainView:
     """The view for this terminal; lines where there is none, or where the conversation itself takes place there."""
-    talks_here = any(type(channel).__name__ == "ConsoleChannel" for channel in gateway.channels.values())
+    talks_here = any(map(_talks_here, gateway.channels.values()))
     kind = LiveView if is_capable(sys.stdout.isatty()) and not talks_here else PlainView
     return kind(gateway, debug=debug)
+
+
+def _talks_here(channel: object) -> bool:
+    return type(channel).__name__ == "ConsoleChannel"
 
 
 class PlainView(logging.Handler):
@@ -61,8 +66,12 @@ class PlainView(logging.Handler):
 
     def say(self, line: str) -> None:
         """A line."""
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(line)}\n")
-        sys.stderr.flush()
+        with ExitStack() as apart:
+            for channel in self._gateway.channels.values():
+                if _talks_here(channel):
+                    apart.enter_context(channel.aside())  # type: ignore[attr-defined]
+            sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(line)}\n")
+            sys.stderr.flush()
 
     def stopping(self, *, again: bool) -> None:
         """Say that it is about to stop."""

@@ -51,7 +51,8 @@ def ended_text(result: ToolCallResult, *, ran: bool, by: str = "", denied: bool 
 
 
 def _about(arguments: Mapping[str, Any]) -> str:
-    """The arguments in a few words, however many and large they are."""
+    """The arguments that say something, in a few words, however many and large they are."""
+    arguments = {name: value for name, value in arguments.items() if value is not None and value != ""}
     if len(arguments) == 1:
         return _line(_value(next(iter(arguments.values()))), _VALUE)
     some = [f"{name}={_value(value)[:_VALUE]}" for name, value in islice(arguments.items(), _ARGUMENTS)]
@@ -63,7 +64,7 @@ def _value(value: Any) -> str:
         return value
     if isinstance(value, (Mapping, list, tuple)):
         return f"{len(value)} {'fields' if isinstance(value, Mapping) else 'items'}"
-    return "null" if value is None else str(value).lower()[:_VALUE]
+    return str(value).lower()[:_VALUE]
 
 
 def _line(text: str, width: int) -> str:

@@ -40,10 +40,14 @@ _MANY = 256
 
 
 class SlashCommand(Frozen, frozen=True):
-    """A slash command of a conversation: ``call(session, argument)`` gives the answer."""
+    """A slash command of a conversation: ``call(session, argument)`` gives the answer.
+
+    ``looks``: without an argument it changes nothing, so that it need not wait for what is running.
+    """
 
     help: str
     call: Callable[[Session, str], Awaitable[str]]
+    looks: bool = False
 
 
 class Roster(Mapping[str, Agent]):
@@ -91,7 +95,8 @@ class Roster(Mapping[str, Agent]):
         if first and first not in self._crew.members:
             why = "; ".join(self._crew.problems.values())
             raise ConfigError(f"personality: {self._unknown(first)}{f' ({why})' if why else ''}")
-        self.commands = {"personality": SlashCommand("who speaks; with a NAME, that one from now on", self._command)}
+        about = "show who can speak; /personality NAME has another one speak"
+        self.commands = {"personality": SlashCommand(about, self._command, looks=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
         self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent]] = OrderedDict()
@@ -271,12 +276,18 @@ class Roster(Mapping[str, Agent]):
         return f"{now.shown} speaks now."
 
     def _listing(self, session: Session) -> str:
-        now = session.personality_id or self.first
-        rows = [(id, each.description) for id, each in self.personalities.items()]
-        rows = rows if self.first else [("", "as the settings say"), *rows]
-        width = max(len(id or DEFAULT) for id, _ in rows)
-        lines = [f"{'*' if id == now else ' '} {id or DEFAULT:<{width}}  {text}".rstrip() for id, text in rows]
-        return "\n".join([*lines, "/personality NAME has another one speak."])
+        rows = {id: each.description for id, each in self.personalities.items()}
+        now = session.personality_id if session.personality_id in rows else self.first
+        if not self.first and DEFAULT not in rows:
+            rows = {"": "the agent of the settings", **rows}
+        lines = [
+            f"{id or DEFAULT}{f': {text}' if text else ''}{' (speaks now)' if id == now else ''}"
+            for id, text in rows.items()
+        ]
+        lines.append("/personality NAME has another one speak.")
+        if self.first and now != self.first and DEFAULT not in rows:
+            lines[-1] += f" /personality {DEFAULT} goes back to {self.first}."
+        return "\n".join(lines)
 
     # Who it is.
 

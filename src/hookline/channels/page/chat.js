@@ -7,6 +7,7 @@ const at = (id) => document.getElementById(id);
 const [log, scroll, box, status, note] = ["log", "scroll", "text", "status", "note"].map(at);
 const title = document.body.dataset.title;
 const longest = Number(document.body.dataset.max);
+const anew = document.body.dataset.new;
 const place = `hookline:${location.pathname}:`;
 const TYPING = 9000;
 const PING = 25000;
@@ -47,6 +48,8 @@ const bySeq = new Map();
 const byId = new Map();
 let typingUntil = 0;
 let speaker = title;
+let answering = "";
+let waiting = 0;
 
 function clock(seconds) {
   const time = document.createElement("time");
@@ -117,12 +120,55 @@ function show(message) {
   const text = item.querySelector(".text");
   const progress = message.side === "out" && message.text.split("\n").every((line) => line.startsWith("· "));
   item.classList.toggle("progress", progress);
-  if (message.side === "in" || progress) text.textContent = message.text;
+  if (message.to) item.dataset.to = message.to;
+  if (progress) text.replaceChildren(steps(message.text, item.classList.contains("live")));
+  else if (message.side === "in") text.textContent = message.text;
   else text.replaceChildren(shown(message.text));
   if (!outbox.some((one) => one.id === message.id)) mark(item, "sent");
   placed(item, message.seq);
-  if (message.side === "out" && fresh && !progress) typingUntil = 0;
+  if (message.side === "out" && !progress) {
+    if (fresh) typingUntil = 0;
+    quote(item);
+    if (message.text.includes(anew)) begin(item);
+  }
   settle(low, fresh && message.side === "out");
+}
+
+function steps(text, open) {
+  const all = document.createElement("details");
+  const word = document.createElement("summary");
+  word.textContent = "Steps";
+  all.append(word, text);
+  all.open = open;
+  return all;
+}
+
+function quote(item) {
+  const asked = byId.get(item.dataset.to);
+  if (!asked || item.querySelector(".quote")) return;
+  let one = item.previousElementSibling;
+  if (one?.dataset.to === item.dataset.to && !one.classList.contains("progress")) return;
+  while (one && one !== asked && one.dataset.side !== "in") one = one.previousElementSibling;
+  if (!one || one === asked) return;
+  const line = document.createElement("p");
+  line.className = "quote";
+  line.textContent = asked.querySelector(".text").textContent;
+  item.querySelector(".text").before(line);
+}
+
+// After "/new" only what was said since is shown.
+function begin(item) {
+  const asked = byId.get(item.dataset.to);
+  if (asked?.querySelector(".text").textContent.trim().toLowerCase() !== "/new") return;
+  const kept = new Set();
+  for (let one = asked.nextElementSibling; one && one !== item; one = one.nextElementSibling) {
+    if (one.dataset.side === "in" || kept.has(byId.get(one.dataset.to))) kept.add(one);
+  }
+  const gone = new Set();
+  for (let one = item; one; one = one.previousElementSibling) if (!kept.has(one)) gone.add(one);
+  for (const known of [bySeq, byId]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
+  for (const one of gone) one.remove();
+  [...log.children].forEach(group);
 }
 
 function showWaiting(one) {
@@ -148,8 +194,16 @@ function settle(low, news) {
 let quiet;
 function work() {
   const left = typingUntil - Date.now();
-  at("working").hidden = left <= 0;
-  at("working-text").textContent = left > 0 ? `${speaker} is working` : "";
+  const busy = answering !== "" || left > 0;
+  const queue = waiting === 1 ? "1 message waits" : waiting ? `${waiting} messages wait` : "";
+  at("working").hidden = !busy && !queue;
+  at("working-text").textContent = [busy ? `${speaker} is working` : "", queue].filter(Boolean).join(" · ");
+  at("stop").hidden = !busy;
+  for (const item of log.querySelectorAll(".progress")) {
+    const live = answering ? item.dataset.to === answering : left > 0;
+    if (live !== item.classList.contains("live")) item.querySelector("details").open = live;
+    item.classList.toggle("live", live);
+  }
   clearTimeout(quiet);
   if (left > 0) quiet = setTimeout(work, left);
 }
@@ -198,7 +252,8 @@ function lost() {
   socket = null;
   ready = sending = false;
   clearTimeout(awaited);
-  typingUntil = 0;
+  typingUntil = waiting = 0;
+  answering = "";
   work();
   setStatus("offline", navigator.onLine === false ? "Offline" : "Reconnecting");
   again = setTimeout(connect, pause * (0.75 + Math.random() / 2));
@@ -239,6 +294,11 @@ function receive(frame) {
   } else if (frame.type === "typing") {
     const low = isLow();
     typingUntil = Date.now() + TYPING;
+    settle(low, false);
+  } else if (frame.type === "work") {
+    const low = isLow();
+    ({ answering, waiting } = frame);
+    if (!answering) typingUntil = 0;
     settle(low, false);
   } else if (frame.type === "pong") {
     clearTimeout(awaited);
