@@ -163,8 +163,8 @@ def gateway_section(quick: bool) -> str:
     count = taken["flood"]["messages"]
     note = (
         f"{count:,} messages of 200 conversations at once, a scripted model, every message and every reply on disk\n"
-        "before it counts. None is lost, and none is out of order within its conversation. The webhook is on this\n"
-        "machine, and another process talks to it, so the two share its cores; CPU is that of the gateway.\n\n"
+        "before it counts. None is lost, and none is out of order within its conversation. The webhook is served on\n"
+        "this machine, and another process talks to it, so the two share its cores; CPU is that of the gateway.\n\n"
     )
     head = ["", "messages a second", "p50", "p95", "CPU per message"]
     return "## The gateway\n\n" + note + table(head, rows)

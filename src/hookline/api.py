@@ -120,7 +120,7 @@ from .reference import points_table
 from .run.agent import Agent
 from .run.budget import Budget
 from .run.causes import RunFailed
-from .run.context import AgentContext, Interrupt
+from .run.context import AgentContext
 from .run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -144,6 +144,7 @@ from .run.events import (
     ToolStarted,
 )
 from .run.handle import Run
+from .run.interrupt import Interrupt
 from .run.llm import GatedModel
 from .run.session import Session
 from .tools.registry import ToolRegistry, Toolset

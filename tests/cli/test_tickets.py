@@ -83,6 +83,13 @@ def test_the_board_shows_each_column_and_hides_what_is_too_much(tickets, board):
     assert "bob · being judged" in out
 
 
+def test_a_title_that_is_too_long_for_its_card_ends_with_a_whole_word(tickets, board):
+    board.create(" ".join(["elephants"] * 20), by="ann")
+    _, out, _ = tickets("board")
+    card = [word for line in out.splitlines()[5:] for word in line.split()]
+    assert card == ["T-1", *["elephants"] * (len(card) - 2), "…"]
+
+
 def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     for n in range(5):
         board.create(f"job {n}", by="ann", assignee="bob" if n % 2 else "")

@@ -1,4 +1,8 @@
-"""The Ethos HookRegistry reference, from top to bottom, kept by Hookline."""
+"""The Ethos HookRegistry reference, from top to bottom, kept by Hookline.
+
+What it says of the gateway, personalities and plugins is in ``test_ethos_gateway.py``; of subagents, tickets and
+skills, in ``test_ethos_team.py``.
+"""
 
 import asyncio
 import os
@@ -929,11 +933,3 @@ async def test_the_plugin_filter_of_a_context_holds_for_all_its_runs():
     assert order == []
     await agent.arun("x")
     assert order == [1]
-
-
-# Not here yet:
-# - The gateway that fires message_received, inbound_claim, message_sending, before_dispatch, message_sent.
-# - Delegation that fires subagent_spawning, subagent_spawned, subagent_ended.
-# - Personalities: /personality that fires personality_switched; allowed_plugins taken from a personality's config.
-# - Tickets: kanban_complete that fires before_ticket_complete and after_ticket_revision, needs_revision.
-# - The plugin loader's deactivate; channel safety; the skill evolver.

@@ -1,7 +1,8 @@
 """Skills as files that a person accepted."""
 
-import multiprocessing
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -217,15 +218,26 @@ def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
     assert store.accept("tidy-notes").state == "accepted"
 
 
-def _propose(folder, number):
-    return SkillStore(folder).propose(TIDY.replace(text=f"from {number}"))
+PROPOSE = """
+import sys
+from hookline import Skill, SkillStore
+store = SkillStore(sys.argv[1])
+sys.stdin.readline()
+print([store.propose(Skill("tidy-notes", "Tidy notes up.", f"from {sys.argv[2]}")) for _ in range(4)].count(True))
+"""
 
 
 def test_of_several_programs_one_proposes_a_name(store):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        made = pool.starmap(_propose, [(store.folder, number) for number in range(8)])
-    assert sum(made) == 1
-    assert store.get("tidy-notes", "proposed").text == f"from {made.index(True)}"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    programs = [
+        subprocess.Popen([sys.executable, "-c", PROPOSE, str(store.folder), str(number)], **pipes) for number in "12"
+    ]
+    for program in programs:
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    made = [int(program.communicate(timeout=100)[0]) for program in programs]
+    assert sorted(made) == [0, 1]
+    assert store.get("tidy-notes", "proposed").text == f"from {made.index(1) + 1}"
 
 
 # The queue.

@@ -2,7 +2,18 @@
 
 import pytest
 
-from hookline import RegistrationError, TimingHook, Tool, ToolRegistry, ToolSpec, tool
+from hookline import (
+    Agent,
+    RegistrationError,
+    RunFailed,
+    ScriptedModel,
+    TimingHook,
+    Tool,
+    ToolRegistry,
+    ToolSpec,
+    call,
+    tool,
+)
 
 
 @tool
@@ -36,6 +47,35 @@ def test_the_model_is_told_of_every_tool():
 def test_specs_are_made_once():
     registry = ToolRegistry([read_file])
     assert registry.specs is registry.specs
+
+
+def test_a_tool_may_say_anew_in_each_step_what_the_model_is_told_of_it():
+    seen = []
+
+    def offer(ctx):
+        seen.append(ctx)
+        return ToolSpec("live", f"Told {len(seen)} times.", {}) if len(seen) < 3 else None
+
+    live = Tool(write_file, name="live", offer=offer)
+    model = ScriptedModel([call("read_file", path="a"), call("live", path="a", text="b"), "done"])
+    Agent("a", llm=model, tools=[read_file, live]).run("go")
+    told = [{spec.name: spec.description for spec in request.tools} for request in model.requests]
+    assert told == [
+        {"read_file": "Read a file.", "live": "Told 1 times."},
+        {"read_file": "Read a file.", "live": "Told 2 times."},
+        {"read_file": "Read a file."},
+    ]
+    assert {ctx.agent_name for ctx in seen} == {"a"}
+
+
+def test_an_offer_that_fails_fails_the_run_and_names_the_tool():
+    model = ScriptedModel(["never"])
+    agent = Agent("a", llm=model, tools=[Tool(write_file, offer=lambda ctx: 1 / 0)])
+    with pytest.raises(RunFailed, match="tool 'write_file' cannot be offered: ZeroDivisionError") as failed:
+        agent.run("go")
+    (error,) = failed.value.result.errors
+    assert (error.where, error.fatal) == ("tool", True)
+    assert not model.requests
 
 
 def test_two_tools_of_one_name_are_refused():

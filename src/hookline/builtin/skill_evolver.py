@@ -18,7 +18,6 @@ from ..kernel.state import AgentResult
 from ..models.protocol import Model
 from ..providers.names import as_model
 from ..run.budget import Budget
-from ..run.handle import Run
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from .checks import positive, seconds, whole
 from .sensitive.redactor import Redactor
@@ -98,7 +97,7 @@ class SkillEvolverHook:
         self._analyser: Background[_Waiting] = Background(
             self._look, self._not_looked, limit=self.max_waiting, linger=linger, left=True
         )
-        self._run: Run | None = None
+        self._run: Any = None
         self._full = self._leaving = False
         _all.add(self)
 

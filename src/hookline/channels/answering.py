@@ -124,13 +124,14 @@ class Answering:
         active.broken_off = self._closing
         try:
             session = await self._conversations.session(key, letter.message.platform)
-            texts = await (self._answer(active, session, what) if isinstance(what, str) else self._obey(what, session))
+            doing = self._answer(active, session, what) if isinstance(what, str) else self._obey(letter, session, what)
+            texts = await doing
             if texts is not None:
                 await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
         except Lost as error:
             log.warning("%s", words(error))
-            self.lanes.drop(key)
             self._conversations.forget(key)
+            self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
         except StoreError as error:
             log.error("no answer in %s: %s", place(key), words(error))
             await self._reply([letter, *active.heard], [wording.FAILED])
@@ -144,7 +145,11 @@ class Answering:
         with suppress(Lost):
             await self._postman.reply(letters[0].key, letters[0].channel, letters, texts)
 
-    async def _obey(self, order: Order, session: Session) -> list[str | OutboundMessage]:
+    async def _obey(self, letter: Letter, session: Session, order: Order) -> list[str | OutboundMessage]:
+        if letter.tries >= MAX_TRIES:
+            log.error("%s: given up after the program ended %d times during a command", place(letter.key), letter.tries)
+            return [wording.COMMAND_FAILED]
+        await insist(self._mailbox.begin, letter, 0)
         try:
             return [await order(session)]
         except Exception as error:  # noqa: BLE001 - a command may not end a conversation
@@ -170,7 +175,8 @@ class Answering:
             result = await self._run(active, session, task, speaker)
             if active.broken_off and (result is None or result.status == "cancelled"):
                 self._conversations.forget(letter.key)  # what the broken run left in it is not kept
-                await self._mailbox.begun_for_nothing(letter)
+                with suppress(StoreError):
+                    await self._mailbox.begun_for_nothing(letter)
                 return None
             if reply := _told(result, active.stopped):
                 texts.append(OutboundMessage(reply, speaker=speaker))
@@ -221,8 +227,12 @@ class Answering:
     async def _next_task(self, session: Session, result: AgentResult | None) -> str:
         if self._follow_up is None or result is None:
             return ""
-        found = self._follow_up(session, result)
-        found = await found if inspect.isawaitable(found) else found
+        try:
+            found = self._follow_up(session, result)
+            found = await found if inspect.isawaitable(found) else found
+        except Exception:  # what was answered so far is not lost for that
+            log.exception("what is to follow a run cannot be told")
+            return ""
         return str(found or "")
 
     def _unheard(self, active: _Active, session: Session) -> list[tuple[Letter, str | Order]]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..base.names import describe
+from ..kernel.points import Point
+from ..kernel.results import Verdict
+from ..run.context import AgentContext
 from ..run.session import Session
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore
-from .lanes import address_of, session_id
+from .lanes import address_of, place, session_id
 from .protocol import Answerer
+
+log = logging.getLogger("hookline")
 
 
 class Conversations:
@@ -18,8 +25,11 @@ class Conversations:
 
     def __init__(self, answerer: Answerer, mailbox: Mailbox, sessions: SessionStore) -> None:
         self._mailbox, self._sessions = mailbox, sessions
-        self._plugins_for: Any = getattr(answerer, "plugins_for", None)
-        self._speaker_for: Any = getattr(answerer, "speaker_for", None)
+        self._hooks: Any = answerer.hooks
+        self._hooks_for: Callable[[Session], Any] = getattr(answerer, "hooks_for", lambda session: answerer.hooks)
+        allowed = getattr(answerer, "allowed_plugins", None)
+        self._plugins_for: Callable[[Session], Any] = getattr(answerer, "plugins_for", lambda session: allowed)
+        self._speaker_for: Callable[[Session], Any] = getattr(answerer, "speaker_for", lambda session: "")
         self._held: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
@@ -56,7 +66,10 @@ class Conversations:
         """Begin another session, with the same personality; the old one stays where it is."""
         old = await self.session(key)
         id = session_id(key, await self._mailbox.generation(key, next=True))
-        self._held[key] = Session(id, key=key, platform=old.platform, personality_id=old.personality_id)
+        self._held[key] = Session(
+            id, key=key, platform=old.platform, personality_id=old.personality_id,
+            personality_changes=old.personality_changes,
+        )  # fmt: skip
         await self.save(self._held[key])
         return self._held[key]
 
@@ -64,11 +77,28 @@ class Conversations:
         """Hold a session no longer."""
         self._held.pop(key, None)
 
-    def plugins(self, session: Session) -> Iterable[str] | None:
-        """The plugins whose hooks take part in a session; ``None`` for all."""
-        found: Iterable[str] | None = None if self._plugins_for is None else self._plugins_for(session)
-        return found
+    async def fire(self, session: Session | None, point: Point, payload: Any) -> Verdict:
+        """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all if it is ``None``.
+
+        Raises:
+            HookError: a hook failed closed.
+        """
+        hooks, allowed = (self._hooks, None) if session is None else self._taking_part(session)
+        ctx = AgentContext(session=session, allowed_plugins=None if allowed is None else tuple(allowed))
+        verdict: Verdict = await hooks.fire(point, payload, ctx=ctx, allowed_plugins=ctx.allowed_plugins)
+        return verdict
+
+    def _taking_part(self, session: Session) -> tuple[Any, Iterable[str] | None]:
+        try:
+            return self._hooks_for(session), self._plugins_for(session)
+        except Exception as error:  # noqa: BLE001 - nobody may be able to speak in it, but people can be told so
+            log.error("%s: %s", place(session.key), describe(error))
+            return self._hooks, None
 
     def speaker(self, session: Session) -> str:
         """Who speaks in a session, as people are shown it; empty if nobody says."""
-        return "" if self._speaker_for is None else str(self._speaker_for(session) or "")
+        try:
+            return str(self._speaker_for(session) or "")
+        except Exception as error:  # noqa: BLE001 - a name is not worth a message
+            log.error("%s: %s", place(session.key), describe(error))
+            return ""

@@ -7,7 +7,7 @@ import contextvars
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
 from hashlib import sha256
@@ -18,6 +18,9 @@ from .protocol import Address
 log = logging.getLogger("hookline")
 
 T = TypeVar("T")
+
+CANCEL_SECONDS = 5.0
+"""How long to wait for what is broken off: code that takes no notice of that is left alone."""
 
 
 def key_of(address: Address) -> str:
@@ -112,7 +115,7 @@ class Lanes(Generic[T]):
             # Not in the context of whoever puts it there: that may be a hook, or a request that is soon over.
             lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
 
-    def put_first(self, key: str, items: list[T]) -> None:
+    def put_first(self, key: str, items: Sequence[T]) -> None:
         """Put things before all that wait in a lane that is being worked on."""
         for item in reversed(items):
             self._lanes[key].queue.appendleft(item)
@@ -158,7 +161,7 @@ class Lanes(Generic[T]):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         self._lanes.clear()
         self._idle.set()
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.names import describe, words
+from ..base.names import describe, is_number, words
 from ..kernel.errors import HookError
 from ..kernel.payloads import Outbound
 from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
 from ..kernel.values import OutboundMessage
+from ..run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
 from .conversations import Conversations
@@ -55,24 +56,22 @@ class Postman:
     """Puts replies to the hooks, keeps them, and sends them, those of a conversation in order."""
 
     def __init__(
-        self, mailbox: Mailbox, conversations: Conversations, channels: Mapping[str, Channel], hooks: Any,
+        self, mailbox: Mailbox, conversations: Conversations, channels: Mapping[str, Channel],
         options: GatewayOptions, tally: Tally,
     ) -> None:  # fmt: skip
         self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
-        self._hooks, self._options, self._tally = hooks, options, tally
+        self._options, self._tally = options, tally
         self.lanes: Lanes[Parcel] = Lanes(self._send)
         self._resting: set[str] = set()
 
     async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
         """The message as the hooks let it leave; ``None`` if they do not."""
-        chat, platform, allowed = await self._about(key)
+        session, chat, platform = await self._about(key)
         try:
             payload = Outbound(chat, message, platform)
-            verdict = await self._hooks.fire(MESSAGE_SENDING, payload, allowed_plugins=allowed)
+            verdict = await self._conversations.fire(session, MESSAGE_SENDING, payload)
             message = getattr(verdict.value, "message", None) or message
-            verdict = await self._hooks.fire(
-                BEFORE_DISPATCH, Outbound(chat, message, platform), allowed_plugins=allowed
-            )
+            verdict = await self._conversations.fire(session, BEFORE_DISPATCH, payload.replace(message=message))
         except HookError as error:
             self._tally.failed += 1
             log.error("a message to %s is not sent: %s", place(key), words(error))
@@ -127,13 +126,19 @@ class Postman:
         return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
 
     async def _send(self, key: str, parcel: Parcel) -> None:
+        try:
+            await self._keep_sending(key, parcel)
+        except Lost as error:
+            log.warning("%s", words(error))
+
+    async def _keep_sending(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
         channel, tries = self._channels.get(parcel.channel), parcel.tries
         if channel is None:
             return  # it stays in the mailbox
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
-        if parcel.due > time.time():
+        if parcel.due > time.time() >= parcel.at:  # else the clock was set back, and nobody knows when that is
             await self._rest(key, parcel.due - time.time())
         while True:
             tries += 1
@@ -141,9 +146,8 @@ class Postman:
                 await insist(self._mailbox.sending, parcel)
                 async with asyncio.timeout(self._options.send_timeout):
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
-            except Lost as error:
-                log.warning("%s", words(error))
-                return
+            except Lost:
+                raise
             except Undeliverable as error:
                 await self._give_up(parcel, words(error))
                 return
@@ -152,8 +156,7 @@ class Postman:
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause = self._pause(tries) if error.retry_after is None else error.retry_after
-                problem = words(error)
+                pause, problem = self._pause(tries, error.retry_after), words(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
@@ -177,21 +180,26 @@ class Postman:
     async def _tell(self, parcel: Parcel, message_id: str) -> None:
         if parcel.notice:
             return
-        chat, platform, allowed = await self._about(parcel.key)
+        session, chat, platform = await self._about(parcel.key)
         try:
             payload = Outbound(chat, parcel.message, platform, message_id)
-            await self._hooks.fire(MESSAGE_SENT, payload, allowed_plugins=allowed)
+            await self._conversations.fire(session, MESSAGE_SENT, payload)
         except HookError as error:
             log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
 
-    async def _about(self, key: str) -> tuple[str, str, Iterable[str] | None]:
+    async def _about(self, key: str) -> tuple[Session | None, str, str]:
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
-        except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
-            return address.chat_id, address.channel, None
-        return address.chat_id, session.platform, self._conversations.plugins(session)
+            return session, address.chat_id, session.platform
+        except Exception as error:  # noqa: BLE001 - a message may not get stuck: here, all hooks take part
+            log.warning("the hooks of %s cannot be told apart: %s", place(key), describe(error))
+            return None, address.chat_id, address.channel
 
     @staticmethod
-    def _pause(tries: int) -> float:
-        return min(MAX_PAUSE, 0.5 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)
+    def _pause(tries: int, wanted: Any = None) -> float:
+        """Seconds until the next try: as the platform wants, but not so few that it is asked all the time."""
+        grown = 2.0 ** min(tries, 10)
+        if is_number(wanted):
+            return max(float(wanted), min(1.0, 0.01 * grown))
+        return min(MAX_PAUSE, 0.5 * grown) * random.uniform(0.5, 1.0)

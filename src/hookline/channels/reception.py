@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 from ..base.names import nearest, words
 from ..kernel.errors import HookError
@@ -31,6 +30,10 @@ OWN = {
 }
 
 
+LONGEST_NAME = 60
+"""Characters of an unknown command that are repeated to who gave it."""
+
+
 class Reception:
     """Puts messages to the hooks, carries out commands, and hands on what the agent is to answer."""
 
@@ -38,7 +41,6 @@ class Reception:
         self, answerer: Answerer, conversations: Conversations, postman: Postman, answering: Answering,
         options: GatewayOptions, tally: Tally,
     ) -> None:  # fmt: skip
-        self._hooks: Any = answerer.hooks
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
         self._conversations, self._postman, self._answering = conversations, postman, answering
         self._options, self._tally = options, tally
@@ -59,10 +61,9 @@ class Reception:
             await self._tell(letter, wording.FAILED)
             return
         payload = Inbound(letter.message, session.id)
-        allowed = self._conversations.plugins(session)
         try:
-            await self._hooks.fire(MESSAGE_RECEIVED, payload, allowed_plugins=allowed)
-            verdict = await self._hooks.fire(INBOUND_CLAIM, payload, allowed_plugins=allowed)
+            await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
+            verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
             log.error("a message of %s is not handled: %s", place(key), words(error))
             await self._tell(letter, wording.NOT_HANDLED)
@@ -98,7 +99,7 @@ class Reception:
         self._answering.put(letter, text)
 
     async def _command(self, letter: Letter, text: str) -> None:
-        name, _, argument = text[1:].partition(" ")
+        name, argument = [*text[1:].split(None, 1), ""][:2]
         name, argument = name.lower(), argument.strip()
         if name == "stop":
             await self._answering.stop_run(letter, all=argument.lower() == "all")
@@ -116,6 +117,7 @@ class Reception:
 
             self._answering.put(letter, order)
         else:
+            name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
             hint = nearest(name, [*OWN, *self._commands])
             await self._tell(letter, f"There is no command /{name}.{hint} /help shows all; //{name} is no command.")
 

@@ -134,7 +134,7 @@ class Chat:
         if outcome.failure is not None:
             say_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
-            print_line(f"({summary(result, outcome.broken)})")
+            print_line(f"({summary(result, outcome.broken, outcome.within)})")
 
     def help(self) -> None:
         """Show the commands."""

@@ -12,6 +12,8 @@ from .text import counted, printable
 from .view import is_capable
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from ..channels.gateway import Gateway, Status
 
 REFRESH = 0.5
@@ -45,6 +47,7 @@ class PlainView(logging.Handler):
         status = self._gateway.status()
         self.say(
             f"stopped: {counted(status.received, 'message')} received, {status.sent} sent"
+            + (f", {status.refused} refused" if status.refused else "")
             + (f", {status.failed} failed" if status.failed else "")
             + (f", {status.waiting} waiting for the next start" if status.waiting else "")
         )
@@ -99,16 +102,24 @@ class LiveView(PlainView):
 
     def say(self, line: str) -> None:
         """A line above the table."""
-        from rich.text import Text
-
-        if not self._live.is_started:
+        if self._live.is_started:
+            self._live.console.print(logged(line))
+        else:
             super().say(line)
-            return
-        self._live.console.print(Text.assemble((f"{time.strftime('%H:%M:%S')} ", "dim"), printable(line)))
 
     def look(self, status: Status) -> None:
         """Draw the table."""
         self._live.update(drawn(status), refresh=True)
+
+
+def logged(line: str) -> Any:
+    """A line with the time before it; what does not fit goes on below its beginning."""
+    from rich.table import Table
+    from rich.text import Text
+
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), Text(printable(line)))
+    return row
 
 
 def drawn(status: Status) -> Any:
@@ -119,18 +130,24 @@ def drawn(status: Status) -> Any:
 
     channels = Table.grid(padding=(0, 2, 0, 0))
     for name, health in status.channels.items():
-        mark = Text("● ", style="green" if health.ok else "red") + Text(printable(name), style="bold")
-        channels.add_row(mark, Text(printable(health.detail or ("ok" if health.ok else "does not work")), style="dim"))
-    numbers = Text()
-    for label, value in (
-        ("conversations", status.conversations), ("running", status.running), ("waiting", status.waiting),
-        ("unsent", status.unsent), ("received", status.received), ("sent", status.sent),
-    ):  # fmt: skip
-        numbers.append(f"{label} ", style="dim").append(f"{value}   ", style="bold" if value else "dim")
-    for label, value in (("refused", status.refused), ("retried", status.retried), ("failed", status.failed)):
-        if value:
-            numbers.append(f"{label} ", style="dim").append(f"{value}   ", style="yellow")
-    return Group(Text(), channels, numbers, Text("Ctrl-C stops it", style="dim"))
+        mark = Text("● ", style="green") if health.ok else Text("✗ ", style="red")
+        detail = health.detail or ("ok" if health.ok else "does not work")
+        channels.add_row(
+            mark + Text(printable(name, keep=""), style="bold"),
+            Text(printable(detail, keep=""), style="dim" if health.ok else "red"),
+        )
+    now = [("conversations", status.conversations), ("running", status.running), ("waiting", status.waiting)]
+    now += [("unsent", status.unsent), ("received", status.received), ("sent", status.sent)]
+    wrong = [("refused", status.refused), ("retried", status.retried), ("failed", status.failed)]
+    numbers = [_numbers(now, "bold"), *([_numbers(bad, "yellow")] if (bad := [one for one in wrong if one[1]]) else [])]
+    return Group(Text(), channels, *numbers, Text("Ctrl-C stops it", style="dim"))
+
+
+def _numbers(items: list[tuple[str, int]], style: str) -> Text:
+    from rich.text import Text
+
+    parts = [Text.assemble((f"{label} ", "dim"), (f"{value:,}", style if value else "dim")) for label, value in items]
+    return Text(" · ", style="dim").join(parts)
 
 
 def urls_of(gateway: Gateway) -> list[str]:

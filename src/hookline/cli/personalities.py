@@ -70,7 +70,8 @@ def show(roster: Roster, first: str, problems: list[str]) -> None:
     """Print who there is, and what is wrong."""
     from rich.text import Text
 
-    from .screen import facts, nearby, table
+    from .screen import facts, nearby
+    from .screen import problems as tell
     from .screen import show as put
 
     put(Text(f"{nearby(str(roster.folder))}, on top of the settings", style="dim"))
@@ -80,12 +81,16 @@ def show(roster: Roster, first: str, problems: list[str]) -> None:
         tools = [tool.name for tool in agent.tools]
         rows = [("model", agent.model.name), ("tools", ", ".join(tools) or "none"), *_rows(each)]
         items.append((id, each, rows))
+    width = max((len(label) for *_, rows in items for label, _ in rows), default=0)
     for id, each, rows in items:
-        facts(" · ".join(filter(None, (f"\n{id}", each.description, "the first" if id == first else ""))), rows)
+        facts(
+            " · ".join(filter(None, (f"\n{id}", each.description, "the first" if id == first else ""))),
+            rows,
+            width=width,
+        )
     if not items:
         put(Text("There are none yet: hookline new personality NAME"))
-    if problems:
-        table(("problems",), [(problem,) for problem in problems])
+    tell(problems)
 
 
 def _rows(each: Personality) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Self, TextIO
+from typing import ClassVar, Self, TextIO
 
 from ..base.event import Event
 from .story import Story
@@ -17,6 +17,9 @@ class PlainView:
     Args:
         out: where to write; nowhere if it is ``None``.
     """
+
+    untold: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of lines that are left out."""
 
     def __init__(self, out: TextIO | None) -> None:
         self._out = out
@@ -31,7 +34,10 @@ class PlainView:
     def __call__(self, event: Event) -> None:
         """Write the event's lines, if it has any."""
         for line in self._story.tell(event):
-            self.write(line.text if line.kind == "step" else f"  {line.text}")
+            if line.kind in self.untold:
+                continue
+            text = f"{line.who}: {line.text}" if line.who else line.text
+            self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")
 
     def write(self, line: str) -> None:
         """Write one line."""

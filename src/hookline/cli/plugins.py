@@ -15,7 +15,7 @@ from .exits import BAD_INPUT, CANCELLED, COMPLETED, FAILED
 from .failures import say_error, say_note
 from .help import Command, Group
 from .options import takes_settings
-from .text import counted, printable, wrapped
+from .text import counted, printable, short
 
 if TYPE_CHECKING:
     from ..plugins.discovery import FoundPlugin
@@ -57,7 +57,7 @@ def close_plugins(plugins: PluginManager) -> None:
 
 def show(config: Configuration, json: AsJson = False) -> int:
     """Show the plugins that there are, and which are on. None of their code runs."""
-    from .screen import table, write_json
+    from .screen import problems, state, table, write_json
 
     rows = _rows(config)
     if json:
@@ -69,12 +69,9 @@ def show(config: Configuration, json: AsJson = False) -> int:
         sys.stdout.write("'hookline new plugin NAME' writes one.\n")
         return COMPLETED
     heads = ("plugin", "version", "state", "from", "brings", "asks for")
-    cells = [(row["id"], row["version"], row["state"], _place(row), row["brings"], _asks(row)) for row in rows]
+    cells = [(row["id"], row["version"], state(row["state"]), _place(row), row["brings"], _asks(row)) for row in rows]
     table(heads, cells, keep=("plugin", "version", "state"))
-    for row in rows:
-        if row["problem"]:
-            line = printable(f"{row['id']}: {row['problem']}", keep="")
-            sys.stdout.write(f"\n{wrapped(line, sys.stdout)}\n")
+    problems([_problem(row) for row in rows if row["problem"]])
     return COMPLETED
 
 
@@ -89,7 +86,7 @@ def check(config: Configuration, name: Name) -> int:
         say_error(problem)
     if problems:
         return FAILED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}: nothing is wrong\n")
+    sys.stdout.write(f"{printable(found.id)} {printable(found.version, keep='')}: nothing is wrong\n")
     _describe(found)
     return COMPLETED
 
@@ -112,7 +109,9 @@ def enable(
     if entry in config.settings.plugins or str(found.folder) in config.settings.plugins:
         sys.stdout.write(f"{printable(found.id)} is on already\n")
         return COMPLETED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}, from {printable(nearby(found.where))}\n")
+    sys.stdout.write(
+        f"{printable(found.id)} {printable(found.version, keep='')}, from {printable(nearby(found.where))}\n"
+    )
     _describe(found)
     sys.stdout.write(f"{WARNING}\n")
     if not yes:
@@ -192,6 +191,13 @@ def _place(row: dict[str, Any]) -> str:
     return f"{nearby(str(path.parent))}/" if path.name == row["id"] else nearby(str(path))
 
 
+def _problem(row: dict[str, Any]) -> str:
+    from .screen import nearby
+
+    text, where = f"{row['id']}: {row['problem']}", row["where"]
+    return text.replace(where, nearby(where)) if where else text
+
+
 def _asks(row: dict[str, Any]) -> str:
     if row["permissions"] is None:
         return "" if row["problem"] else "it does not say"
@@ -220,7 +226,7 @@ def _describe(found: FoundPlugin) -> None:
         sys.stdout.write("It is a Plugin object without a manifest: it does not say what it asks for.\n")
         return
     if manifest.description:
-        sys.stdout.write(f"{printable(manifest.description)}\n")
+        sys.stdout.write(f"{short(manifest.description, 500)}\n")
     sys.stdout.write(f"It brings {_brings(found) or 'nothing'}.\n")
     asked = [
         (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions

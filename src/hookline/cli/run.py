@@ -21,8 +21,8 @@ from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from ..base.event import Event
-    from ..run.context import Interrupt
     from ..run.events import Sink
+    from ..run.interrupt import Interrupt
 
 EPILOG = """
 Examples:
@@ -92,7 +92,7 @@ def run(
     if outcome.failure is not None:
         say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
-        sys.stderr.write(f"{wrapped(summary(result, outcome.broken), sys.stderr)}\n")
+        sys.stderr.write(f"{wrapped(summary(result, outcome.broken, outcome.within), sys.stderr)}\n")
     for error in result.errors if quiet and not json else ():
         if error.where == "hook" and not error.fatal:  # such as a log that could not be written: it would be missed
             say_note(error.message)

@@ -11,9 +11,17 @@ from .text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 WIDE = 200
 """Columns for output that goes to a file or a pipe."""
+
+STATES = {
+    "accepted": "green", "done": "green", "on": "green", "running": "cyan", "verifying": "magenta", "review": "blue",
+    "needs_revision": "yellow", "proposed": "yellow", "broken": "red", "missing": "red", "cancelled": "dim",
+    "off": "dim", "rejected": "dim",
+}  # fmt: skip
+"""The colours of what things can be, the same in all tables."""
 
 
 def console() -> Console:
@@ -43,18 +51,40 @@ def table(
     show(Text(f"\n{title}", style="bold") if title else None, made)
 
 
-def facts(title: str, items: Iterable[tuple[str, ...]]) -> None:
-    """Print what is known of one thing: labels with a text each, and below it what is less important."""
+def state(name: str) -> Text:
+    """What a thing is, in its colour."""
+    from rich.text import Text
+
+    return Text(name, style=STATES.get(name, ""))
+
+
+def problems(lines: Sequence[str]) -> None:
+    """Print what is wrong, below a table; nothing if all is well."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 1, 0, 0))
+    for line in lines:
+        made.add_row(Text("✗", style="red"), Text(printable(line, keep="")))
+    if lines:
+        show(Text(), made)
+
+
+def facts(title: str, items: Iterable[tuple[str, ...]], *, width: int = 0) -> None:
+    """Print what is known of one thing: labels with a text each, and below it what is less important.
+
+    The column of the labels has this ``width`` at least, so that several things look alike.
+    """
     from rich.table import Table
     from rich.text import Text
 
     made = Table.grid(padding=(0, 2, 0, 0))
-    made.add_column(no_wrap=True)
+    made.add_column(no_wrap=True, min_width=width + 2)
     for label, text, *more in items:
-        made.add_row(Text(f"  {label}", style="bold" if more else "dim"), Text(printable(text)))
+        made.add_row(Text(f"  {printable(label, keep='')}", style="bold" if more else "dim"), Text(printable(text)))
         for line in more:
             made.add_row("", Text(printable(line), style="dim"))
-    show(Text(title, style="bold"), made)
+    show(Text(printable(title), style="bold"), made)
 
 
 def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:

@@ -49,9 +49,7 @@ def list_skills(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show the skills, and what waits for you."""
-    from rich.text import Text
-
-    from .screen import nearby, table, write_json
+    from .screen import nearby, problems, state, table, write_json
 
     store, queue = opened(config.settings)
     accepted, proposed, rejected = (store.list(state) for state in ("accepted", "proposed", "rejected"))
@@ -60,9 +58,8 @@ def list_skills(
         shown = [*accepted, *proposed, *(rejected if all else ())]
         write_json({"skills": shown, "waiting": waiting, "problems": store.problems()})
         return COMPLETED
-    styles = {"accepted": "green", "proposed": "yellow", "rejected": "dim"}
     rows = [
-        (skill.name, Text(skill.state, style=styles[skill.state]), skill.date, short(skill.description, 200))
+        (skill.name, state(skill.state), skill.date, short(skill.description, 200))
         for skill in (*proposed, *accepted, *(rejected if all else ()))
     ]
     if rows:
@@ -76,9 +73,9 @@ def list_skills(
         notes.append(f"{counted(waiting, 'run')} to look at: hookline skills analyse")
     if rejected and not all:
         notes.append(f"{len(rejected)} rejected: --all shows them")
-    notes += [f"note: {printable(problem, keep='')}" for problem in store.problems()]
     if notes:
         typer.echo("\n" + "\n".join(notes))
+    problems(store.problems())
     return COMPLETED
 
 
@@ -93,7 +90,8 @@ def show(
     store, _ = opened(config.settings)
     skill = store.find(name)
     if raw:
-        sys.stdout.write(store.raw(skill))
+        text = store.raw(skill)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     else:
         show_skill(skill, store)
     return COMPLETED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, count
 from typing import Any
 
 import msgspec
@@ -10,8 +11,9 @@ import msgspec
 from ..base.event import Event
 from ..builtin.shadow import ShadowDecided
 from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from ..kernel.values import Ids
 from ..run import events as e
-from .text import arguments_text, printable, short
+from .text import Within, arguments_text, printable, short, summary
 
 _VERBS = {
     "replace": "rewrites",
@@ -34,19 +36,36 @@ FULL = 500
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line to read, free of control characters; ``kind`` says what it is about, for colours and marks."""
+    """One line to read, free of control characters; ``kind`` says what it is about, for colours and marks.
+
+    ``who`` is the subagent that it is about, and ``depth`` how many runs that one is inside of.
+    """
 
     kind: str
     text: str
+    who: str = ""
+    depth: int = 0
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "text", printable(self.text, keep=""))
 
 
+class Subagent(msgspec.Struct):
+    """A run inside the one that is told; no other one that goes on has its name."""
+
+    name: str
+    depth: int
+    parent: str
+    story: Story
+    within: Within
+
+
 class Story:
-    """Tells a run, event by event."""
+    """Tells a run, event by event, and the runs inside it."""
 
     def __init__(self) -> None:
+        self._subagents: dict[str, Subagent] = {}
+        self._speaker, self._handed_over = "", False
         self._failure: str | None = None
         self._said = ""  # the last reply is the run's own, and not told here
         self._arguments: dict[str, Any] = {}
@@ -55,6 +74,16 @@ class Story:
     def tell(self, event: Event) -> Iterator[Line]:
         """What is worth reading about an event."""
         match event:
+            case e.SubagentEvent():
+                yield from self._tell_inside(event)
+            case e.RunStarted():
+                if self._handed_over and event.ids.agent != self._speaker:
+                    yield Line("speaker", f"{event.ids.agent} takes over")
+                self._speaker, self._handed_over = event.ids.agent, False
+                self._subagents.clear()
+            case e.RunFinished():
+                stop = event.result.stop
+                self._handed_over = stop is not None and stop.kind == "finish_reason"
             case e.StepStarted():
                 yield from self._tell_said()
                 yield Line("step", f"step {event.index + 1}")
@@ -96,7 +125,8 @@ class Story:
             case e.Discarded():
                 yield Line("retry", "the reply was rejected; asking again")
             case e.Signalled() if event.signal.kind != "completed":
-                yield Line("stop", f"stop: {short(event.signal.message or event.signal.kind)}")
+                by = f"hook {event.signal.hook} stops the run" if event.signal.hook else "stop"
+                yield Line("stop", f"{by}: {short(event.signal.message or event.signal.kind)}")
             case e.Steered():
                 yield Line("note", f"steered: {short(event.text)}")
             case JudgedBeforeRewrite() if event.point in _GUARDED:
@@ -109,6 +139,47 @@ class Story:
             case RetryIgnored():
                 yield Line("note", f"{event.hook} wanted a retry at {event.point}: {event.why}")
 
+    def subagent(self, ids: Ids) -> Subagent:
+        """The run inside this one with these ids."""
+        known = self._subagents.get(ids.run_id)
+        if known is None:
+            above = self._subagents.get(ids.parent_run_id)
+            known = Subagent(
+                self._free_name(printable(ids.agent, keep="") or "subagent"), 1 if above is None else above.depth + 1,
+                "" if above is None else ids.parent_run_id, Story(), Within(),
+            )  # fmt: skip
+            self._subagents[ids.run_id] = known
+        return known
+
+    def _free_name(self, name: str) -> str:
+        taken = {subagent.name for subagent in self._subagents.values()}
+        numbers = (f"{name} {number}" for number in count(2))
+        return next(each for each in chain((name,), numbers) if each not in taken)
+
+    def _tell_inside(self, event: e.SubagentEvent) -> Iterator[Line]:
+        subagent, inner = self.subagent(event.ids), event.event
+        for line in subagent.story.tell(inner):
+            if line.kind != "step":  # the calls and words of each step tell enough
+                yield msgspec.structs.replace(line, who=subagent.name, depth=subagent.depth)
+        told: list[tuple[str, str]] = []
+        if isinstance(inner, e.TaskTaken):
+            told.append(("task", f"task: {short(inner.task)}"))
+        elif isinstance(inner, e.RunFinished):
+            if subagent.story._failure is not None:
+                told.append(("error", f"model failed: {subagent.story._failure}"))
+            kind = {"completed": "ok", "failed": "error"}.get(inner.result.status, "stop")
+            told.append((kind, summary(inner.result, within=subagent.within)))
+            self._finished(event)
+        for kind, text in told:
+            yield Line(kind, text, subagent.name, subagent.depth)
+
+    def _finished(self, event: e.SubagentEvent) -> None:
+        gone = self._subagents.pop(event.ids.run_id)
+        above = self._subagents.get(gone.parent)
+        while above is not None:
+            above.within.add(event.event.result)  # type: ignore[attr-defined]
+            above = self._subagents.get(above.parent)
+
     def _tell_said(self) -> Iterator[Line]:
         said, self._said = self._said, ""
         if said:
@@ -118,6 +189,8 @@ class Story:
 def _verdict(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
         yield Line("error", short(event.error, FULL))  # it names the hook
+    elif event.verb == "stop" and not event.reason:
+        return  # its signal tells it
     elif event.verb in _VERBS and event.point not in _UNTOLD:
         because = f": {short(event.reason)}" if event.reason else ""
         yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")

@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 from typing import TextIO
 
 from ..base.event import Event
-from ..run.events import ModelCalled, StepStarted, TextDelta, ToolProgressed, ToolStarted
+from ..run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
 from .plain import PlainView
 from .text import printable, short
 
@@ -22,6 +22,8 @@ class StreamView(PlainView):
         patience: whether ``out`` can show that the model is reading or a tool runs, and take that away again.
     """
 
+    untold = frozenset(("speaker",))  # the conversation says it
+
     def __init__(self, out: TextIO, notes: TextIO, *, patience: bool = False) -> None:
         super().__init__(notes)
         self._text_out, self._patience = out, patience
@@ -31,6 +33,8 @@ class StreamView(PlainView):
         """Show one event."""
         if isinstance(event, TextDelta) and event.purpose == "step":
             self._text(event.text)
+        elif isinstance(event, SubagentEvent):
+            self._inside(event, self._story.subagent(event.ids).name)
         elif self._patience and isinstance(event, ToolProgressed):
             self._wait(event.message)
         elif not isinstance(event, StepStarted):
@@ -40,6 +44,18 @@ class StreamView(PlainView):
             super().__call__(event)
             if isinstance(event, ToolStarted):
                 self._wait(event.message)
+
+    def _inside(self, event: SubagentEvent, who: str) -> None:
+        """Show what a subagent does; its text is not streamed: its caller gets it."""
+        inner = event.event
+        if not (self._patience and isinstance(inner, ToolProgressed)):
+            super().__call__(event)
+        if isinstance(inner, (ToolStarted, ToolProgressed)):
+            self._wait(f"{who}: {inner.message}")
+        elif isinstance(inner, ModelCalled):
+            self._wait(f"{who}: {inner.model} is reading")
+        else:
+            self._wait()
 
     def finish(self, reply: str) -> None:
         """Show the reply, if it is not what was streamed: a hook may have changed it, or given it."""

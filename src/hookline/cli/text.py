@@ -7,6 +7,8 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO
 
+import msgspec
+
 from ..base.frozen import json_text
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ def wrapped(line: str, out: TextIO) -> str:
     """The line, broken between words if it goes to a terminal that is too narrow for it."""
     if not out.isatty():
         return line
-    return fill(line, get_terminal_size().columns, subsequent_indent="    ", break_on_hyphens=False)
+    indent = " " * max(4, len(line) - len(line.lstrip()) + 2)
+    return fill(line, get_terminal_size().columns, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def arguments_text(arguments: Any, width: int | None = 100) -> str:
@@ -53,8 +56,27 @@ def cost_text(cost: float | None) -> str:
     return "cost unknown" if cost is None else f"cost ${cost:.4f}"
 
 
-def summary(result: AgentResult, broken: Collection[str] = ()) -> str:
-    """How a run ended, and how many hooks were ``broken``, in one line."""
+class Within(msgspec.Struct):
+    """What the runs inside a run did. Their tokens and their cost are in its own, their steps and calls are not."""
+
+    runs: int = 0
+    steps: int = 0
+    tool_calls: int = 0
+
+    def add(self, result: AgentResult) -> None:
+        """Count one of them."""
+        self.runs, self.steps = self.runs + 1, self.steps + len(result.steps)
+        self.tool_calls += result.tool_calls
+
+    def __str__(self) -> str:
+        if not self.runs:
+            return ""
+        did = f"{counted(self.steps, 'step')}, {counted(self.tool_calls, 'tool call')}"
+        return f"{counted(self.runs, 'subagent')} ({did})"
+
+
+def summary(result: AgentResult, broken: Collection[str] = (), within: Within | None = None) -> str:
+    """How a run ended, what the runs inside it did, and how many hooks were ``broken``, in one line."""
     why = ""
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"
@@ -64,9 +86,10 @@ def summary(result: AgentResult, broken: Collection[str] = ()) -> str:
         f"{result.status}{why}",
         counted(len(result.steps), "step"),
         counted(result.tool_calls, "tool call"),
+        str(within or ""),
         counted(result.usage.total_tokens, "token"),
         f"{result.elapsed:.1f} s",
         cost_text(result.cost),
         *([f"{counted(len(broken), 'hook')} failed"] if broken else []),
     )
-    return " · ".join(parts)
+    return " · ".join(filter(None, parts))

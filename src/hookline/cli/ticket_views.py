@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 from rich.table import Table
 from rich.text import Text
 
 from ..stores.ticket_rows import TicketChange, TicketRow
-from .screen import console, nearby, show, table
+from .screen import STATES, console, nearby, show, state, table
 from .text import counted, printable, short
 
 CARDS = 8
 """How many tickets of a column the board shows."""
 _WIDEST = 30
-_STYLES = {
-    "todo": "default", "running": "cyan", "verifying": "magenta", "needs_revision": "yellow", "review": "blue",
-    "done": "green", "cancelled": "dim",
-}  # fmt: skip
+_LINES = 3
+"""How many lines of a card its title has."""
 _ALWAYS = ("todo", "running", "done")
 
 
@@ -40,7 +39,7 @@ def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int) -> 
     heads = ("ticket", "column", *(["tier"] * tiers), "assignee", "title")
     lines = [
         (
-            row.id, _column(row.column), *([row.tier if row.tier != "auto" else ""] * tiers), short(row.assignee, 20),
+            row.id, state(row.column), *([row.tier if row.tier != "auto" else ""] * tiers), short(row.assignee, 20),
             short(row.title, 200),
         )
         for row in rows
@@ -61,7 +60,7 @@ def show_board(cards: Mapping[str, Sequence[TicketRow]], counts: Mapping[str, in
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
         heading = Text.assemble(
-            (column.replace("_", " "), f"bold {_STYLES[column]}"), (f"\n{number[column]:,}", "dim"),
+            (column.replace("_", " "), f"bold {STATES.get(column, 'default')}"), (f"\n{number[column]:,}", "dim"),
             ("\n" + "─" * min(width, _WIDEST), "dim"),
         )  # fmt: skip
         made.add_column(heading, width=min(width, _WIDEST), overflow="fold")
@@ -82,8 +81,10 @@ def _card(ticket: TicketRow, width: int) -> Text:
     marks = [short(ticket.assignee, 20), "being judged" if ticket.column == "verifying" else ""]
     marks.append(ticket.tier if ticket.tier != "auto" else "")
     below = " · ".join(filter(None, marks))
-    title = short(ticket.title, max(12, 3 * width - 12))
-    return Text.assemble((ticket.id, "bold"), f" {title}", (f"\n{below}" if below else "", "dim"))
+    title = "\n".join(wrap(_line(f"{ticket.id} {ticket.title}"), width, max_lines=_LINES, placeholder=" …"))
+    told = Text.assemble(title, (f"\n{below}" if below else "", "dim"))
+    told.stylize("bold", 0, len(ticket.id))
+    return told
 
 
 def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
@@ -94,7 +95,7 @@ def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
         f"created by {ticket.created_by} {_when(ticket.created)}",
     ]
     parts: list[Text | None] = [
-        Text.assemble((ticket.id, "bold"), "  ", _column(ticket.column), "  ", (_line(ticket.title), "bold")),
+        Text.assemble((ticket.id, "bold"), "  ", state(ticket.column), "  ", (_line(ticket.title), "bold")),
         Text(_line(" · ".join(facts)), style="dim"),
         Text(f"\n{printable(ticket.description)}") if ticket.description else None,
     ]
@@ -112,12 +113,8 @@ def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
 def _moved(entry: TicketChange) -> Text:
     if entry.from_column == entry.to_column:
         return Text("")
-    to = _column(entry.to_column)
+    to = state(entry.to_column)
     return Text.assemble(f"{entry.from_column} → ", to) if entry.from_column else to
-
-
-def _column(column: str) -> Text:
-    return Text(column, style=_STYLES.get(column, ""))
 
 
 def _line(text: str) -> str:

@@ -22,10 +22,11 @@ from ..kernel.values import Usage
 from ..run.agent import Agent
 from ..run.causes import RunFailed
 from ..run.context import AgentContext
-from ..run.events import Sink
+from ..run.events import RunFinished, Sink, SubagentEvent
 from ..run.handle import Run, background_loop
 from .exits import CANCELLED, FAILED
 from .failures import say_error
+from .text import Within
 
 if TYPE_CHECKING:
     from ..team.roster import Roster
@@ -34,11 +35,12 @@ T = TypeVar("T")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended, what it failed of, and the names of the hooks that failed."""
+    """How a run ended, what it failed of, the names of the hooks that failed, and what the runs inside it did."""
 
     result: AgentResult
     failure: RunFailed | None = None
     broken: Collection[str] = ()
+    within: Within = msgspec.field(default_factory=Within)
 
 
 def perform_all(
@@ -69,7 +71,11 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         errors=tuple(error for result in results for error in result.errors),
         elapsed=sum(result.elapsed for result in results),
     )
-    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.broken})
+    within = Within(
+        sum(outcome.within.runs for outcome in outcomes), sum(outcome.within.steps for outcome in outcomes),
+        sum(outcome.within.tool_calls for outcome in outcomes),
+    )  # fmt: skip
+    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.broken}, within)
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
@@ -82,17 +88,22 @@ def perform(
 ) -> Outcome:
     """Run to the end, whatever the end is."""
     broken: set[str] = set()
+    within = Within()
 
     def note(event: Event) -> None:
+        if isinstance(event, SubagentEvent):
+            event = event.event
+            if isinstance(event, RunFinished):
+                within.add(event.result)
         if isinstance(event, HookExecuted) and event.error is not None:
             broken.add(event.hook)
 
     run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata)
     with _interruptible(run):
         try:
-            return Outcome(run.wait(), broken=broken)
+            return Outcome(run.wait(), broken=broken, within=within)
         except RunFailed as failed:
-            return Outcome(failed.result, failed, broken)
+            return Outcome(failed.result, failed, broken, within)
         except SystemExit as left:  # a hook's; silence and exit code 0 would look like success
             place = traceback.extract_tb(left.__traceback__)[-1]
             say_error(f"{place.name} at {place.filename}:{place.lineno} exited the program in the middle of a run")

@@ -15,8 +15,9 @@ from ..kernel.payloads import RunStart
 from ..kernel.state import AgentResult
 from ..kernel.values import Ids, Message
 from .causes import RunFailed, status_of
-from .context import AgentContext, Interrupt
+from .context import AgentContext
 from .events import EventStream
+from .interrupt import Interrupt
 from .loop import Loop
 
 

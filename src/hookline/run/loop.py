@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..base.frozen import EMPTY
+from ..kernel.errors import HooklineError
 from ..kernel.payloads import (
     ModelReply,
     ModelRequest,
@@ -33,7 +34,7 @@ from ..kernel.registry import HookRegistry, HookStack
 from ..kernel.results import HookAction
 from ..kernel.scope import ACTIVE, CURRENT
 from ..kernel.state import AgentResult
-from ..kernel.values import Message, ModelResponse, Status, Step, StopSignal, Usage
+from ..kernel.values import ErrorInfo, Message, ModelResponse, Status, Step, StopSignal, Usage
 from .batch import Batch
 from .causes import Stopped, status_of, strength
 from .context import AgentContext
@@ -212,11 +213,16 @@ class Loop(Course):
     def _request(self, hop: int) -> ModelRequest:
         """The transcript as the model will see it, before the hooks change it."""
         ctx, agent = self.ctx, self.agent
+        try:
+            tools = self.tools.offered(ctx)
+        except HooklineError as error:
+            self.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
+            raise
         messages = ctx._messages.view()
         if ctx._system_prompt:
             messages = messages.after(Message("system", ctx._system_prompt))
         return ModelRequest(
-            messages, self.tools.specs, agent.model.name, hop, 1, "step", ctx._response_format, None,
+            messages, tools, agent.model.name, hop, 1, "step", ctx._response_format, None,
             agent.params, ctx.ids,
         )  # fmt: skip
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from ..kernel.errors import HookError
-from ..kernel.payloads import ModelRequest, PersonalityChange, PersonalitySwitched, ToolCallResult
+from ..kernel.payloads import PersonalityChange, PersonalitySwitched, ToolCallResult
 from ..kernel.points import AFTER_TOOL, BEFORE_LLM, ON_RUN_END, ON_RUN_START, PERSONALITY_SWITCHED
 from ..kernel.registry import HookRegistry
 from ..kernel.results import HookResult
@@ -46,11 +46,13 @@ class Turn(msgspec.Struct):
 
 
 class TeamHook:
-    """What a team does in the runs of its members: it tells the model who is there, and ends a run that hands over."""
+    """What a team does in the runs of its members: it ends a run that hands over, and says which one follows."""
+
+    name = "team"
 
     points = frozenset({ON_RUN_START, BEFORE_LLM, AFTER_TOOL, ON_RUN_END})
-    phase: ClassVar[Mapping[str, str]] = {ON_RUN_START: "observe", AFTER_TOOL: "guard"}
-    priority: ClassVar[Mapping[str, float]] = {BEFORE_LLM: 300, AFTER_TOOL: -200, ON_RUN_END: 300}
+    phase: ClassVar[Mapping[str, str]] = {ON_RUN_START: "observe", BEFORE_LLM: "observe", AFTER_TOOL: "guard"}
+    priority: ClassVar[Mapping[str, float]] = {AFTER_TOOL: -200, ON_RUN_END: 300}
 
     def __init__(self, at: Callable[[str, Any, Any], Any]) -> None:
         self._at = at
@@ -65,7 +67,7 @@ class Handoffs:
 
     def __init__(self, members: Members, max_handoffs: int) -> None:
         self._members, self.max_handoffs = members, max_handoffs
-        self._handoff = Tool(self._handoff_call, name="handoff")
+        self._handoff = Tool(self._handoff_call, name="handoff", offer=lambda ctx: self._told(self._handoff, ctx))
         self.tool_hooks = (TeamHook(self._at),)
         self._turns: WeakKeyDictionary[Session, Turn] = WeakKeyDictionary()
 
@@ -133,6 +135,17 @@ class Handoffs:
         """``handoff``."""
         return (self._handoff,) if self.max_handoffs else ()
 
+    def _told(self, tool: Tool, ctx: Any) -> ToolSpec | None:
+        """What the model is told of a tool, with those it may turn to now."""
+        names = self._members.around(ctx)
+        if not names:
+            return None
+        about = "\n".join(f"- {name}: {self._members.agents[name].description or name}" for name in names)
+        fields: Any = {**tool.spec.parameters["properties"]}
+        fields["to"] = {**fields["to"], "enum": names}
+        parameters = {**tool.spec.parameters, "properties": fields}
+        return ToolSpec(tool.name, f"{tool.spec.description}\n\nWho is there:\n{about}", parameters)
+
     async def _handoff_call(self, to: str, message: str, ctx: Any) -> str:  # noqa: D417 - a model gives no ctx
         """Hand this conversation over to another agent, who answers the user from here on.
 
@@ -177,7 +190,10 @@ class Handoffs:
 
     def _at(self, point: str, ctx: Any, payload: Any) -> Any:
         if point == BEFORE_LLM:
-            return self._before_llm(ctx, payload)
+            if payload.purpose == "step":
+                tally = self._tally(ctx)
+                tally.to, tally.sure = "", False  # a hook made the run go on
+            return None
         if point == AFTER_TOOL:
             return self._after_tool(ctx, payload)
         if point == ON_RUN_START:
@@ -188,22 +204,6 @@ class Handoffs:
         else:
             self._at_the_end(ctx, payload)
         return None
-
-    def _before_llm(self, ctx: Any, request: ModelRequest) -> ModelRequest | None:
-        if request.purpose == "step":
-            tally = self._tally(ctx)
-            tally.to, tally.sure = "", False  # a hook made the run go on
-        mine = [tool for tool in self.tools() if ctx.tool_registry.get(tool.name) is tool]
-        if not mine or not request.tools:
-            return None
-        names, offered = self._members.around(ctx), set(self._offered(ctx))
-        about = "\n".join(f"- {name}: {self._members.agents[name].description or name}" for name in names)
-        new = {tool.name: _spec(tool, names, about) if tool in offered and names else None for tool in mine}
-        specs = [new.get(spec.name, spec) for spec in request.tools]
-        return request.replace(tools=tuple(spec for spec in specs if spec is not None))
-
-    def _offered(self, ctx: Any) -> Iterable[Tool]:
-        return self.tools()
 
     def _after_tool(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
         tally = self._tally(ctx)
@@ -226,12 +226,3 @@ class Handoffs:
     def _tally(self, ctx: Any) -> Tally:
         tally: Tally = ctx.hook_state.setdefault(id(self), Tally())
         return tally
-
-
-def _spec(tool: Tool, names: list[str], about: str) -> ToolSpec:
-    """What the model is told of a tool, with those it may turn to now."""
-    spec = tool.spec
-    fields: Any = {**spec.parameters["properties"]}
-    fields["to"] = {**fields["to"], "enum": names}
-    parameters = {**spec.parameters, "properties": fields}
-    return ToolSpec(spec.name, f"{spec.description}\n\nWho is there:\n{about}", parameters)

@@ -17,16 +17,18 @@ from ..kernel.errors import CallRefused, HookError, HooklineError
 from ..kernel.hook import FunctionHook, hook
 from ..kernel.payloads import PersonalitySwitched
 from ..kernel.points import ON_RUN_END, PERSONALITY_SWITCHED
+from ..kernel.registry import HookRegistry
 from ..kernel.results import HookResult
 from ..kernel.state import AgentResult
 from ..models.protocol import Model
 from ..providers.names import get_model
 from ..run.agent import Agent
-from ..run.context import AgentContext, make_id
+from ..run.context import AgentContext
 from ..run.handle import Run
+from ..run.interrupt import make_id
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
-from .crew import Crew, Keep, Member, log
+from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
 from .errors import SwitchRefused
 from .personalities import Personality
@@ -92,7 +94,7 @@ class Roster(Mapping[str, Agent]):
         self.commands = {"personality": SlashCommand("who speaks; with a NAME, that one from now on", self._command)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
-        self._changed: OrderedDict[tuple[Any, ...], tuple[Member, Personality, Agent]] = OrderedDict()
+        self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent]] = OrderedDict()
 
     # The mapping.
 
@@ -150,9 +152,17 @@ class Roster(Mapping[str, Agent]):
         self._crew.refresh()
         return self._speaker(session)[1]
 
+    def hooks_for(self, session: Session) -> HookRegistry:
+        """The hooks that are asked in a conversation: those of the base, and the guards of its personality.
+
+        Raises:
+            ConfigError: what was changed about its personality there cannot be used any more.
+        """
+        return self.agent_for(session).hooks
+
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
         """The plugins whose hooks take part in a conversation; ``None`` for all."""
-        return self.active(session).plugins
+        return self.agent_for(session).allowed_plugins
 
     def speaker_for(self, session: Session) -> str:
         """The name that people are shown in a conversation; empty where the base agent speaks."""
@@ -189,8 +199,8 @@ class Roster(Mapping[str, Agent]):
     async def switch(self, session: Session, to: str) -> Personality:
         """Have another personality speak in a conversation, from its next run on.
 
-        ``personality_switched`` fires with the plugins of the new one; its handlers may name another, or change fields
-        of it for this session. Nothing is changed before they have all agreed.
+        ``personality_switched`` fires with guards and plugins of the new one; its handlers may name another, or change
+        fields of it for this session. Nothing is changed before they have all agreed.
 
         Args:
             session: the conversation.
@@ -220,9 +230,11 @@ class Roster(Mapping[str, Agent]):
                 self._switching.discard(session.id)
 
     def _fire(self, session: Session, target: str) -> Fire:
-        plugins = self._of(target).plugins
+        member = self._crew.members.get(target)
+        agent = self.base if member is None else member.agent
+        plugins, hooks = agent.allowed_plugins, agent.hooks
         ctx = AgentContext(session=session, allowed_plugins=plugins)
-        return lambda payload: self.hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
+        return lambda payload: hooks.fire(PERSONALITY_SWITCHED, payload, ctx=ctx, allowed_plugins=plugins)
 
     async def _agreed(
         self, fire: Fire, session: Session, before: str, target: str
@@ -307,10 +319,10 @@ class Roster(Mapping[str, Agent]):
     def _with_changes(self, id: str, changes: Mapping[str, Any]) -> tuple[Personality, Agent]:
         """A personality as it is in one session; sessions with the same changes share it."""
         member = self._crew.members.get(id)
-        key = id, msgspec.json.encode(plain(changes), order="sorted")
+        key, made_of = (id, msgspec.json.encode(plain(changes), order="sorted")), (member, self._crew.based)
         with self._lock:
             known = self._changed.get(key)
-            if known is not None and known[0] is member:
+            if known is not None and known[0] == made_of:
                 self._changed.move_to_end(key)
                 return known[1], known[2]
         where = f"personality {id or DEFAULT}, as changed in this session"
@@ -324,7 +336,7 @@ class Roster(Mapping[str, Agent]):
         except HooklineError as error:
             raise ConfigError(f"{where}: {words(error)}") from error
         with self._lock:
-            self._changed[key] = (member, personality, agent)  # type: ignore[assignment]
+            self._changed[key] = (made_of, personality, agent)
             while len(self._changed) > _MANY:
                 self._changed.popitem(last=False)
         return personality, agent

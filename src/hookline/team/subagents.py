@@ -13,7 +13,7 @@ from ..kernel.payloads import Subagent, SubagentChange
 from ..kernel.points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING, Point
 from ..kernel.results import Verdict
 from ..kernel.state import AgentResult
-from ..kernel.values import ErrorInfo, Ids
+from ..kernel.values import ErrorInfo, Ids, ToolSpec
 from ..run.agent import Agent
 from ..run.causes import RunFailed
 from ..run.context import GRACE, AgentContext
@@ -65,7 +65,7 @@ class Team(Handoffs):
                 raise RegistrationError(f"{name} is a whole number, {least} or more, not {limit!r}")
         self.max_depth, self.max_children, self.max_parallel = max_depth, max_children, max_parallel
         super().__init__(Members(members, first, may), max_handoffs)
-        self._delegate = Tool(self._delegate_call, name="delegate")
+        self._delegate = Tool(self._delegate_call, name="delegate", offer=self._told_of_delegate)
 
     @property
     def members(self) -> Mapping[str, Agent]:
@@ -80,9 +80,9 @@ class Team(Handoffs):
         """``delegate`` and ``handoff``."""
         return (*((self._delegate,) if self.max_children else ()), *super().tools())
 
-    def _offered(self, ctx: Any) -> Iterable[Tool]:
+    def _told_of_delegate(self, ctx: Any) -> ToolSpec | None:
         """A run that is too deep to delegate is not offered the tool."""
-        return (tool for tool in self.tools() if tool is not self._delegate or ctx.depth < self.max_depth)
+        return self._told(self._delegate, ctx) if ctx.depth < self.max_depth else None
 
     async def _delegate_call(self, to: str, task: str, ctx: Any) -> str:  # noqa: D417 - a model gives no ctx
         """Have another agent do a task, and get its answer.

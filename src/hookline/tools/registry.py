@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
-from ..base.names import nearest
-from ..kernel.errors import RegistrationError
+from ..base.names import describe, nearest
+from ..kernel.errors import HooklineError, RegistrationError
 from ..kernel.values import ToolSpec
 from .tool import Tool
 
@@ -60,6 +60,18 @@ class ToolRegistry:
         """What the model is told of them."""
         return tuple(tool.spec for tool in self)
 
+    def offered(self, ctx: Any) -> tuple[ToolSpec, ...]:
+        """What the model is told of them in a step of this run.
+
+        Raises:
+            HooklineError: the ``offer`` of one failed.
+        """
+        return tuple(spec for tool in self if (spec := _offer(tool, ctx)) is not None) if self._live else self.specs
+
+    @cached_property
+    def _live(self) -> bool:
+        return any(tool.offer is not None for tool in self)
+
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
 
@@ -68,6 +80,15 @@ class ToolRegistry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
+
+
+def _offer(tool: Tool, ctx: Any) -> ToolSpec | None:
+    if tool.offer is None:
+        return tool.spec
+    try:
+        return tool.offer(ctx)
+    except Exception as error:
+        raise HooklineError(f"tool {tool.name!r} cannot be offered: {describe(error)}") from error
 
 
 def _made(item: Any) -> Iterable[Tool]:

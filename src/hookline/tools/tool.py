@@ -42,6 +42,8 @@ class Tool:
         folder: where relative paths in its arguments start; the working folder if left out.
         untrusted: whether its results come from outside, such as a web page, so that nobody vouches for them.
         dangerous: whether it may do harm, such as write or send; guards may ask first.
+        offer: ``offer(ctx)`` gives what the model is told of it in a step of this run, ``None`` for nothing; the
+            same in all of them if left out.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class Tool:
         folder: str | os.PathLike[str] | None = None,
         untrusted: bool = False,
         dangerous: bool = False,
+        offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
-        self.fn = fn
+        self.fn, self.offer = fn, offer
         self.name = name or str(getattr(fn, "__name__", ""))
         if not _NAME.fullmatch(self.name):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")

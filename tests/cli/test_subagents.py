@@ -1,0 +1,291 @@
+"""What the views show of runs inside a run."""
+
+import asyncio
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from hookline import Agent, AgentContext, RunFinished, ScriptedModel, SubagentEvent, Team, call, guard, tool
+from hookline.cli.live import LiveView
+from hookline.cli.plain import PlainView
+from hookline.cli.stream import StreamView
+from hookline.cli.text import summary
+from hookline.cli.turn import perform, perform_all, together
+from hookline.models.scripted import reply
+
+
+@tool
+def copy(path: str, ctx) -> str:
+    """Copy a file."""
+    ctx.progress(0.5, "halfway")
+    return "copied"
+
+
+def ask(to, task):
+    return call("delegate", to=to, task=task)
+
+
+def team_of(*members):
+    """A team of ``(name, turns)``, all with tools of their own."""
+    team = Team()
+    for name, turns in members:
+        team.add(Agent(name, name, llm=ScriptedModel(turns, name=name), tools=[team, copy]))
+    return team
+
+
+def lines_of(team):
+    out = io.StringIO()
+    perform(team, "go", AgentContext(), [PlainView(out)])
+    return out.getvalue().splitlines()
+
+
+def untimed(line):
+    return line.partition(" · ")[0]
+
+
+DEEP = (
+    ("chief", [ask("writer", "a poem"), "done"]),
+    ("writer", [call("copy", path="a"), ask("judge", "rate it"), "roses"]),
+    ("judge", [reply("nine", cost=0.5)]),
+)
+
+
+def test_what_a_subagent_does_is_told_below_the_call_under_its_name_at_any_depth():
+    assert [untimed(line) for line in lines_of(team_of(*DEEP))] == [
+        "step 1",
+        '  calls delegate {"to":"writer","task":"a poem"}',
+        "    writer: task: a poem",
+        '    writer: calls copy {"path":"a"}',
+        "    writer: tool copy: halfway (50%)",
+        "    writer: tool copy ok: copied",
+        '    writer: calls delegate {"to":"judge","task":"rate it"}',
+        "      judge: task: rate it",
+        "      judge: completed",
+        "    writer: tool delegate ok: nine",
+        "    writer: completed",
+        "  tool delegate ok: roses",
+        "step 2",
+    ]
+
+
+def test_a_team_says_nothing_where_nothing_is_handed_over():
+    assert not [line for line in lines_of(team_of(*DEEP)) if "hook" in line]
+
+
+def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of_all():
+    seen = []
+    outcome = perform(team_of(*DEEP), "go", AgentContext(), [seen.append])
+    inside = [event.event for event in seen if isinstance(event, SubagentEvent)]
+    assert len([event for event in inside if isinstance(event, RunFinished)]) == 2
+    said = summary(outcome.result, outcome.broken, outcome.within)
+    assert said.startswith("completed · 2 steps · 1 tool call · 2 subagents (4 steps, 2 tool calls) · ")
+    assert "cost $0.5000" in said
+    line = next(line for line in lines_of(team_of(*DEEP)) if "writer: completed" in line)
+    assert "3 steps · 2 tool calls · 1 subagent (1 step, 0 tool calls)" in line
+
+
+def test_a_run_without_subagents_is_summed_up_as_ever():
+    outcome = perform(team_of(("chief", ["hi"])), "go", AgentContext(), [])
+    assert "subagent" not in summary(outcome.result, outcome.broken, outcome.within)
+
+
+def test_several_of_one_name_at_once_are_kept_apart_and_one_after_another_are_not():
+    both = asyncio.Event()
+    arrived = []
+
+    @tool
+    async def meet() -> str:
+        """Wait for the other."""
+        arrived.append(1)
+        if len(arrived) == 2:
+            both.set()
+        await both.wait()
+        return "met"
+
+    team = Team()
+    turns = [[ask("writer", "one"), ask("writer", "two")], ask("writer", "three"), "done"]
+    team.add(Agent("chief", llm=ScriptedModel(turns), tools=[team]))
+    team.add(Agent("writer", llm=ScriptedModel([call("meet"), call("meet"), "x", "y", "z"]), tools=[meet]))
+    told = [line.strip().split(": task: ") for line in lines_of(team) if "task: " in line]
+    assert told[2] == ["writer", "three"]
+    assert {name for name, _ in told[:2]} == {"writer", "writer 2"}
+
+
+def test_a_subagent_that_fails_and_a_hook_that_fails_in_it_are_told_and_counted():
+    @guard("before_tool", tools="copy", on_failure="open")
+    def broken(ctx, request):
+        raise ValueError("oops")
+
+    team = Team()
+    team.add(Agent("chief", llm=ScriptedModel([ask("writer", "x"), "sorry"]), tools=[team], hooks=[broken]))
+    team.add(Agent("writer", llm=ScriptedModel([call("copy", path="a")]), tools=[copy]))
+    out = io.StringIO()
+    outcome = perform(team, "go", AgentContext(), [PlainView(out)])
+    assert "1 hook failed" in summary(outcome.result, outcome.broken, outcome.within)
+    shown = out.getvalue().splitlines()
+    assert "    writer: hook 'broken' failed at before_tool: ValueError: oops" in shown
+    assert "    writer: model failed: the script has 1 turns, and this is request 2" in shown
+    assert any(line.startswith("    writer: failed · ") for line in shown)
+
+
+def handing_over(middle=()):
+    return team_of(
+        ("chief", [*middle, call("handoff", to="judge", message="Yours."), "never"]), ("judge", ["mine now"])
+    )
+
+
+def test_a_handoff_is_shown_as_who_takes_over():
+    out = io.StringIO()
+    team, ctx = handing_over(), AgentContext()
+    outcome = together(list(perform_all(team, "go", ctx, [PlainView(out)])))
+    assert outcome.result.reply == "mine now"
+    assert out.getvalue().splitlines() == [
+        "step 1",
+        '  calls handoff {"to":"judge","message":"Yours."}',
+        "  hook team stops the run: judge takes over.",
+        "  tool handoff ok: judge takes over this conversation.",
+        "judge takes over",
+        "step 1",
+    ]
+
+
+def test_two_runs_of_different_agents_are_no_handoff():
+    out = io.StringIO()
+    view = PlainView(out)
+    for name in ("one", "two"):
+        perform(Agent(name, llm=ScriptedModel(["hi"])), "go", AgentContext(), [view])
+    assert "takes over" not in out.getvalue()
+
+
+def test_runs_after_one_another_sum_up_with_what_was_inside_them():
+    team = handing_over([ask("judge", "look")])
+    team.members["judge"].model.turns.insert(0, "seen")
+    outcome = together(list(perform_all(team, "go", AgentContext(), [])))
+    assert (outcome.within.runs, outcome.within.steps) == (1, 1)
+
+
+@pytest.fixture
+def screen():
+    out = io.StringIO()
+    return Console(file=out, force_terminal=True, width=90, color_system=None), out
+
+
+def test_the_live_view_marks_lines_of_subagents_and_counts_the_tokens_and_cost_of_all(screen):
+    console, out = screen
+    with LiveView(console) as view:
+        result = perform(team_of(*DEEP), "go", AgentContext(), [view]).result
+        assert view._usage == result.usage
+        assert view._cost == result.cost == 0.5
+    shown = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
+    for line in ("  writer > task: a poem", "  writer ✓ tool copy ok: copied", "    judge > task: rate it"):
+        assert any(each.endswith(line) for each in shown), (line, shown)
+    assert not any("writer ─" in line for line in shown)
+
+
+def test_the_live_view_shows_who_is_at_work_and_what_with(screen):
+    console, _ = screen
+    view, seen = LiveView(console), []
+
+    def look(event):
+        view(event)
+        with console.capture() as captured:
+            console.print(view)
+        seen.append([line.rstrip() for line in captured.get().splitlines()])
+
+    perform(team_of(*DEEP), "go", AgentContext(), [look])
+    at_tool = next(lines for lines in seen if any("copy: halfway (50%)" in line for line in lines))
+    assert "delegate: to=writer" in at_tool[0]
+    assert at_tool[1][:3].strip()
+    assert at_tool[1][4:].startswith("writer · step 1 · copy is running")
+    assert at_tool[2].startswith("    ")
+    assert "━━━" in at_tool[2]
+    assert "1 subagent at work" in at_tool[3]
+    deep = next(lines for lines in seen if any("judge · " in line for line in lines))
+    assert "2 subagents at work" in deep[-1]
+    later = [lines for lines in seen if " step 2 · " in lines[-1]]
+    assert later
+    assert all(len(lines) == 1 or "done" in lines[0] for lines in later)
+    assert not any("at work" in lines[-1] for lines in later)
+
+
+def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
+    from hookline import Ids, RunStarted
+
+    console, _ = screen
+    view = LiveView(console)
+    for number in range(30):
+        ids = Ids(f"r{number}", agent="evil\x1b[2J", parent_run_id="root")
+        view(SubagentEvent(number, 0.0, "root", RunStarted(ids=ids), ids))
+    with console.capture() as captured:
+        console.print(view)
+    shown = captured.get()
+    assert len(shown.splitlines()) == 14
+    assert "and 18 more" in shown
+    assert "30 subagents at work" in shown
+    assert "\x1b[2J" not in shown
+
+
+def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do():
+    out, notes = io.StringIO(), io.StringIO()
+    view = StreamView(out, notes, patience=True)
+    result = perform(team_of(*DEEP), "go", AgentContext(), [view]).result
+    view.finish(result.reply)
+    assert "roses" not in out.getvalue()
+    assert "... writer: copy: halfway (50%)" in out.getvalue()
+    assert out.getvalue().endswith("done\n")
+    assert "      judge: task: rate it\n" in notes.getvalue()
+    assert "halfway" not in notes.getvalue()
+
+
+def test_a_conversation_says_itself_who_speaks():
+    out, notes = io.StringIO(), io.StringIO()
+    list(perform_all(handing_over(), "go", AgentContext(), [StreamView(out, notes)]))
+    assert "judge takes over\n" not in notes.getvalue().replace(": judge takes over.\n", "")
+
+
+def test_a_run_broken_off_by_a_hook_in_the_middle_shows_what_a_subagent_had_said(screen):
+    @guard("on_token")
+    def stop(ctx, delta):
+        if "three" in delta.text and ctx.agent_name == "writer":
+            raise ValueError("no more")
+
+    console, out = screen
+    team = Team()
+    team.add(Agent("chief", llm=ScriptedModel([ask("writer", "x"), "sorry"]), tools=[team], hooks=[stop]))
+    team.add(Agent("writer", llm=ScriptedModel(["one two three"])))
+    with LiveView(console) as view:
+        perform(team, "go", AgentContext(), [view])
+    assert any("writer “ said so far: one two" in line for line in out.getvalue().replace("\r", "\n").splitlines())
+
+
+@pytest.fixture
+def people(folder):
+    """A folder of personalities: ``people(name, turns, fields)`` adds one."""
+
+    def add(name, turns, fields=""):
+        (folder / f"{name}.json").write_text(json.dumps(turns))
+        (folder / "people").mkdir(exist_ok=True)
+        (folder / "people" / f"{name}.toml").write_text(f'model = "scripted:{folder / name}.json"\n{fields}\n')
+
+    return add
+
+
+def test_the_program_tells_of_subagents_in_lines_and_in_json(hookline, people, folder):
+    people(
+        "chief", [{"tool": "delegate", "arguments": {"to": "writer", "task": "a poem"}}, "done"], 'delegates = ["*"]'
+    )
+    people("writer", ["roses"])
+    args = ("run", "go", "--personalities", "people", "--personality", "chief")
+    done = hookline(*args)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "    writer: task: a poem" in done.stderr.splitlines()
+    assert "hook" not in done.stderr
+    assert "1 subagent (1 step, 0 tool calls)" in done.stderr.splitlines()[-1]
+    events = [json.loads(line) for line in hookline(*args, "--json").stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    inside = [event for event in events if event["type"] == "subagent_event"]
+    assert {event["ids"]["agent"] for event in inside} == {"writer"}
+    assert {event["ids"]["parent_run_id"] for event in inside} == {events[0]["run_id"]}
+    assert [event["event"]["type"] for event in inside][0 :: len(inside) - 1] == ["run_started", "run_finished"]
