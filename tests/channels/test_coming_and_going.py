@@ -59,6 +59,10 @@ async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path, unt
     assert gateway.status().channels == {"here": Health(True), "there": Health(False, "the bridge is closed")}
     with pytest.raises(ChannelError):
         await there.say("nobody hears this", chat="b")
+    tries = await gateway._mailbox.do(
+        lambda db: db.execute("SELECT tries FROM inbox WHERE state = 'waiting'").fetchall()
+    )
+    assert tries == [(0,), (0,)]  # the run that was broken off does not count
     await here.say("hello")
     assert await here.replies(1) == ["echo hello"]
     assert there.sent == []
