@@ -7,6 +7,10 @@ class HooklineError(Exception):
     """The base of all errors raised by Hookline itself."""
 
 
+class PlainError(HooklineError):
+    """An error whose words are meant for models and people: as a tool's result they stand without its name."""
+
+
 class NotInstalled(HooklineError, ImportError):
     """A part of Hookline needs a package that is not installed; the message has the command."""
 
