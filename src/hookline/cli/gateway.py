@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..config.errors import ConfigError
-from ..config.sources import Configuration
+from ..config.sources import FILE, Configuration
 from .exits import COMPLETED
 from .help import Command
 from .options import takes_settings
@@ -76,7 +76,9 @@ def _run(config: Configuration) -> int:
     recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
     try:
         answerer, agent = _answerer(config, recorders, plugins)
-        gateway = build_gateway(config.settings, answerer, home=config.home, offered=plugins.channels)
+        gateway = build_gateway(
+            config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
+        )
         make_ready(agent.model)
         return asyncio.run(_serve(gateway, config))
     finally:
