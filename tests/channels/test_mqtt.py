@@ -247,6 +247,25 @@ async def test_messages_on_a_topic_of_former_settings_are_left_out(broker, caplo
 
 
 @needs_broker
+async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, channel, monkeypatch, caplog):
+    def fails(payload):
+        if payload == b"bad":
+            raise RuntimeError("never seen before")
+        return read(payload)
+
+    monkeypatch.setattr("hookline.channels.mqtt.read", fails)
+    inbox = Inbox()
+    await ready(channel, inbox)
+    async with broker.client() as robot:
+        await robot.publish("hookline/r/in", "bad", qos=1)
+        await robot.publish("hookline/r/in", "good", qos=1)
+        await until(lambda: inbox.messages)
+    await channel.stop()
+    assert inbox.texts == ["good"]
+    assert "never seen before" in caplog.text
+
+
+@needs_broker
 async def test_devices_see_whether_the_agent_is_there(broker):
     channel = MqttChannel("farm", "127.0.0.1", broker.port, status_topic="farm/agent")
     await ready(channel, Inbox())
@@ -459,6 +478,11 @@ def test_any_payload_is_text_or_nothing(payload):
         return
     if not text.lstrip().startswith("{"):
         assert (said.text if said else "") == (text if text.strip() else "")
+
+
+def test_json_that_is_nested_too_deeply_is_text_itself():
+    payload = b'{"text": "x", "y": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    assert read(payload).text == payload.decode()
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10)

@@ -12,7 +12,7 @@ from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
-from hookline.cli.gateway_view import drawn
+from hookline.cli.gateway_view import drawn, logged
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
 
@@ -122,6 +122,18 @@ def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
     assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Done")
     assert "was not let in" in here("revoke", "console", "bob")[1]
     assert here("pair")[0] == 2
+
+
+def test_a_line_that_is_too_long_goes_on_below_its_beginning():
+    from rich.console import Console
+
+    console = Console(width=30, force_terminal=False)
+    with console.capture() as shown:
+        console.print(logged("telegram: the server cannot be reached\x1b[2J"))
+    first, *rest = shown.get().splitlines()
+    assert first[8:].startswith(" telegram: the")
+    assert [line[:9].strip() for line in rest] == [""] * len(rest)
+    assert "\x1b" not in shown.get()
 
 
 def test_the_live_view_shows_channels_and_numbers():

@@ -69,6 +69,7 @@ class HttpHost:
         self.parts, self.host, self.port = tuple(parts), host, port
         self._hosts, self._max_body, self._seconds, self._grace = tuple(hosts), max_body, seconds, grace
         self._server: Any = None
+        self._app: Any = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -94,8 +95,8 @@ class HttpHost:
 
         from .http_server import server_of
 
-        app = Starlette(routes=self._routes())
-        guard = HttpGuard(app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
+        self._app = Starlette(routes=self._routes())
+        guard = HttpGuard(self._app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
         listening = self._listening()
         self.port = listening.getsockname()[1]
         self._server = server_of(guard, max_message=self._max_body, grace=self._grace)
@@ -105,6 +106,28 @@ class HttpHost:
                 await self.stop()
                 raise ChannelError(f"{self.url} could not be served")
             await asyncio.sleep(0)
+
+    def add(self, part: Served) -> None:
+        """Serve one more, also while it runs.
+
+        Raises:
+            ChannelError: it does not fit to the others, or is not safe to be served there.
+        """
+        self._serve((*self.parts, part))
+
+    def remove(self, part: Served) -> None:
+        """Serve this one no longer."""
+        self._serve(tuple(each for each in self.parts if each is not part))
+
+    def _serve(self, parts: Sequence[Served]) -> None:
+        before, self.parts = self.parts, tuple(parts)
+        try:
+            routes = self._routes()
+        except BaseException:
+            self.parts = before
+            raise
+        if self._app is not None:
+            self._app.router.routes[:] = routes
 
     async def stop(self) -> None:
         """Take no more requests, let those under way end, and close what is still open then."""

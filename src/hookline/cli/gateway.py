@@ -80,7 +80,7 @@ def _run(config: Configuration) -> int:
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
         make_ready(agent.model)
-        return asyncio.run(_serve(gateway, config))
+        return asyncio.run(_serve(gateway, config, plugins))
     finally:
         close_plugins(plugins)
         recorded(recorders)
@@ -97,7 +97,8 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     return answering(config, hooks, Session(), plugins)
 
 
-async def _serve(gateway: Gateway, config: Configuration) -> int:
+async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
+    from ..channels.build import follow_plugins
     from .gateway_view import view_of
 
     loop = asyncio.get_running_loop()
@@ -113,6 +114,7 @@ async def _serve(gateway: Gateway, config: Configuration) -> int:
                 loop.add_signal_handler(name, stop)
         await gateway.start()
         view.has_begun = True
+        follow_plugins(gateway, plugins, config.settings, home=config.home)
         watching = asyncio.create_task(view.watch())
         try:
             await gateway.wait()

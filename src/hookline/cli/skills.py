@@ -90,7 +90,8 @@ def show(
     store, _ = opened(config.settings)
     skill = store.find(name)
     if raw:
-        sys.stdout.write(store.raw(skill))
+        text = store.raw(skill)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     else:
         show_skill(skill, store)
     return COMPLETED

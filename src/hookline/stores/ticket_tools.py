@@ -24,7 +24,7 @@ _NO_REASON = "no reason was given"
 
 
 class Asking:
-    """Its id is a key in ``ctx.hook_state``: there guards put the boards whose ``ask`` tickets they ask about."""
+    """Its id is a key in ``ctx.hook_state``: there guards put the boards and tickets that they have looked at."""
 
 
 def who_acts(ctx: Any) -> str:
@@ -213,10 +213,14 @@ def _hook(name: str) -> str:
 
 def _need_asking(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:
     """That somebody asked for approval before this: a tier that nobody looks after may not mean a yes."""
-    if ticket.tier == "ask" and board.path not in ctx.hook_state.get(id(Asking), ()):
-        raise TicketError(
-            f"{ticket.id} needs approval, and nobody asks for it: give the agent TicketRules(board) as a hook"
-        )
+    seen = ctx.hook_state.get(id(Asking), ())
+    if ticket.tier != "ask" or (board.path, ticket.id) in seen:
+        return
+    if any(path == board.path for path, _ in seen):
+        raise TicketError(f"{ticket.id} needs approval, and is newer than this call: call once more")
+    raise TicketError(
+        f"{ticket.id} needs approval, and nobody asks for it: give the agent TicketRules(board) as a hook"
+    )
 
 
 def line(ticket: TicketRow) -> str:

@@ -46,6 +46,7 @@ const outbox = store.keys().filter((key) => key.startsWith("out:")).flatMap((key
 const bySeq = new Map();
 const byId = new Map();
 let typingUntil = 0;
+let speaker = title;
 
 function clock(seconds) {
   const time = document.createElement("time");
@@ -56,18 +57,19 @@ function clock(seconds) {
   return time;
 }
 
-function made(side, seconds) {
+function made(side, seconds, speaker) {
   const item = document.createElement("li");
   item.className = `message ${side}`;
   const head = document.createElement("header");
   const who = document.createElement("span");
   who.className = "who";
-  who.textContent = side === "in" ? "You" : title;
+  who.textContent = side === "in" ? "You" : speaker || title;
   head.append(who, clock(seconds));
   const text = document.createElement("div");
   text.className = "text";
   item.append(head, text);
   item.dataset.side = side;
+  item.dataset.who = who.textContent;
   item.dataset.at = seconds;
   return item;
 }
@@ -87,7 +89,7 @@ function mark(item, state, words = "") {
 function group(item) {
   const before = item?.previousElementSibling;
   if (!item) return;
-  const near = before && before.dataset.side === item.dataset.side && item.dataset.at - before.dataset.at < 120;
+  const near = before && before.dataset.side === item.dataset.side && before.dataset.who === item.dataset.who && item.dataset.at - before.dataset.at < 120;
   item.classList.toggle("follows", Boolean(near));
 }
 
@@ -108,7 +110,8 @@ function show(message) {
   const low = isLow();
   let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
   const fresh = !item;
-  if (!item) item = made(message.side, message.at);
+  if (!item) item = made(message.side, message.at, message.speaker);
+  if (message.side === "out") speaker = message.speaker || title;
   if (message.id) byId.set(message.id, item);
   bySeq.set(message.seq, item);
   const text = item.querySelector(".text");
@@ -146,7 +149,7 @@ let quiet;
 function work() {
   const left = typingUntil - Date.now();
   at("working").hidden = left <= 0;
-  at("working-text").textContent = left > 0 ? `${title} is working` : "";
+  at("working-text").textContent = left > 0 ? `${speaker} is working` : "";
   clearTimeout(quiet);
   if (left > 0) quiet = setTimeout(work, left);
 }
