@@ -393,7 +393,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hookline.channels.telegram.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"hookline\[channels\]"):
+    with pytest.raises(NotInstalled, match=r"pip install .*\[channels\]"):
         TelegramChannel(token=TOKEN)
 
 

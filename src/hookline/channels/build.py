@@ -15,6 +15,7 @@ from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
 from ..config.build import context
 from ..config.errors import ConfigError
+from ..config.loading import check_args
 from ..config.references import parse
 from ..config.settings import DeclaredChannel, Settings
 from ..kernel.errors import HooklineError
@@ -45,7 +46,12 @@ _FILES = frozenset(("store", "ca_file", "cert_file", "key_file"))
 
 
 def build_gateway(
-    settings: Settings, answerer: Answerer, *, home: Path | None = None, offered: Mapping[str, Any] = EMPTY
+    settings: Settings,
+    answerer: Answerer,
+    *,
+    home: Path | None = None,
+    offered: Mapping[str, Any] = EMPTY,
+    file: str | Path | None = None,
 ) -> Gateway:
     """The gateway that these settings describe.
 
@@ -54,6 +60,7 @@ def build_gateway(
         answerer: who answers.
         home: the folder that relative paths and modules are looked for in; the working folder if left out.
         offered: further channels by the word that they are known by, such as those of plugins: what makes each.
+        file: where channels can be named; errors tell it.
 
     Raises:
         ConfigError: no channels, or a setting that cannot be.
@@ -64,7 +71,8 @@ def build_gateway(
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)
     if not settings.channels:
-        raise ConfigError('there are no channels: name some, as in channels = ["console"]')
+        where = f" in {file}" if file else ""
+        raise ConfigError(f'there are no channels: name some{where}, as in channels = ["console"]')
     declared = _declared(settings)
     channels = [load_channel(item, home, offered) for item in declared]
     rules = zip(declared, channels, strict=True)
@@ -148,7 +156,10 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
         args["name"] = declared.name
     if callable(made):
         try:
+            check_args(made, declared.use, args)
             made = made(**args)
+        except LoadError as error:
+            raise ConfigError(f"channel {error}") from error
         except HooklineError:
             raise
         except (TypeError, ValueError) as error:

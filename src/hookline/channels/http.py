@@ -7,6 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from ..base.errors import NotInstalled
@@ -44,6 +45,9 @@ class HttpHost:
         max_body: bytes of a body, or of a WebSocket message.
         seconds: how long a body may take to arrive.
         grace: how many seconds requests may go on when it stops.
+
+    Raises:
+        NotInstalled: starlette, uvicorn or websockets is missing.
     """
 
     def __init__(
@@ -59,6 +63,9 @@ class HttpHost:
     ) -> None:
         if isinstance(hosts, str):
             raise TypeError(f"hosts is a list of names such as ['chat.example.com'], not {hosts!r}")
+        for package in ("starlette", "uvicorn", "websockets"):
+            if find_spec(package) is None:
+                raise NotInstalled(package, "channels")
         self.parts, self.host, self.port = tuple(parts), host, port
         self._hosts, self._max_body, self._seconds, self._grace = tuple(hosts), max_body, seconds, grace
         self._server: Any = None
@@ -80,18 +87,14 @@ class HttpHost:
         """Listen; it returns as soon as it does.
 
         Raises:
-            NotInstalled: starlette, uvicorn or websockets is missing.
             ChannelError: the port is taken, the parts do not fit together, or one is not safe to be served there.
         """
         if self._serving is not None:
             raise ChannelError(f"{self.url} is being served already")
-        try:
-            import websockets  # noqa: F401
-            from starlette.applications import Starlette
+        from starlette.applications import Starlette
 
-            from .http_server import server_of
-        except ModuleNotFoundError as error:
-            raise NotInstalled(error.name or "starlette", "channels") from None
+        from .http_server import server_of
+
         self._app = Starlette(routes=self._routes())
         guard = HttpGuard(self._app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
         listening = self._listening()

@@ -39,6 +39,7 @@ class PlainView(logging.Handler):
         super().__init__(logging.INFO if debug else logging.WARNING)
         self._gateway, self._debug = gateway, debug
         self._was: dict[str, bool] = {}
+        self.has_begun = False
 
     def __enter__(self) -> Self:
         logger = logging.getLogger("hookline")
@@ -49,6 +50,8 @@ class PlainView(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         logging.getLogger("hookline").removeHandler(self)
+        if not self.has_begun:
+            return  # the error says why
         status = self._gateway.status()
         self.say(
             f"stopped: {counted(status.received, 'message')} received, {status.sent} sent"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
-  hookline run "Tidy up my notes" --write --skills skills --hooks SkillEvolverHook
+  hookline run "Tidy my notes" --write --skills skills --hooks SkillEvolverHook
   hookline skills review
   hookline skills accept tidy-notes --as tidy-my-notes
   hookline skills list

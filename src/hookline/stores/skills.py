@@ -193,7 +193,7 @@ class SkillStore:
             if skill is None:
                 known = [one.name for one in self.list()]
                 there = f"There are {', '.join(known[:_MAX_LISTED])}" if known else "There are none"
-                raise ValueError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
+                raise StoreError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
             if len(skill.text) > _MAX_READ:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
             return skill.text
