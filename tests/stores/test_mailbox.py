@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import InboundMessage, OutboundMessage
+from hookline import InboundMessage, MemoryStore, OutboundMessage
 from hookline.stores.errors import StoreError
 from hookline.stores.group_commit import GroupCommit
 from hookline.stores.mailbox import Lost, Mailbox, gateway_database
@@ -272,3 +272,9 @@ def test_only_the_files_of_a_gateway_are_taken(tmp_path):
     sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE mine (x)").connection.close()
     with pytest.raises(StoreError, match="not one of messages"):
         people(gateway_database(tmp_path / "g.db"))
+
+
+async def test_a_file_of_another_kind_of_store_is_left_alone(tmp_path):
+    MemoryStore(tmp_path / "memory.db").set_preference("name", "Ada")
+    with pytest.raises(StoreError, match="not one of messages"):
+        await Mailbox(tmp_path / "memory.db").open()

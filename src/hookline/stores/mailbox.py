@@ -74,7 +74,7 @@ _HANDED_IN = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND hol
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
     """The file of a gateway: what came in, what is to leave, and who may talk to it."""
-    return Database(path, holds="messages", mark=0x486B4C4D, version=1, schema=_SCHEMA, durable=True)
+    return Database(path, holds="messages", mark=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
 
 
 class Lost(StoreError):
