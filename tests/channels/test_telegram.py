@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.base.errors import NotInstalled
+from hookline.base.installing import NotInstalled
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
 from hookline.channels.telegram import TelegramChannel
 from hookline.kernel.values import OutboundMessage

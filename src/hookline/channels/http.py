@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from ..base.errors import NotInstalled
+from ..base.installing import NotInstalled
 from ..tools.urls import bracketed
 from .http_guard import HttpGuard, is_loopback
 from .protocol import ChannelError

@@ -10,7 +10,7 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import NotInstalled
+from ..base.installing import NotInstalled
 from ..base.names import describe, is_number, words
 from ..kernel.values import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause

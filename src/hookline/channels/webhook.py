@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.errors import NotInstalled
 from ..base.files import user_folder
+from ..base.installing import NotInstalled
 from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatStore

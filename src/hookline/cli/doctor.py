@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..base.errors import install_command
+from ..base.installing import install_command
 from ..base.names import words
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError

@@ -12,7 +12,7 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
-        from ..base.errors import install_command
+        from ..base.installing import install_command
 
         sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..base.errors import install_command
+from ..base.installing import install_command
 from ..kernel.errors import HooklineError
 from .help import Command, Group
 

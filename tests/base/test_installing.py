@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hookline.base.errors as errors
-from hookline.base.errors import NotInstalled
+import hookline.base.installing as installing
+from hookline.base.installing import NotInstalled
 
-ROOT = Path(errors.__file__).parents[3]
+ROOT = Path(installing.__file__).parents[3]
 
 
 def test_a_checkout_is_installed_from_its_folder(monkeypatch, tmp_path):
@@ -23,7 +23,7 @@ def test_an_installed_package_is_installed_by_its_name(tmp_path):
     shutil.copytree(ROOT / "src" / "hookline" / "base", folder / "hookline" / "base")
     (folder / "hookline" / "__init__.py").touch()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n')
-    code = "from hookline.base.errors import install_command\nprint(install_command('mcp'))\n"
+    code = "from hookline.base.installing import install_command\nprint(install_command('mcp'))\n"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True
     )
