@@ -1,6 +1,7 @@
 import asyncio
 import io
 import os
+import re
 
 import pytest
 
@@ -147,21 +148,18 @@ async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_pa
             sessions=SqliteSessionStore(tmp_path / "s.db"),
         )
         serving = asyncio.create_task(gateway.serve())
-        seen = ""
+        seen, loop = "", asyncio.get_running_loop()
+
+        def read():
+            nonlocal seen
+            seen += os.read(ours, 4096).decode()
 
         async def sees(*parts):
-            nonlocal seen
-            while True:
-                at = 0
-                for part in parts:
-                    at = seen.find(part, at) + len(part) if part in seen[at:] else -1
-                    if at < 0:
-                        break
-                else:
-                    return
-                seen += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+            while not re.search(".*?".join(map(re.escape, parts)), seen, re.DOTALL):
+                await asyncio.sleep(0.01)
 
-        async with asyncio.timeout(60):
+        loop.add_reader(ours, read)
+        async with asyncio.timeout(30):
             await sees("> ")
             os.write(ours, b"one\n")
             await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
@@ -176,5 +174,6 @@ async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_pa
             await serving
             await sees("\r\x1b[K> \r\x1b[K")
         assert channel.ended
+        loop.remove_reader(ours)
     for end in (ours, theirs):
         os.close(end)
