@@ -129,6 +129,7 @@ def test_the_benchmark_harness_works():
     assert done.returncode == 0, done.stderr
     assert "## The standard run" in done.stdout
     assert "| ModelRetryHook, giving up | " in done.stdout
+    assert "| the same, replies posted to a callback | " in done.stdout
 
 
 def test_ci_runs_the_readmes_test_command_and_nothing_else():

@@ -10,6 +10,7 @@ from hookline import (
     AgentContext,
     HookResult,
     ModelRequest,
+    ModelResponse,
     Ticket,
     ToolCallRequest,
     ToolCallResult,
@@ -22,6 +23,10 @@ WORDS = {
     "ticket_complete": ("complete", "finish", "done"),
     "ticket_list": ("list", "which", "show", "tickets"),
 }
+HELP = (
+    "I keep the tickets of the office. Ask me which are open, or say: create a ticket, start T-1, "
+    "or complete T-1 and what you did."
+)
 
 
 @hook(BEFORE_TICKET_COMPLETE)
@@ -34,14 +39,17 @@ def says_how_many(ctx: AgentContext, ticket: Ticket) -> HookResult | None:
 
 @hook(BEFORE_LLM)
 def one_tool_at_a_time(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """A small model chooses badly among many tools: it is offered the one that was meant, and has to use it."""
-    if request.messages[-1].role != "user":
+    """A small model chooses badly among many tools: it is offered the one that was meant, and has to use it.
+
+    Where none is meant it would make one up: it is told what can be said instead.
+    """
+    if request.messages[-1].role != "user" or not request.tools:  # the poet has none
         return None
     said = request.messages[-1].content.lower()
     meant = next((tool for tool, words in WORDS.items() if any(word in said for word in words)), "")
     tools = [tool for tool in request.tools if tool.name == meant]
     if not tools:
-        return HookResult.replace(request.replace(tools=[]), reason="nothing to do with tickets")
+        return HookResult.answer(ModelResponse(HELP), reason="nothing to do with tickets")
     return HookResult.replace(request.replace(tools=tools, tool_choice="required"), reason=f"{meant} is meant")
 
 

@@ -3,9 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.errors import NotInstalled
 from .base.event import Event
 from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
+from .base.installing import NotInstalled
 from .builtin import BUILTINS
 from .kernel.errors import (
     CallRefused,

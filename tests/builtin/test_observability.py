@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from hypothesis import strategies as st
 
 from hookline import (
     AFTER_LLM,
+    AFTER_TOOL,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     ON_ERROR,
     Agent,
@@ -30,6 +34,7 @@ from hookline import (
     RunFailed,
     RunStore,
     ScriptedModel,
+    TicketBoard,
     ToolCall,
     Usage,
     call,
@@ -37,6 +42,7 @@ from hookline import (
     hook,
     reply,
     run_stats,
+    ticket_tools,
     tool,
 )
 from hookline.builtin import observability as module
@@ -119,6 +125,54 @@ def test_an_answer_of_a_hook_names_it_and_costs_nothing(seen):
     assert rows(seen, "model_calls", "source") == [("cache",)]
     totals = run_stats(seen.store).totals
     assert (totals.model_calls, totals.input_tokens) == (0, result.usage.input_tokens) == (0, 0)
+
+
+def test_what_did_not_happen_is_told_and_nothing_else(seen, tmp_path):
+    @hook(AFTER_TOOL)
+    def enough(ctx, result):
+        return HookResult.end("Seven.") if result.name == "add" else None
+
+    @guard(BEFORE_TOOL)
+    def asks(ctx, request):
+        return HookResult.ask("May it?") if request.name == "broken" else None
+
+    @hook(BEFORE_TICKET_COMPLETE)
+    def strict(ctx, ticket):
+        return HookResult.claim(reason="too short")
+
+    @guard(BEFORE_TOOL, on_failure="block", tools="ticket_show")
+    def shaky(ctx, request):
+        raise OSError("gone")
+
+    @hook(BEFORE_STEP, on_failure="open")
+    def careless(ctx, step):
+        raise OSError("gone")
+
+    board = TicketBoard(tmp_path / "board.db")
+    board.create("x", by="ann")
+    done = call("ticket_complete", id="T-1", summary="done")
+    turns = [call("ticket_start", id="T-1"), done, call("broken"), call("ticket_show", id="T-1"), call("add", a=3, b=4)]
+    scripted_agent(
+        turns, tools=[add, broken, *ticket_tools(board)], hooks=[seen, enough, asks, strict, shaky, careless]
+    ).run("x")
+    seen.flush()
+    told = {(one.hook, one.verb, one.tool or one.point, one.reason) for one in run_stats(seen.store).refusals}
+    assert told == {
+        ("strict", "claim", "before_ticket_complete", "too short"),
+        ("", "denied", "broken", ""),
+        ("shaky", "failed", "ticket_show", ""),
+    }
+
+
+def test_a_closed_failure_is_told_as_something_that_did_not_happen(seen):
+    @hook(BEFORE_LLM, on_failure="closed")
+    def brittle(ctx, request):
+        raise OSError("gone")
+
+    with suppress(RunFailed):
+        scripted_agent(["x"], hooks=[seen, brittle]).run("x")
+    seen.flush()
+    assert [(one.hook, one.verb) for one in run_stats(seen.store).refusals] == [("brittle", "failed")]
 
 
 def test_every_outcome_of_a_call_is_recorded(seen):

@@ -4,8 +4,10 @@ import pytest
 
 from hookline import (
     APPROVAL_REQUESTED,
+    Agent,
     HookResult,
     RegistrationError,
+    ScriptedModel,
     TicketBoard,
     TicketRules,
     call,
@@ -154,3 +156,19 @@ def test_nonsense_is_told_where_it_is_written(args, problem):
 def test_the_key_is_a_name():
     with pytest.raises(RegistrationError, match="key is a name in the metadata"):
         TicketRules(":memory:", key="")
+
+
+def test_a_ticket_that_comes_to_be_after_the_call_was_judged_is_not_started_unasked(board):
+    asked = []
+    tools = ticket_tools(board, tier="ask")
+    agent = Agent(
+        "bob",
+        llm=ScriptedModel([[CREATE, START], START, "over"]),
+        tools=tools,
+        hooks=[TicketRules(board), approver(HookResult.deny("no"), asked)],
+        max_parallel_tools=1,
+    )
+    told = [message.content for message in agent.run("go").messages if message.role == "tool"]
+    assert board.get("T-1").column == "todo"
+    assert "call once more" in told[1]
+    assert asked == ["May bob start T-1: x?"]

@@ -89,3 +89,9 @@ async def test_neither_codes_nor_texts_are_kept_when_they_are_done_with(guarded)
     assert "memory" in kept
     assert code not in kept
     assert "a word of ada" not in kept
+
+
+@pytest.mark.parametrize("allow", ["ada", [7654321]])
+def test_senders_that_are_no_list_of_texts_are_told(allow):
+    with pytest.raises(TypeError, match="allow"):
+        Access(allow)

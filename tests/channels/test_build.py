@@ -53,8 +53,17 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
         (DeclaredChannel("ways.py"), LoadError, "name it"),
         (DeclaredChannel("{home}/ways.py:Mien"), LoadError, "Did you mean 'Mine'?"),
         (DeclaredChannel("{home}/ways.py:number"), LoadError, "is a int, not a channel"),
-        (DeclaredChannel("{home}/ways.py:Mine"), ConfigError, "token"),
-        (DeclaredChannel("{home}/ways.py:Mine", "", {"tokn": 1, "token": "x"}), ConfigError, "tokn"),
+        (DeclaredChannel("{home}/ways.py:Mine"), ConfigError, "channel .*Mine needs token: "),
+        (
+            DeclaredChannel("{home}/ways.py:Mine", "", {"tokn": 1, "token": "x"}),
+            ConfigError,
+            "has no argument 'tokn'. Did you mean 'token'? It takes ",
+        ),
+        (
+            DeclaredChannel("telegram", "", {"tokn": "1"}),
+            ConfigError,
+            "channel telegram has no argument 'tokn'. Did you mean 'token'? It takes name, ",
+        ),
         (DeclaredChannel("{home}/ways.py:ready", "", {"a": 1}), ConfigError, "takes no a"),
         (DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}), ConfigError, "NO_SUCH is not set"),
         (DeclaredChannel("no.such:thing"), LoadError, "No module named"),
@@ -73,7 +82,11 @@ def test_a_channel_that_cannot_be_made_says_why(home, declared, error, says):
     [
         ({"max_concurent": 2}, "Did you mean 'max_concurrent'"),
         ({"max_concurrent": 0}, r"gateway\.max_concurrent: .*>= 1"),
-        ({"when_busy": "shout"}, r"gateway\.when_busy: Invalid enum value 'shout'"),
+        (
+            {"when_busy": "stear"},
+            r"gateway\.when_busy: expected one of queue, steer; got 'stear'. Did you mean 'steer'\?",
+        ),
+        ({"channels": ["web"]}, r"'channels' is no setting of the gateway: it belongs above \[gateway\]"),
         ({"port": 70000}, r"gateway\.port"),
     ],
 )
@@ -111,8 +124,8 @@ def test_a_mistake_in_the_file_is_told_by_name(home, channels, says):
 
 
 def test_a_gateway_without_channels_says_so(home):
-    with pytest.raises(ConfigError, match="there are no channels"):
-        build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home)
+    with pytest.raises(ConfigError, match=r"there are no channels: name some in bot\.toml, as in"):
+        build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home, file="bot.toml")
 
 
 async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path, monkeypatch):

@@ -147,6 +147,8 @@ async def test_stop_is_for_its_own_conversation(held):
         ("//etc/passwd", "echo /etc/passwd"),
         ("/ is a slash", "echo / is a slash"),
         ("/HELP", "/stop: cancel"),
+        ("/stop\n", "Nothing is running."),
+        ("/stop\tall\n", "Nothing is running."),
         ("and/or", "echo and/or"),
     ],
 )
@@ -155,6 +157,15 @@ async def test_commands_and_what_is_none(gateways, said, answer):
     await channel.say(said)
     await gateway.settled()
     assert channel.texts()[0].startswith(answer)
+
+
+async def test_an_unknown_command_is_not_repeated_at_full_length(gateways):
+    gateway, channel = await gateways()
+    await channel.say("/" + "x" * 1_000_000)
+    await gateway.settled()
+    (answer,) = channel.texts()
+    assert answer.startswith("There is no command /xxx")
+    assert len(answer) < 300
 
 
 async def test_a_message_of_nothing_is_not_answered(gateways):

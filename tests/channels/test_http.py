@@ -158,6 +158,20 @@ async def test_bytes_that_drip_do_not_hold_a_connection_that_was_used_before(hos
     writer.close()
 
 
+async def test_who_leaves_in_the_middle_of_a_body_is_no_error_of_the_server(host, client, caplog):
+    _, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    writer.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")
+    await until(lambda: host.parts[0].reading == 1)
+    writer.close()
+    await until(lambda: not host._server.server_state.tasks)
+    assert (await client.post("/echo", content=b"abc")).text == "3"
+    assert caplog.records == []
+
+
+async def test_a_connection_is_kept_longer_than_clients_keep_theirs(host):
+    assert host._server.config.timeout_keep_alive > 5 + 1  # what httpx and Node take for granted
+
+
 async def test_too_long_websocket_messages_end_that_connection_alone(host):
     url = host.url.replace("http", "ws") + "/echo/ws"
     async with connect(url, proxy=None) as good, connect(url, proxy=None) as bad:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.base.errors import NotInstalled
+from hookline.base.installing import NotInstalled
 from hookline.channels.mqtt import MqttChannel
 from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
@@ -247,6 +247,25 @@ async def test_messages_on_a_topic_of_former_settings_are_left_out(broker, caplo
 
 
 @needs_broker
+async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, channel, monkeypatch, caplog):
+    def fails(payload):
+        if payload == b"bad":
+            raise RuntimeError("never seen before")
+        return read(payload)
+
+    monkeypatch.setattr("hookline.channels.mqtt.read", fails)
+    inbox = Inbox()
+    await ready(channel, inbox)
+    async with broker.client() as robot:
+        await robot.publish("hookline/r/in", "bad", qos=1)
+        await robot.publish("hookline/r/in", "good", qos=1)
+        await until(lambda: inbox.messages)
+    await channel.stop()
+    assert inbox.texts == ["good"]
+    assert "never seen before" in caplog.text
+
+
+@needs_broker
 async def test_devices_see_whether_the_agent_is_there(broker):
     channel = MqttChannel("farm", "127.0.0.1", broker.port, status_topic="farm/agent")
     await ready(channel, Inbox())
@@ -425,7 +444,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hookline.channels.mqtt.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"hookline\[channels\]"):
+    with pytest.raises(NotInstalled, match=r"pip install .*\[channels\]"):
         MqttChannel()
 
 
@@ -459,6 +478,11 @@ def test_any_payload_is_text_or_nothing(payload):
         return
     if not text.lstrip().startswith("{"):
         assert (said.text if said else "") == (text if text.strip() else "")
+
+
+def test_json_that_is_nested_too_deeply_is_text_itself():
+    payload = b'{"text": "x", "y": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    assert read(payload).text == payload.decode()
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10)

@@ -217,6 +217,30 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
     await awake.stop()
 
 
+async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
+    one, other = MemoryChannel(), MemoryChannel()
+    sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
+    monkeypatch.setattr(sleepy, "_idle", lambda: [])  # it has no time to give the conversation back
+    await sleepy.start()
+    await awake.start()
+    await one.say("1", message_id="m1")
+    await one.replies(1)
+    await sleepy.settled()
+    forget = "UPDATE conversations SET owner = 'somebody who is gone'"
+    await sleepy._mailbox.do(lambda db: db.execute(forget))
+    await other.say("2", message_id="m2")
+    assert await other.replies(1) == ["1 2"]
+    monkeypatch.undo()
+    while sleepy._conversations.keys or awake._conversations.keys:
+        await asyncio.sleep(0.01)
+    await one.say("3", message_id="m3")
+    assert await one.replies(2) == ["1", "1 2 3"]
+    await sleepy.stop()
+    await awake.stop()
+
+
 async def test_a_message_that_another_program_accepts_goes_to_whom_the_conversation_belongs(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
     go, asked = asyncio.Event(), asyncio.Event()

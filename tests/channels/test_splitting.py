@@ -55,6 +55,19 @@ def test_what_people_see_as_one_character_is_not_cut(text, limit):
         assert not unicodedata.combining(text[at])
 
 
+def test_a_long_text_is_not_measured_again_and_again():
+    measured = 0
+
+    def length(text):
+        nonlocal measured
+        measured += len(text)
+        return len(text)
+
+    text = "some words and so on. " * 10_000
+    assert bare("".join(split(text, 1000, length))) == bare(text)
+    assert measured < 50 * len(text)
+
+
 @given(st.text(max_size=60), st.integers(1, 12))
 def test_any_text_and_limit_end(text, limit):
     parts = split(text, limit)

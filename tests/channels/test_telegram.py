@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.base.errors import NotInstalled
+from hookline.base.installing import NotInstalled
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
 from hookline.channels.telegram import TelegramChannel
 from hookline.kernel.values import OutboundMessage
@@ -393,7 +393,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hookline.channels.telegram.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"hookline\[channels\]"):
+    with pytest.raises(NotInstalled, match=r"pip install .*\[channels\]"):
         TelegramChannel(token=TOKEN)
 
 

@@ -124,6 +124,24 @@ async def test_a_talk_that_survives_a_reload(page, tmp_path):
 
 
 @in_browser
+async def test_who_speaks_is_shown_and_two_speakers_are_told_apart(page, tmp_path):
+    channel = WebChannel(title="Helper", store=tmp_path / "c.db")
+
+    async def answer(message):
+        here = Address("web", message.chat_id)
+        for number, speaker in enumerate(["Ada", "Ada", "<b>Ben</b>", ""]):
+            await channel.send(here, OutboundMessage(str(number), speaker=speaker), key=f"r{number}")
+        await channel.typing(here)
+
+    async with served(channel, deliver=Remembering(answer)) as url:
+        await page.goto(url)
+        await write(page, "hello")
+        await shows(page, "out", "0", "1", "2", "3")
+        shown = await page.locator(".message.out:not(.follows) .who").all_text_contents()
+        assert shown == ["Ada", "<b>Ben</b>", "Helper"]
+
+
+@in_browser
 async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
 

@@ -102,6 +102,11 @@ BAD = {
     "empty": (b"", 400, "bad_json"),
     "invalid UTF-8": (b'{"id":"1","chat":"c","text":"\xff\xfe"}', 400, "bad_json"),
     "a key twice": (b'{"id":"1","id":"2","chat":"c","text":"x"}', 400, "bad_json"),
+    "one of very many keys twice": (
+        b"{" + b"".join(b'"%d":1,' % number for number in range(60_000)) + b'"59999":2}',
+        400,
+        "bad_json",
+    ),
     "no number": (b'{"id":"1","chat":"c","text":NaN}', 400, "bad_json"),
     "deep": (deep(100_000), 400, "bad_json"),
     "a long number": (b'{"id":"1","chat":"c","text":' + b"9" * 10_000 + b"}", 400, "bad_json"),
@@ -362,7 +367,7 @@ def test_the_secret_is_not_shown():
 
 async def test_the_example_with_curl_works(client, deliver, channel):
     block = re.search(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
-    settings = {"SECRET": SECRET, "URL": f"{str(client.base_url).rstrip('/')}/webhook/webhook"}
+    settings = {"WEBHOOK_SECRET": SECRET, "URL": f"{str(client.base_url).rstrip('/')}/webhook/webhook"}
     done = await asyncio.create_subprocess_exec(
         "bash", "-euc", block, env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

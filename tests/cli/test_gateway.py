@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
-from hookline.cli.gateway_view import drawn
+from hookline.cli.gateway_view import drawn, logged
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
 
@@ -54,6 +55,31 @@ def test_an_interrupt_stops_it_gracefully(gateway):
     assert "stopped: 0 messages received" in err
 
 
+@pytest.mark.parametrize("package", ["starlette", "websockets"])
+def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch, tmp_path, package):
+    (tmp_path / "hookline.toml").write_text('channels = ["web"]\n[gateway]\ndatabase = "gateway.db"\nport = 0\n')
+    monkeypatch.setattr("hookline.cli.weights.make_ready", lambda model: pytest.fail("the model was loaded"))
+    monkeypatch.setitem(sys.modules, package, None)
+    code, told = here()
+    assert code == 2
+    assert f"{package} is not installed: pip install -e " in told
+    assert "stopped" not in told
+
+
+def test_a_gateway_that_cannot_start_does_not_say_that_it_stopped(here, tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "from hookline.channels.memory import MemoryChannel\n\n\n"
+        "class Bad(MemoryChannel):\n    async def start(self, deliver):\n        raise OSError('no way')\n"
+    )
+    (tmp_path / "hookline.toml").write_text(
+        'model = "scripted:turns.json"\nchannels = ["bad.py:Bad"]\n[gateway]\ndatabase = "gateway.db"\n'
+    )
+    code, told = here()
+    assert code != 0
+    assert "no way" in told
+    assert "stopped" not in told
+
+
 @pytest.fixture
 def here(capsys, monkeypatch, tmp_path):
     """Call the command in this process; its exit code and what it wrote."""
@@ -74,7 +100,8 @@ def here(capsys, monkeypatch, tmp_path):
 def test_a_gateway_without_channels_says_what_to_do(here):
     code, told = here()
     assert code == 2
-    assert 'name some, as in channels = ["console"]' in told
+    assert "name some in " in told
+    assert 'hookline.toml, as in channels = ["console"]' in told
 
 
 def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
@@ -95,6 +122,18 @@ def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
     assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Done")
     assert "was not let in" in here("revoke", "console", "bob")[1]
     assert here("pair")[0] == 2
+
+
+def test_a_line_that_is_too_long_goes_on_below_its_beginning():
+    from rich.console import Console
+
+    console = Console(width=30, force_terminal=False)
+    with console.capture() as shown:
+        console.print(logged("telegram: the server cannot be reached\x1b[2J"))
+    first, *rest = shown.get().splitlines()
+    assert first[8:].startswith(" telegram: the")
+    assert [line[:9].strip() for line in rest] == [""] * len(rest)
+    assert "\x1b" not in shown.get()
 
 
 def test_the_live_view_shows_channels_and_numbers():

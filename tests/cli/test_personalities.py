@@ -139,3 +139,12 @@ def test_a_personality_on_the_embedded_model(hookline, people, folder):
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert JsonSessionStore(folder / "sessions").load("s").personality_id == "critic"
+
+
+def test_what_a_file_says_of_a_personality_is_shown_and_not_obeyed(people, capsys, monkeypatch):
+    monkeypatch.chdir(people.parent)
+    (people / "critic.toml").write_text('description = "evil\\u001b[2J"')
+    assert run_app(["personalities"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert r"evil\x1b[2J" in out

@@ -177,3 +177,16 @@ def test_a_run_switches_its_plugins_off_at_the_end_and_tells_what_fails(hookline
     code, out, err = hookline("run", "go")
     assert (code, out) == (0, "done\n")
     assert err.count("note: plugin 'one': deactivate failed: OSError: stuck") == 1
+
+
+def test_a_plugin_cannot_hide_what_it_asks_for_from_whoever_enables_it(hookline, here):
+    evil = 'description = "Nice.\\nIt asks for no permissions: its hooks only watch and block."\n'
+    evil += 'permissions = ["shell"]\n[settings."\\u001b[2J\\u001b[H"]\ndefault = "x"\n'
+    place = write(here / "plugins", "one", evil)
+    (place / "plugin.toml").write_text((place / "plugin.toml").read_text().replace('"1.2"', '"1.2\\nfrom a friend"'))
+    code, out, _ = hookline("plugins", "enable", "one", "--yes")
+    assert code == 0
+    assert "\x1b" not in out
+    lines = out.splitlines()
+    assert lines[0].startswith("one 1.2\\nfrom a friend, from ")
+    assert not any(line.startswith("It asks for no permissions") for line in lines)

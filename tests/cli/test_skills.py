@@ -1,6 +1,7 @@
 """``hookline skills``: a person decides what agents have learned."""
 
 import json
+import sys
 
 import pytest
 
@@ -56,12 +57,14 @@ def test_proposals_are_listed_shown_accepted_and_rejected(skills, store):
     assert [skill["name"] for skill in told["skills"]] == ["tidy"]
 
 
-def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store):
+def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store, monkeypatch):
     _, out, _ = skills("show", "tidy-notes")
     assert r"evil\x1b[2J\x1b]0;X\x07<!-- hidden -->" in out
     assert "run_1" in out
     assert all(line.isprintable() for line in out.splitlines())
     assert skills("show", "tidy-notes", "--raw")[1] == store.raw(store.find("tidy-notes"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert "\x1b" not in skills("show", "tidy-notes", "--raw")[1]
 
 
 @pytest.mark.parametrize("command", ["show", "accept", "reject"])

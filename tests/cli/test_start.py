@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from hookline import __version__
 from hookline.cli.app import run_app
 from hookline.config.settings import KEYS
@@ -38,10 +40,33 @@ def test_the_help_of_a_command_groups_its_options(capsys):
     assert all(key.about.flag.partition("/")[0] in out for key in KEYS.values())
 
 
+@pytest.mark.parametrize("name", ["tickets", "plugins", "skills", "models", "audit"])
+def test_a_group_alone_shows_its_commands(capsys, name):
+    assert run_app([name]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "Commands" in shown.out
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "chat", "gateway", "tickets", "plugins", "skills", "config", "stats", "audit", "new"]
+)
+def test_help_fits_80_columns(monkeypatch, capsys, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run_app([name, "--help"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if len(line) > 80] == []
+
+
+def test_the_list_of_commands_says_all_that_new_can_write(capsys):
+    assert run_app(["--help"]) == 0
+    assert "a hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
+
+
 def test_without_typer_it_says_what_to_install():
     done = python("import sys\nsys.modules['typer'] = None\nfrom hookline.cli.main import main\nmain()\n")
     assert done.returncode == 2
-    assert done.stderr == "error: the command line needs typer and rich: pip install 'hookline[cli]'\n"
+    where = "." if Path.cwd() == ROOT else ROOT
+    assert done.stderr == f"error: the command line needs typer and rich: pip install -e '{where}[cli]'\n"
 
 
 def test_completion_knows_commands_and_points():

@@ -204,7 +204,10 @@ def test_the_live_view_shows_who_is_at_work_and_what_with(screen):
     assert "1 subagent at work" in at_tool[3]
     deep = next(lines for lines in seen if any("judge · " in line for line in lines))
     assert "2 subagents at work" in deep[-1]
-    assert len(seen[-1]) == 1
+    later = [lines for lines in seen if " step 2 · " in lines[-1]]
+    assert later
+    assert all(len(lines) == 1 or "done" in lines[0] for lines in later)
+    assert not any("at work" in lines[-1] for lines in later)
 
 
 def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):

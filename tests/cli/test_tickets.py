@@ -90,6 +90,12 @@ def test_a_title_that_is_too_long_for_its_card_ends_with_a_whole_word(tickets, b
     assert card == ["T-1", *["elephants"] * (len(card) - 2), "…"]
 
 
+def test_a_board_on_which_all_is_done_says_so(tickets, board):
+    board.create("x", by="ann")
+    board.move("T-1", "done", by="ann")
+    assert tickets("list")[1] == "There are no open tickets: --column all shows the others.\n"
+
+
 def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     for n in range(5):
         board.create(f"job {n}", by="ann", assignee="bob" if n % 2 else "")
@@ -104,7 +110,7 @@ def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     assert ids("--assignee", "bob") == ["T-2", "T-4"]
     assert ids("JOB", "t-4") == ["T-4"]
     assert tickets("list", "-n", "3")[1].endswith("and 1 more: --page 2 shows the next\n")
-    assert tickets("list", "nothing")[1] == "No ticket is like that.\n"
+    assert tickets("list", "nothing")[1] == "No ticket matches that.\n"
     assert tickets("list", "--page", "9")[1] == "There are no more tickets.\n"
     told = json.loads(tickets("show", "T-1", "--json")[1])
     assert (told["ticket"]["column"], [entry["seq"] for entry in told["history"]]) == ("done", [1, 2])

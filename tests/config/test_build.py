@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from hookline import RegistrationError, Skill, SkillStore, call, file_tools, reply, shell_tool
@@ -183,10 +184,19 @@ def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(scri
 
 
 def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
+    (tmp_path / "skills").mkdir()
     declared = DeclaredHook("SkillEvolverHook", {"folder": str(tmp_path / "mine")})
     settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills"), hooks=(declared,))
     hooks = {type(hook).__name__: hook for hook in build_agent(settings).hooks}
     assert hooks["SkillEvolverHook"].store.folder == tmp_path / "mine"
+
+
+def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_path):
+    settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skils"))
+    with pytest.raises(ConfigError, match=r"skills: there is no folder '.*skils': make it"):
+        build_agent(settings)
+    build_agent(msgspec.structs.replace(settings, hooks=("SkillEvolverHook",)))
+    assert not (tmp_path / "skils").exists()
 
 
 def test_a_file_is_no_folder_of_skills(script, tmp_path):

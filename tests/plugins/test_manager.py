@@ -1,5 +1,6 @@
 """Plugins found, switched on and off, and loaded anew; one that fails harms no other."""
 
+import builtins
 import os
 import sys
 import threading
@@ -517,3 +518,82 @@ def test_after_any_sequence_off_is_as_it_was_before(tmp_path_factory, steps):
     manager.close()
     assert (len(agent.hooks), len(agent.tools), agent.plugins) == (0, 0, ())
     assert not {name for name in set(sys.modules) - modules if name.startswith("_hookline_plugin_")}
+
+
+def test_a_plugin_that_wants_to_leave_the_program_while_it_is_made_harms_no_other(write, manager):
+    write("good", 'tools = ["tools.py:shout"]\n', tools=TOOLS)
+    write(
+        "leaver",
+        'hooks = ["rules.py:Leave"]\n',
+        rules="class Leave:\n    def __init__(self):\n        raise SystemExit(3)",
+    )
+    assert "SystemExit" in manager.activate_all(["leaver", "good"])["leaver"]
+    assert [plugin.name for plugin in manager.active] == ["good"]
+
+
+def test_guards_hold_at_every_moment_while_their_plugin_is_loaded_anew(write, place, monkeypatch):
+    write()
+    agent, other, registry = agent_of("hi"), agent_of("hi"), HookRegistry()
+    manager = PluginManager(agent, other, registry, folder=place, installed=False)
+    manager.activate("loud")
+    seen, change = [], HookRegistry._change
+
+    def watched(self, how):
+        change(self, how)
+        seen.extend((agent.hooks.at(BEFORE_TOOL), other.hooks.at(BEFORE_TOOL), registry.at(BEFORE_TOOL)))
+
+    monkeypatch.setattr(HookRegistry, "_change", watched)
+    old = manager.active[0]
+    new = manager.reload("loud")
+    assert seen
+    assert all(seen)
+    assert new.hooks[0] is not old.hooks[0]
+    for one in (agent.hooks, other.hooks, registry):
+        assert one.at(BEFORE_TOOL) == list(new.hooks)
+    assert [tool.name for tool in agent.tools] == ["shout"]
+    assert agent.tools.get("shout") is new.tools[0]
+    manager.close()
+    assert (len(agent.hooks), len(agent.tools), len(registry)) == (0, 0, 0)
+
+
+def test_if_one_of_two_agents_refuses_the_new_version_both_keep_the_old_one(write, place):
+    write()
+
+    def yell() -> str:
+        """Yell."""
+        return "YELL"
+
+    agent, other = agent_of("hi"), agent_of("hi", tools=[tool(yell)])
+    manager = PluginManager(agent, other, folder=place, installed=False)
+    old = manager.activate("loud")
+    yelling = {"rules": RULES, "tools": TOOLS.replace("shout", "yell")}
+    write("loud", 'hooks = ["rules.py:quiet"]\ntools = ["tools.py:yell"]\n', **yelling)
+    with pytest.raises(PluginError, match="two tools are named 'yell'"):
+        manager.reload("loud")
+    assert manager.active == (old,)
+    for one, names in ((agent, ["shout"]), (other, ["yell", "shout"])):
+        assert one.hooks.at(BEFORE_TOOL) == list(old.hooks)
+        assert [tool.name for tool in one.tools] == names
+        assert one.plugins == (old,)
+    manager.close()
+    assert [len(one.hooks) for one in (agent, other)] == [0, 0]
+
+
+def test_when_neither_the_new_nor_the_old_version_comes_on_again_that_is_told(write, place):
+    once = """
+    import builtins
+
+    def on(api):
+        builtins._on = getattr(builtins, "_on", 0) + 1
+        assert builtins._on < 2
+    """
+    write("picky", 'activate = "on.py:on"\n', on=once)
+    manager = PluginManager(folder=place, installed=False)
+    try:
+        manager.activate("picky")
+        write("picky", 'activate = "on.py:on"\n', on=f"{once}\n    NEW = 1")
+        (note,) = manager.refresh()
+    finally:
+        vars(builtins).pop("_on", None)
+    assert "it is off" in note
+    assert manager.active == ()

@@ -30,6 +30,10 @@ GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
             GOOD.replace('api = "1"', 'api = "2"\nnew_key = 1'),
             "made for version 2 .* this Hookline has 1: update hookline",
         ),
+        (GOOD + "x = " + "[" * 5000, "is not valid TOML"),
+        (GOOD + "x = 1" + "0" * 5000, "is not valid TOML"),
+        (GOOD.replace('api = "1"', 'api = "²"'), "made for version ² .* get a version of it"),
+        (GOOD.replace('api = "1"', f'api = "{"9" * 5000}"'), "made for version 9+ .* update hookline"),
         (GOOD.replace('api = "1"', "api = 0"), "made for version 0 .* get a version of it that was made for 1"),
     ],
 )

@@ -13,7 +13,7 @@ from hookline import Agent, RegistrationError, get_model
         ("openai:", "openai:NAME"),
         ("anthropic:", "anthropic:NAME"),
         ("scripted:", "scripted:FILE"),
-        ("scripted:nowhere.json", "cannot read the script"),
+        ("scripted:nowhere.json", "there is no file 'nowhere.json' of turns"),
         ("local:nowhere.gguf", "cannot read the model file"),
     ],
 )

@@ -447,3 +447,82 @@ def test_a_childs_context_of_the_context_is_under_the_same_hooks():
 
     Agent("top", llm=ScriptedModel([call("ask_other"), "x"]), tools=[ask_other], hooks=[no_wiping, see]).run("x")
     assert outcomes == ["blocked"]
+
+
+def test_a_hook_that_is_for_its_own_agent_stays_with_it_also_among_the_hooks_of_the_conversation():
+    heard = []
+
+    class Own:
+        points, phase, inherit = ("before_llm",), "observe", False
+
+        def __call__(self, point, ctx, payload):
+            heard.append(ctx.agent_name)
+
+        def on_event(self, event):
+            heard.append(event.run_id)
+
+    parent = family()
+    ids = {parent.run("go", ctx=AgentContext(hooks=[Own()])).ids.run_id, "parent"}
+    assert set(heard) == ids
+
+
+@pytest.mark.parametrize(
+    "above",
+    [{"plugin": "p"}, {"phase": "observe", "on_failure": "open"}, {"tools": "other*"}, {"on_failure": "open"}],
+    ids=str,
+)
+def test_a_guard_of_the_child_is_not_taken_for_one_of_the_parent_that_does_less(above):
+    judged = []
+
+    def no(ctx, request):
+        judged.append(request.name)
+        raise ValueError("no")
+
+    keep = guard("before_tool", tools="wipe", on_failure="block")(no)
+    child = Agent(
+        "child", llm=ScriptedModel([call("wipe"), "child done"]), tools=[wipe], hooks=[keep], allowed_plugins=[]
+    )
+    parent = Agent("parent", llm=ScriptedModel([call("ask_other", task="go"), "done"]), tools=[nested(child)])
+    parent.register_hook(keep, **above)
+    parent.run("go")
+    assert "no" in child.model.requests[-1].messages[-1].content
+    assert judged.count("wipe") == (1 if "plugin" in above or "tools" in above else 2)
+
+
+def test_a_hook_that_a_plugin_brings_above_and_the_child_has_itself_is_called_once():
+    judged = []
+
+    @guard("before_tool")
+    def count(ctx, request):
+        judged.append(request.name)
+
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "child done"]), tools=[wipe], hooks=[count])
+    parent = Agent(
+        "parent",
+        llm=ScriptedModel([call("ask_other", task="go"), "done"]),
+        tools=[nested(child)],
+        plugins=[Plugin("p", hooks=[count])],
+    )
+    parent.run("go")
+    assert judged == ["ask_other", "wipe"]
+
+
+def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at():
+    class Broken(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            if point == "before_tool":
+                raise ValueError("broken")
+            return Verdict(payload)
+
+    seen = []
+
+    @observer("before_tool")
+    def watch(ctx, request):
+        seen.append(request.name)
+
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], interceptor=Broken())
+    parent = Agent(
+        "parent", llm=ScriptedModel([call("ask_other", task="go"), "done"]), tools=[nested(child)], hooks=[watch]
+    )
+    parent.run("go")
+    assert seen == ["ask_other", "wipe"]

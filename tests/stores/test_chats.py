@@ -1,10 +1,12 @@
 """Whoever reads now and then ends up with what is stored."""
 
+import sqlite3
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.stores.chats import ChatStore
+from hookline.stores.chats import _SCHEMA, ChatStore
 from hookline.stores.errors import StoreError
 
 steps = st.lists(
@@ -89,3 +91,21 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "c.db").write_text("my notes, " * 100)
     with pytest.raises(StoreError, match="not a SQLite database"):
         ChatStore(tmp_path / "c.db").add("web", "a", "k", "x")
+
+
+def test_a_file_of_the_version_before_is_brought_up_to_date_by_whoever_is_first(tmp_path):
+    old = sqlite3.connect(tmp_path / "c.db")
+    for statement in _SCHEMA:
+        old.execute(statement.replace("speaker TEXT NOT NULL DEFAULT '', ", ""))
+    old.execute("INSERT INTO messages VALUES (1, 1, 'web', 'a', 'out', 'k', 'from before', '', '', 9e9)")
+    old.execute("UPDATE counter SET last = 1")
+    old.execute(f"PRAGMA application_id={0x486B4C43}")
+    old.execute("PRAGMA user_version=1")
+    old.commit()
+    old.close()
+    for turn in (1, 2):
+        store = ChatStore(tmp_path / "c.db")
+        store.add("web", "a", f"new{turn}", "now", speaker="Ada")
+        assert [(one.text, one.speaker) for one in store.since("web", "a")] == [("from before", "")] + [
+            ("now", "Ada")
+        ] * turn

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import InboundMessage, OutboundMessage
+from hookline import InboundMessage, MemoryStore, OutboundMessage
 from hookline.stores.errors import StoreError
 from hookline.stores.group_commit import GroupCommit
 from hookline.stores.mailbox import Lost, Mailbox, gateway_database
@@ -116,6 +116,61 @@ async def test_a_program_that_is_not_running_any_more_is_noticed_at_once(boxes):
     assert [letter.message.message_id for letter in (await other.look_around(["c"])).letters] == ["m1"]
 
 
+async def test_a_clock_that_is_set_takes_no_conversation_from_a_program_that_is_running(boxes, monkeypatch):
+    mine, other = await boxes(lease=1e9), await boxes(lease=1e9)
+    (letter,) = (await mine.accept(KEY, "c", said("m1"))).letters
+    late = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: late)
+    await mine.look_around(["c"])
+    assert (await other.look_around(["c"])).letters == []
+    await mine.begin(letter, 0)
+
+
+async def taken(loser, winner):
+    """Let one take over what the other has, as if that had been asleep."""
+    await winner.do(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (loser._me,)))
+    found = await winner.look_around(["c"])
+    await loser.open()
+    return found
+
+
+async def test_who_gets_a_conversation_back_does_not_answer_what_another_answered_meanwhile(boxes):
+    sleepy, awake = await boxes(), await boxes()
+    (first,) = (await sleepy.accept(KEY, "c", said("m1"))).letters
+    (same,) = (await taken(sleepy, awake)).letters
+    await awake.answer(KEY, "c", [same])
+    assert await awake.release([KEY]) == {KEY}
+    (second,) = (await sleepy.accept(KEY, "c", said("m2"))).letters
+    for stale in (sleepy.begin(first, 0), sleepy.answer(KEY, "c", [second, first], [OutboundMessage("again")])):
+        with pytest.raises(Lost):
+            await stale
+    assert [each.message.text for each in await sleepy.answer(KEY, "c", [second], [OutboundMessage("new")])] == ["new"]
+
+
+async def test_what_another_sent_is_not_sent_again_by_who_had_tried_before(boxes):
+    sleepy, awake = await boxes(), await boxes()
+    (letter,) = (await sleepy.accept(KEY, "c", said("m1"))).letters
+    (parcel,) = await sleepy.answer(KEY, "c", [letter], [OutboundMessage("one")])
+    await sleepy.sending(parcel)
+    (same,) = (await taken(sleepy, awake)).parcels
+    await awake.sending(same)
+    await awake.sent(same, "1")
+    for late in (sleepy.postpone(parcel, 0, "no answer"), sleepy.failed(parcel, "gone")):
+        with pytest.raises(Lost):
+            await late
+    await sleepy.close()
+    await awake.close()
+    assert (await (await boxes()).look_around(["c"])).parcels == []
+
+
+async def test_a_conversation_that_another_has_taken_is_told_when_it_is_given_back(boxes):
+    sleepy, awake = await boxes(), await boxes()
+    await sleepy.accept(KEY, "c", said("m1"))
+    assert await sleepy.release([KEY]) == set()
+    await taken(sleepy, awake)
+    assert await sleepy.release([KEY]) == {KEY}
+
+
 async def test_what_is_done_with_is_forgotten_in_the_end(boxes):
     box = await boxes(keep_days=1)
     for id in ("old", "new"):
@@ -217,3 +272,9 @@ def test_only_the_files_of_a_gateway_are_taken(tmp_path):
     sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE mine (x)").connection.close()
     with pytest.raises(StoreError, match="not one of messages"):
         people(gateway_database(tmp_path / "g.db"))
+
+
+async def test_a_file_of_another_kind_of_store_is_left_alone(tmp_path):
+    MemoryStore(tmp_path / "memory.db").set_preference("name", "Ada")
+    with pytest.raises(StoreError, match="not one of messages"):
+        await Mailbox(tmp_path / "memory.db").open()

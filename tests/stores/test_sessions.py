@@ -391,6 +391,17 @@ class TestSavingWhatOthersSavedMeanwhile:
         kept = ["their summary", "hello"] if rewritten else ["hi", "hello"]
         assert texts(store.load("t")) == texts(mine) == [*kept, "theirs", "my summary", "mine"]
 
+    def test_what_somebody_else_wrote_is_noticed_also_if_only_that_differs(self, store):
+        session = Session("s", [Message("user", "one")])
+        store.save(session)
+        store.save(session)
+        other = store.load("s")
+        other.messages = (*other.messages, Message("user", "theirs"))
+        store.save(other)
+        session.messages = (*session.messages, Message("user", "mine"))
+        store.save(session)
+        assert [message.content for message in store.load("s").messages] == ["one", "theirs", "mine"]
+
     def test_a_session_that_was_deleted_meanwhile_is_saved_whole(self, store):
         session = Session("t", [HI])
         store.save(session)

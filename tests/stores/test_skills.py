@@ -30,7 +30,7 @@ def files(store):
 def test_a_proposal_is_no_skill_until_it_is_accepted(store):
     assert store.propose(TIDY)
     assert store.list() == []
-    with pytest.raises(ValueError, match="there is no skill 'tidy-notes'"):
+    with pytest.raises(StoreError, match="there is no skill 'tidy-notes'"):
         store.tools()[0].fn("tidy-notes")
     accepted = store.accept("tidy-notes")
     assert (accepted.state, accepted.source_run) == ("accepted", "run_1")

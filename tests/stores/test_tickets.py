@@ -398,7 +398,7 @@ def test_what_is_no_id_is_told(board, id):
 
 
 def test_a_ticket_that_is_not_there_is_told(board):
-    with pytest.raises(TicketError, match=r"there is no ticket T-7 in .*board\.db"):
+    with pytest.raises(TicketError, match=r"^there is no ticket T-7$"):
         board.start("T-7", by="bob")
 
 

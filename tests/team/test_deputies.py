@@ -199,3 +199,38 @@ def test_a_changed_delegate_counts_from_its_next_run(folder):
 
     company.roster.base.model.turns = [turn_or_edit]
     assert company.roster.run("x").messages[2].content == "new"
+
+
+def test_the_plugins_of_whoever_takes_over_are_asked_as_after_any_switch(folder):
+    @hook("personality_switched")
+    def restrict(ctx, switched):
+        return {"personality": {"tools": []}} if switched.to == "coder" else None
+
+    (folder / "critic.toml").write_text('instructions = "critic"\nplugins = ["other"]\ndelegates = ["coder"]')
+    (folder / "coder.toml").write_text('instructions = "coder"\nplugins = ["rules"]')
+    plugins = [Plugin("rules", hooks=[restrict]), Plugin("other")]
+    company = Company(
+        folder, plugins=plugins, critic=[call("handoff", to="coder", message="go"), "refused"], coder=["hi"]
+    )
+    session = Session(personality_id="critic")
+    assert company.roster.run("x", session=session).reply == "hi"
+    assert session.personality_id == "coder"
+    assert company.tools["coder"] == {}
+
+
+def test_a_handoff_does_not_widen_the_filter_of_whoever_started_the_run(folder):
+    asked = []
+
+    @hook("personality_switched")
+    def ask(ctx, switched):
+        asked.append(switched.to)
+
+    (folder / "coder.toml").write_text('instructions = "coder"\nplugins = ["rules"]')
+    company = Company(
+        folder,
+        plugins=[Plugin("rules", hooks=[ask])],
+        boss=[call("handoff", to="coder", message="go")],
+        coder=["hi"],
+    )
+    company.roster.run("x", allowed_plugins=[])
+    assert asked == []

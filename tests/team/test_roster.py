@@ -266,6 +266,34 @@ def test_a_plugin_that_is_taken_out_of_the_base_is_gone_everywhere(folder):
     assert seen == []
 
 
+def test_a_plugin_that_is_taken_out_while_a_personality_runs_leaves_with_its_tools(folder):
+    @tool
+    def extra() -> str:
+        """Extra."""
+        return "extra"
+
+    @hook("after_tool", tools="look")
+    def take_out(ctx, result):
+        roster.base.unplug("p")
+
+    turns = [call("look"), call("extra"), lambda request: " ".join(spec.name for spec in request.tools)]
+    roster = crew(folder, turns, hooks=[take_out], plugins=[Plugin("p", [], [extra])])
+    result = roster.run("x", session=Session(personality_id="coder"))
+    assert (result.reply, [step.outcomes for step in result.steps]) == ("look wipe", [("ok",), ("error",), ()])
+
+
+def test_a_personality_has_no_plugins_that_its_base_is_not_allowed(folder):
+    put(folder, "full.toml", 'plugins = ["p", "q"]')
+    plugins = [Plugin("p", [idle_hook()]), Plugin("q", [idle_hook()])]
+    roster = crew(folder, plugins=plugins, allowed_plugins=["q"])
+    assert roster.plugins_for(Session(personality_id="full")) == ("q",)
+    assert roster.plugins_for(Session(personality_id="coder")) == ("q",)
+
+
+def idle_hook():
+    return observer("on_run_end")(lambda ctx, result: None)
+
+
 def test_an_agent_may_be_limited_to_certain_plugins_and_a_run_only_further():
     seen = []
 
@@ -678,3 +706,16 @@ def test_hooks_of_the_roster_are_those_of_the_base(folder):
 def test_a_wrong_session_is_told(folder):
     with pytest.raises(TypeError, match="session= takes a Session, not str"):
         crew(folder).start("x", session="s")
+
+
+async def test_what_a_session_changed_about_the_agent_of_the_settings_follows_that_agent(folder):
+    @hook("personality_switched")
+    def brief(ctx, switched):
+        return {"personality": {"max_steps": 3}}
+
+    roster = crew(folder, hooks=[brief])
+    session = Session("s", personality_id=next(iter(roster)))
+    await roster.switch(session, "default")
+    assert roster.agent_for(session).max_steps == 3
+    roster.base.max_steps = 2
+    assert roster.agent_for(session).max_steps == 2

@@ -215,7 +215,7 @@ def test_a_child_that_is_ended_or_stopped_is_an_error_that_says_so():
 
     _, chief = team_of([ask("writer"), "x"], writer(), hooks=[curfew])
     chief.run("x")
-    assert results(chief) == ["SubagentUnfinished: writer was ended: by curfew. It said: It is late."]
+    assert results(chief) == ["writer was ended: by curfew. It said: It is late."]
     _, chief = team_of([ask("writer"), "x"], writer(ask("nobody"), max_steps=1))
     chief.run("x")
     assert "writer was stopped: Step limit reached: 1/1." in results(chief)[0]

@@ -7,9 +7,5 @@ class HooklineError(Exception):
     """The base of all errors raised by Hookline itself."""
 
 
-class NotInstalled(HooklineError, ImportError):
-    """A part of Hookline needs a package that is not installed; the message has the command."""
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed: pip install 'hookline[{extra}]'", name=package)
-        self.extra = extra
+class PlainError(HooklineError):
+    """An error whose words are meant for models and people: as a tool's result they stand without its name."""

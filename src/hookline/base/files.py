@@ -163,6 +163,21 @@ def locked(file: int, seconds: float) -> Iterator[None]:
         _unlock(file)
 
 
+@contextmanager
+def locked_folder(folder: str | os.PathLike[str], seconds: float) -> Iterator[None]:
+    """Hold the lock of a folder, a file ``.lock`` in it, as :func:`locked` does.
+
+    Raises:
+        OSError: there can be no such file, or somebody else held the lock for so long.
+    """
+    file = os.open(os.path.join(folder, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        with locked(file, seconds):
+            yield
+    finally:
+        os.close(file)
+
+
 if sys.platform == "win32":
     import msvcrt
 

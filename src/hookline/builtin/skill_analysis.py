@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
+from secrets import token_hex
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from ..stores.skill_files import Skill, is_name
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from ..stores.skills import STATES, SkillStore
 from .excerpt import excerpt
+from .injection.fence import fence
 from .sensitive.redactor import Redactor
 
 NAME = "skill-evolver"
@@ -153,9 +155,8 @@ def question(run: QueuedRun, known: Sequence[Skill]) -> str:
     lines = [f"- {skill.name}: {excerpt(skill.description, 200)}" for skill in known[:_LISTED]]
     skills = "\n".join(["Known skills:", *lines]) if lines else "There are no skills yet."
     tools = ", ".join(run.tools[:_LISTED])
-    return (
-        f"{skills}\n\nTools that were used: {tools}\n\nThe run:\n<run>\n{run.text}\n</run>\n\nIs there a skill in it?"
-    )
+    told = fence(run.text, "run", f"fence_{token_hex(8)}")
+    return f"{skills}\n\nTools that were used: {tools}\n\nThe run:\n{told}\n\nIs there a skill in it?"
 
 
 def found_in(reply: str, run: QueuedRun, redactor: Redactor) -> Skill | None:

@@ -6,8 +6,8 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import NotInstalled
 from ..base.event import Event
+from ..base.installing import NotInstalled
 from ..kernel.payloads import Failure, ModelReply, ModelRequest, RunStart, ToolCallRequest
 from ..kernel.points import AFTER_LLM, ON_ERROR
 from ..kernel.records import HookExecuted

@@ -89,11 +89,13 @@ class TicketRules:
         return await self._judge(ctx, who, action, request) if action in ("start", "complete") else None
 
     async def _judge(self, ctx: Any, who: str, action: str, request: ToolCallRequest) -> HookResult | None:
-        ctx.hook_state.setdefault(id(Asking), set()).add(self.board.path)
+        seen = ctx.hook_state.setdefault(id(Asking), set())
         try:
             ticket: TicketRow = await in_thread(self.board.get, request.arguments.get("id"))
         except TicketError:
-            return None  # the tool says what is wrong
+            seen.add((self.board.path, ""))
+            return None  # the tool says what is wrong; a ticket that comes to be meanwhile was not asked about
+        seen.add((self.board.path, ticket.id))
         if action == "complete" and ticket.assignee not in ("", who):
             message = f"{ticket.id} is {ticket.assignee}'s: only they can complete it."
             return HookResult.block(message, reason="not the assignee")

@@ -31,10 +31,17 @@ class Access:
         allow: the senders who may; ``None`` for everybody, unless there is ``pairing``.
         pairing: others get a code in a direct message, and may when it was approved.
         mention: in a group, only messages that name the bot count.
+
+    Raises:
+        TypeError: ``allow`` is no list of texts.
     """
 
     def __init__(self, allow: Iterable[str] | None = None, *, pairing: bool = False, mention: bool = True) -> None:
+        if isinstance(allow, str):
+            raise TypeError(f"allow is a list of senders, such as [{allow!r}], not {allow!r}")
         self._allow = None if allow is None else frozenset(allow)
+        if odd := [sender for sender in self._allow or () if not isinstance(sender, str)]:
+            raise TypeError(f"allow: senders are texts, such as {str(odd[0])!r}, not {odd[0]!r}")
         self._pairing, self._mention = pairing, mention
 
     async def judge(self, channel: str, message: InboundMessage, mailbox: Mailbox) -> Verdict:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,7 +43,7 @@ class _Active:
         self.letter = letter
         self.run: Any = None
         self.steered: list[tuple[Letter, str]] = []
-        self.stopped = False
+        self.stopped = self.broken_off = False
 
     @property
     def heard(self) -> list[Letter]:
@@ -123,23 +123,34 @@ class Answering:
     async def close(self) -> None:
         """Break off the runs: their messages stay in the mailbox, as if they had not begun."""
         self._closing = True
-        for active in self._active.values():
-            if active.run is not None:
-                active.run.cancel("the gateway stops")
+        self._break_off(list(self._active), "the gateway stops")
         await self.lanes.settled()
+
+    async def let_go(self, keys: Sequence[str], seconds: float) -> None:
+        """The same in these conversations alone; what waits there stays in the mailbox too."""
+        self._break_off(keys, "the channel is gone")
+        await self.lanes.let_go(keys, seconds)
+
+    def _break_off(self, keys: Iterable[str], why: str) -> None:
+        for active in [self._active[key] for key in keys if key in self._active]:
+            active.broken_off = True
+            if active.run is not None:
+                active.run.cancel(why)
 
     async def _work(self, key: str, item: tuple[Letter, str | Order]) -> None:
         letter, what = item
         active = self._active[key] = _Active(letter)
+        active.broken_off = self._closing
         try:
             session = await self._conversations.session(key, letter.message.platform)
-            texts = await (self._answer(active, session, what) if isinstance(what, str) else self._obey(what, session))
+            doing = self._answer(active, session, what) if isinstance(what, str) else self._obey(letter, session, what)
+            texts = await doing
             if texts is not None:
                 await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
         except Lost as error:
             log.warning("%s", words(error))
-            self.lanes.drop(key)
             self._conversations.forget(key)
+            self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
         except StoreError as error:
             log.error("no answer in %s: %s", place(key), words(error))
             await self._reply([letter, *active.heard], [wording.FAILED])
@@ -153,34 +164,41 @@ class Answering:
         with suppress(Lost):
             await self._postman.reply(letters[0].key, letters[0].channel, letters, texts)
 
-    async def _obey(self, order: Order, session: Session) -> list[str]:
+    async def _obey(self, letter: Letter, session: Session, order: Order) -> list[str | OutboundMessage]:
+        if letter.tries >= MAX_TRIES:
+            log.error("%s: given up after the program ended %d times during a command", place(letter.key), letter.tries)
+            return [wording.COMMAND_FAILED]
+        await insist(self._mailbox.begin, letter, 0)
         try:
             return [await order(session)]
         except Exception as error:  # noqa: BLE001 - a command may not end a conversation
             log.error("a command failed: %s", describe(error))
             return [wording.COMMAND_FAILED]
 
-    async def _answer(self, active: _Active, session: Session, text: str) -> list[str] | None:
+    async def _answer(self, active: _Active, session: Session, text: str) -> list[str | OutboundMessage] | None:
         """What to reply; ``None`` if the message is to stay in the mailbox."""
         letter = active.letter
         if letter.base is not None and (said := _said_since(session, letter.base, text)):
             log.info("%s: the answer was there when the program ended", place(letter.key))
-            return [said]
+            return [OutboundMessage(said, speaker=self._conversations.speaker(session))]
         if letter.tries >= MAX_TRIES:
             log.error("%s: given up after the program ended %d times during its run", place(letter.key), letter.tries)
             return [wording.FAILED]
         if active.stopped:
             return []
         await insist(self._mailbox.begin, letter, len(session.messages))
-        texts: list[str] = []
+        texts: list[str | OutboundMessage] = []
         task = text
         for _ in range(1 + MAX_FOLLOW_UPS):
-            result = await self._run(active, session, task)
-            if self._closing and (result is None or result.status == "cancelled"):
+            speaker = self._conversations.speaker(session)  # after the run it may be another
+            result = await self._run(active, session, task, speaker)
+            if active.broken_off and (result is None or result.status == "cancelled"):
                 self._conversations.forget(letter.key)  # what the broken run left in it is not kept
-                await self._mailbox.begun_for_nothing(letter)
+                with suppress(StoreError):
+                    await self._mailbox.begun_for_nothing(letter)
                 return None
-            texts += [reply] if (reply := _told(result, active.stopped)) else []
+            if reply := _told(result, active.stopped):
+                texts.append(OutboundMessage(reply, speaker=speaker))
             task = await self._next_task(session, result)
             if not task or active.stopped:
                 break
@@ -190,16 +208,19 @@ class Answering:
             self.lanes.put_first(letter.key, late)
         return texts or ([] if active.stopped else [wording.NO_ANSWER])
 
-    async def _run(self, active: _Active, session: Session, text: str) -> AgentResult | None:
+    async def _run(self, active: _Active, session: Session, text: str, speaker: str) -> AgentResult | None:
         letter = active.letter
-        message, channel = letter.message, self._channels[letter.channel]
+        message, channel = letter.message, self._channels.get(letter.channel)
+        if channel is None:
+            active.broken_off = True
+            return None
 
         async def judge(shown: OutboundMessage) -> OutboundMessage | None:
             return await self._postman.judge(letter.key, shown)
 
         presence = Presence(
             channel, address_of(letter.key), judge, typing=self._options.typing, progress=self._options.progress,
-            reply_to=message.message_id,
+            reply_to=message.message_id, speaker=speaker,
         )  # fmt: skip
         ctx = {} if self._context is None else {"ctx": self._context(session)}
         async with presence:
@@ -209,7 +230,7 @@ class Answering:
                     correlation_id=message.message_id,
                     sinks=presence.sinks, **ctx,
                 )  # fmt: skip
-                if active.stopped or self._closing:
+                if active.stopped or active.broken_off:
                     active.run.cancel("stopped before it began")
                 result: AgentResult = await active.run.result()
             except RunFailed as failure:
@@ -225,8 +246,12 @@ class Answering:
     async def _next_task(self, session: Session, result: AgentResult | None) -> str:
         if self._follow_up is None or result is None:
             return ""
-        found = self._follow_up(session, result)
-        found = await found if inspect.isawaitable(found) else found
+        try:
+            found = self._follow_up(session, result)
+            found = await found if inspect.isawaitable(found) else found
+        except Exception:  # what was answered so far is not lost for that
+            log.exception("what is to follow a run cannot be told")
+            return ""
         return str(found or "")
 
     def _unheard(self, active: _Active, session: Session) -> list[tuple[Letter, str | Order]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +15,22 @@ from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
 from ..config.build import context
 from ..config.errors import ConfigError
+from ..config.loading import check_args
 from ..config.references import parse
 from ..config.settings import DeclaredChannel, Settings
 from ..kernel.errors import HooklineError
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
+from ..plugins.manager import PluginManager
+from ..plugins.plugin import Plugin
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import session_store_at
 from .access import Access
 from .gateway import Gateway
 from .options import GatewayOptions
 from .protocol import Answerer, Channel
+
+log = logging.getLogger("hookline")
 
 BUILT_IN = {
     "console": (".console", "ConsoleChannel"),
@@ -39,7 +46,12 @@ _FILES = frozenset(("store", "ca_file", "cert_file", "key_file"))
 
 
 def build_gateway(
-    settings: Settings, answerer: Answerer, *, home: Path | None = None, offered: Mapping[str, Any] = EMPTY
+    settings: Settings,
+    answerer: Answerer,
+    *,
+    home: Path | None = None,
+    offered: Mapping[str, Any] = EMPTY,
+    file: str | Path | None = None,
 ) -> Gateway:
     """The gateway that these settings describe.
 
@@ -48,6 +60,7 @@ def build_gateway(
         answerer: who answers.
         home: the folder that relative paths and modules are looked for in; the working folder if left out.
         offered: further channels by the word that they are known by, such as those of plugins: what makes each.
+        file: where channels can be named; errors tell it.
 
     Raises:
         ConfigError: no channels, or a setting that cannot be.
@@ -58,11 +71,12 @@ def build_gateway(
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)
     if not settings.channels:
-        raise ConfigError('there are no channels: name some, as in channels = ["console"]')
-    declared = [item if isinstance(item, DeclaredChannel) else DeclaredChannel(item) for item in settings.channels]
+        where = f" in {file}" if file else ""
+        raise ConfigError(f'there are no channels: name some{where}, as in channels = ["console"]')
+    declared = _declared(settings)
     channels = [load_channel(item, home, offered) for item in declared]
     rules = zip(declared, channels, strict=True)
-    access = {there.name: Access(item.allow, pairing=item.pairing, mention=item.mention) for item, there in rules}
+    access = {there.name: _access(item) for item, there in rules}
     return Gateway(
         answerer, channels,
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
@@ -70,6 +84,55 @@ def build_gateway(
         context=lambda session: context(settings, session), metadata=settings.metadata,
         hosts=_web_host(channels, options),
     )  # fmt: skip
+
+
+def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings, *, home: Path | None = None) -> None:
+    """From now on, stop the channels of a plugin that is switched off, and start those of one that is switched on.
+
+    To be called in the loop that the gateway runs in; plugins may be switched by any thread.
+
+    Args:
+        gateway: the gateway.
+        plugins: who switches plugins on and off.
+        settings: the settings that the gateway was made from.
+        home: the folder that relative paths and modules are looked for in; the working folder if left out.
+    """
+    loop, folder = asyncio.get_running_loop(), Path.cwd() if home is None else home
+    declared, names = _declared(settings), list(gateway.channels)
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def switch(plugin: Plugin, on: bool) -> None:
+        for number, item in enumerate(declared):
+            if item.use not in plugin.channels:
+                continue
+            try:
+                if on:
+                    channel = load_channel(item, folder, plugin.channels)
+                    await gateway.add(channel, _access(item))
+                    names[number] = channel.name
+                else:
+                    await gateway.remove(names[number], f"the plugin {plugin.name} is switched off")
+            except HooklineError as error:
+                log.error("the channel %s of the plugin %s: %s", names[number], plugin.name, words(error))
+
+    def start(plugin: Plugin, on: bool) -> None:
+        task = loop.create_task(switch(plugin, on))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def watch(plugin: Plugin, on: bool) -> None:
+        if plugin.channels and not loop.is_closed():
+            loop.call_soon_threadsafe(start, plugin, on)
+
+    plugins.watch(watch)
+
+
+def _declared(settings: Settings) -> list[DeclaredChannel]:
+    return [item if isinstance(item, DeclaredChannel) else DeclaredChannel(item) for item in settings.channels]
+
+
+def _access(item: DeclaredChannel) -> Access:
+    return Access(item.allow, pairing=item.pairing, mention=item.mention)
 
 
 def database_path(options: GatewayOptions, home: Path) -> str:
@@ -93,7 +156,10 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
         args["name"] = declared.name
     if callable(made):
         try:
+            check_args(made, declared.use, args)
             made = made(**args)
+        except LoadError as error:
+            raise ConfigError(f"channel {error}") from error
         except HooklineError:
             raise
         except (TypeError, ValueError) as error:

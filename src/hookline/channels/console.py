@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from ..kernel.values import InboundMessage, OutboundMessage
+from .fetching import Handover
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 
 PROMPT, WORKING = "> ", "... "
@@ -36,7 +37,7 @@ class ConsoleChannel:
         self.name, self.ended = name, False
         self.capabilities = Capabilities()
         self._reads, self._writes, self._sender = reads or sys.stdin, writes or sys.stdout, sender
-        self._stopped = False
+        self._stopping, self._trouble = asyncio.Event(), ""
         self._sign = ""
         self._terminal = _is_terminal(self._reads) and _is_terminal(self._writes)
         self._reading: asyncio.Task[None] | None = None
@@ -47,25 +48,21 @@ class ConsoleChannel:
         loop = asyncio.get_running_loop()
 
         def read() -> None:  # a thread of its own: nothing else can wait for a terminal, a pipe or a file alike
-            while not self._stopped:
-                try:
-                    line = self._reads.readline()
-                except (OSError, ValueError):
-                    line = ""
-                if loop.is_closed():
-                    return
-                loop.call_soon_threadsafe(lines.put_nowait, line)
-                if not line:
-                    return
+            line = "\n"
+            while line and not self._stopping.is_set():
+                line = self._line()
+                with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                    loop.call_soon_threadsafe(lines.put_nowait, line)
 
         threading.Thread(target=read, name="hookline-console", daemon=True).start()
-        self._reading = asyncio.create_task(self._take(lines, deliver))
+        handover = Handover(deliver, self._stopping, lambda detail: setattr(self, "_trouble", detail))
+        self._reading = asyncio.create_task(self._take(lines, handover))
         self._sign = self._sign or PROMPT
         self._draw()
 
     async def stop(self) -> None:
         """Read no more."""
-        self._stopped = True
+        self._stopping.set()
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
@@ -74,7 +71,7 @@ class ConsoleChannel:
 
     def at_work(self, address: Address, message_id: str, waiting: int) -> None:
         """Show whether something is being answered."""
-        sign = WORKING if message_id or waiting else "" if self.ended or self._stopped else PROMPT
+        sign = WORKING if message_id or waiting else "" if self.ended or self._stopping.is_set() else PROMPT
         if sign != self._sign:
             self._sign = sign
             self._draw()
@@ -109,13 +106,26 @@ class ConsoleChannel:
 
     def health(self) -> Health:
         """Well, until there are no more lines."""
-        return Health(not self.ended, "there are no more lines" if self.ended else "")
+        if self.ended:
+            return Health(False, "there are no more lines")
+        return Health(not self._trouble, self._trouble)
 
-    async def _take(self, lines: asyncio.Queue[str], deliver: Deliver) -> None:
+    def _line(self) -> str:
+        """The next line; empty when there is none. What is no text in it is replaced: it may not end all the rest."""
+        try:
+            raw = getattr(self._reads, "buffer", None)
+            if raw is None:
+                return self._reads.readline()
+            line: bytes = raw.readline()
+            return line.decode(self._reads.encoding or "utf-8", "replace")
+        except (OSError, ValueError):
+            return ""
+
+    async def _take(self, lines: asyncio.Queue[str], handover: Handover) -> None:
         while line := await lines.get():
             if line.strip():
-                text = line.rstrip("\n")
-                await deliver(InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex))
+                text = line.rstrip("\r\n")
+                await handover.take([InboundMessage(text, self.name, "console", self._sender, uuid.uuid4().hex)])
             self._draw()
         self.ended = True
         if self._sign == PROMPT:

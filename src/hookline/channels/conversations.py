@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base.names import words
-from ..kernel.errors import HooklineError
+from ..base.names import describe
 from ..kernel.points import Point
 from ..kernel.results import Verdict
 from ..run.context import AgentContext
@@ -30,6 +29,7 @@ class Conversations:
         self._hooks_for: Callable[[Session], Any] = getattr(answerer, "hooks_for", lambda session: answerer.hooks)
         allowed = getattr(answerer, "allowed_plugins", None)
         self._plugins_for: Callable[[Session], Any] = getattr(answerer, "plugins_for", lambda session: allowed)
+        self._speaker_for: Callable[[Session], Any] = getattr(answerer, "speaker_for", lambda session: "")
         self._held: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
@@ -91,6 +91,14 @@ class Conversations:
     def _taking_part(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:
             return self._hooks_for(session), self._plugins_for(session)
-        except HooklineError as error:  # nobody can speak in it, but people can be told so, and change it
-            log.error("%s: %s", place(session.key), words(error))
+        except Exception as error:  # noqa: BLE001 - nobody may be able to speak in it, but people can be told so
+            log.error("%s: %s", place(session.key), describe(error))
             return self._hooks, None
+
+    def speaker(self, session: Session) -> str:
+        """Who speaks in a session, as people are shown it; empty if nobody says."""
+        try:
+            return str(self._speaker_for(session) or "")
+        except Exception as error:  # noqa: BLE001 - a name is not worth a message
+            log.error("%s: %s", place(session.key), describe(error))
+            return ""

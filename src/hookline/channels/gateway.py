@@ -23,7 +23,7 @@ from ..stores.sessions import SessionStore
 from .access import Access
 from .answering import Answering
 from .conversations import Conversations
-from .lanes import key_of
+from .lanes import Lanes, address_of, key_of
 from .options import GatewayOptions
 from .postman import Postman, Tally
 from .protocol import Address, Answerer, Channel, ChannelError, Health
@@ -39,6 +39,9 @@ SEND_GRACE = 5.0
 
 CLEAN_UP = 6.0
 """Seconds for runs that are cancelled then: their hooks have five."""
+
+STOP_SECONDS = 15.0
+"""Seconds for a channel to stop; then it is left alone."""
 
 
 class Host(Protocol):
@@ -120,6 +123,10 @@ class Gateway:
             answerer, self._conversations, self._postman, self._answering, self.options, self._tally
         )
         self._started: list[Host | Channel] = []
+        self._starting: asyncio.Task[None] | None = None
+        self._arriving: set[asyncio.Task[bool]] = set()
+        self._removed: dict[str, Health] = {}
+        self._changing = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
         self._stopping, self._left = False, 0
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
@@ -127,25 +134,118 @@ class Gateway:
         self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
 
     async def start(self) -> None:
-        """Open the mailbox, take up what was left there, and begin to receive.
+        """Open the mailbox, take up what was left there, and begin to receive. If it is stopped meanwhile, it does not.
 
         Raises:
             ChannelError: a channel can never work as it is set up.
             StoreError: the mailbox cannot be used.
         """
-        await self._mailbox.open()
+        starting = self._starting = asyncio.create_task(self._begin())
         try:
-            self._take_up(await self._mailbox.look_around(self.channels))
-            for name, channel in self.channels.items():
-                await channel.start(partial(self._deliver, name))
-                self._started.append(channel)
-            for host in self.hosts:
-                await host.start()
-                self._started.append(host)
+            await asyncio.wait([starting])
+            if not starting.cancelled():
+                starting.result()
         except BaseException:
             await self.stop(grace=0)
             raise
+        if starting.cancelled():
+            await self.stop(grace=0)
+
+    async def _begin(self) -> None:
+        await self._mailbox.open()
+        self._take_up(await self._mailbox.look_around(self.channels))
+        await self._tell_what_is_left_over()
+        for name, channel in self.channels.items():
+            await channel.start(partial(self._deliver, name))
+            self._started.append(channel)
+        for host in self.hosts:
+            await host.start()
+            self._started.append(host)
         self._looking = asyncio.create_task(self._look_around())
+
+    async def add(self, channel: Channel, access: Access | None = None) -> None:
+        """Have one more channel, while it runs; what waits for it in the mailbox is taken up.
+
+        Args:
+            channel: the channel.
+            access: who may talk there; everybody if left out.
+
+        Raises:
+            ConfigError: there is one of that name.
+            ChannelError: it cannot work as it is set up, or the gateway does not run.
+            StoreError: the mailbox cannot be used.
+        """
+        async with self._changing:
+            name = channel.name
+            if name in self.channels:
+                raise ConfigError(f"two channels are called {name!r}: give one of them another name")
+            if self._stopping or self._looking is None:
+                raise ChannelError(f"the channel {name!r} is not added: the gateway does not run")
+            host = self._host_of(channel)
+            if host is None and hasattr(channel, "routes"):
+                log.warning("the gateway has no web server, which the channel %s needs: start the gateway anew", name)
+            if access is not None:
+                self._access[name] = access
+            self.channels[name] = channel  # before it is started: what it delivers then is taken up
+            try:
+                await channel.start(partial(self._deliver, name))
+                self._started.append(channel)
+                if host is not None:
+                    host.add(channel)
+                self._take_up(await self._mailbox.look_around(self.channels))
+            except BaseException:
+                await self._take_out(name)
+                raise
+            self._removed.pop(name, None)
+
+    async def remove(self, name: str, why: str = "switched off") -> None:
+        """Have a channel no longer: it is stopped, and what is not answered or not sent there stays in the mailbox.
+
+        Args:
+            name: of the channel.
+            why: what :meth:`status` says about it.
+
+        Raises:
+            ConfigError: there is no such channel.
+            StoreError: the mailbox cannot be used.
+        """
+        async with self._changing:
+            if name not in self.channels:
+                raise ConfigError(f"there is no channel {name!r}.{nearest(name, self.channels)}")
+            if not self._stopping:
+                self._removed[name] = Health(False, why)
+                await self._take_out(name)
+
+    async def _take_out(self, name: str) -> None:
+        channel = self.channels.pop(name)
+        for part in (self._reception.lanes, self._answering, self._postman):
+            await part.let_go(self._keys_of(name), CLEAN_UP)
+        host = self._host_of(channel)
+        if channel in self._started:
+            self._started.remove(channel)
+            await _stopped(channel)
+        if host is not None:
+            host.remove(channel)
+        await self._mailbox.leave(name)
+        for key in self._conversations.keys:
+            if address_of(key).channel == name:
+                self._conversations.forget(key)
+
+    def _keys_of(self, name: str) -> list[str]:
+        return [key for lanes in self._lanes for key in lanes.keys if address_of(key).channel == name]
+
+    def _host_of(self, channel: Channel) -> Any:
+        """The web server for a channel; ``None`` if it needs none, or there is none."""
+        needed = hasattr(channel, "routes")
+        return next((host for host in self.hosts if needed and hasattr(host, "add")), None)
+
+    async def _tell_what_is_left_over(self) -> None:
+        for channel, (letters, parcels) in (await self._mailbox.left_over(self.channels)).items():
+            kinds = [(letters, "message", "messages"), (parcels, "reply", "replies")]
+            what = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
+            log.warning(
+                "there is no channel %r now, but %s of it: kept, until there is one of that name again", channel, what
+            )
 
     async def stop(self, *, grace: float | None = None) -> None:
         """Stop: what is running gets ``grace`` seconds; what is not answered then stays in the mailbox.
@@ -159,10 +259,12 @@ class Gateway:
             await self._over.wait()
             return
         self._stopping = True
+        if self._starting is not None and not self._starting.done():
+            with suppress(TimeoutError):
+                await _ended(self._starting, 0)
         self._reception.lanes.pause()
         self._answering.lanes.pause()
-        await self._within(grace, self._reception.lanes.settled())
-        await self._within(grace, self._answering.lanes.settled())
+        await self._within(grace, _settled(self._reception.lanes, self._answering.lanes))
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP):
                 await self._answering.close()
@@ -170,10 +272,7 @@ class Gateway:
         for lanes in self._lanes:
             await lanes.stop()
         for part in reversed(self._started):
-            try:
-                await part.stop()
-            except Exception as error:  # noqa: BLE001 - the others are stopped all the same
-                log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
+            await _stopped(part)
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait([self._looking])
@@ -206,14 +305,13 @@ class Gateway:
 
     async def settled(self) -> None:
         """Wait until all that came in is answered, and all answers have left."""
-        for lanes in self._lanes:
-            await lanes.settled()
+        await _settled(*self._lanes)
 
     def status(self) -> Status:
         """What it is doing."""
         tally = self._tally
         return Status(
-            {name: channel.health() for name, channel in self.channels.items()},
+            {name: _health(channel) for name, channel in self.channels.items()} | self._removed,
             len(self._conversations.keys), self._answering.lanes.running,
             self._left or self._answering.lanes.waiting + self._reception.lanes.waiting,
             self._postman.lanes.waiting + self._postman.lanes.running,
@@ -221,7 +319,13 @@ class Gateway:
         )  # fmt: skip
 
     async def _deliver(self, name: str, message: InboundMessage) -> bool:
-        """What channels call: see ``Deliver``."""
+        """What channels call: see ``Deliver``. What is kept is answered, also if the channel stops waiting for that."""
+        arriving = asyncio.create_task(self._arrive(name, message))
+        self._arriving.add(arriving)
+        arriving.add_done_callback(self._arriving.discard)
+        return await asyncio.shield(arriving)
+
+    async def _arrive(self, name: str, message: InboundMessage) -> bool:
         if not message.message_id:
             raise ChannelError(
                 f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
@@ -253,7 +357,7 @@ class Gateway:
         for letter in found.letters:
             if letter.channel in self.channels:
                 self._reception.lanes.put(letter.key, letter)
-        self._postman.take(parcel for parcel in found.parcels if parcel.channel in self.channels)
+        self._postman.take(found.parcels)
 
     async def _look_around(self) -> None:
         while True:
@@ -261,10 +365,12 @@ class Gateway:
             try:
                 self._take_up(await self._mailbox.look_around(self.channels))
                 await self._let_go(self._idle())
+                if not self._stopping and self._has_ended():
+                    self._ending = asyncio.create_task(self.stop())
             except StoreError as error:
                 log.error("%s", words(error))
-            if not self._stopping and self._has_ended():
-                self._ending = asyncio.create_task(self.stop())
+            except Exception:
+                log.exception("while looking for what others left")
 
     async def _let_go(self, keys: Iterable[str]) -> None:
         """Others may take part in the conversations in which nothing happens."""
@@ -280,6 +386,43 @@ class Gateway:
 
     def _has_ended(self) -> bool:
         channels: list[Any] = list(self.channels.values())
-        if not all(getattr(channel, "ended", False) for channel in channels):
+        if self._removed or not all(getattr(channel, "ended", False) for channel in channels):
             return False
         return not any(lanes.count for lanes in self._lanes)
+
+
+async def _settled(*lanes: Lanes[Any]) -> None:
+    for each in lanes:
+        await each.settled()
+
+
+async def _stopped(part: Host | Channel) -> None:
+    """Stop something, whatever it does: the others go on."""
+    try:
+        await _ended(asyncio.ensure_future(part.stop()), STOP_SECONDS)
+    except Exception as error:  # noqa: BLE001 - it is left alone then
+        log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
+
+
+async def _ended(task: asyncio.Future[None], seconds: float) -> None:
+    """Wait so long for the end of something, then cancel it, and do not wait for long if it takes no notice.
+
+    Raises:
+        TimeoutError: it had to be cancelled.
+    """
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    if done:
+        task.result()
+        return
+    task.cancel()
+    await asyncio.wait([task], timeout=1.0)
+    raise TimeoutError(f"it took more than {seconds:g} s")
+
+
+def _health(channel: Channel) -> Health:
+    """How a channel is, whatever it says."""
+    try:
+        found: Any = channel.health()
+    except Exception as error:  # noqa: BLE001 - that it cannot tell is how it is
+        return Health(False, describe(error))
+    return found if isinstance(found, Health) else Health(False, f"its health is {found!r:.60}, which is no Health")

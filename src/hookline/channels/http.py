@@ -7,9 +7,10 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
-from ..base.errors import NotInstalled
+from ..base.installing import NotInstalled
 from ..tools.urls import bracketed
 from .http_guard import HttpGuard, is_loopback
 from .protocol import ChannelError
@@ -44,6 +45,9 @@ class HttpHost:
         max_body: bytes of a body, or of a WebSocket message.
         seconds: how long a body may take to arrive.
         grace: how many seconds requests may go on when it stops.
+
+    Raises:
+        NotInstalled: starlette, uvicorn or websockets is missing.
     """
 
     def __init__(
@@ -59,9 +63,13 @@ class HttpHost:
     ) -> None:
         if isinstance(hosts, str):
             raise TypeError(f"hosts is a list of names such as ['chat.example.com'], not {hosts!r}")
+        for package in ("starlette", "uvicorn", "websockets"):
+            if find_spec(package) is None:
+                raise NotInstalled(package, "channels")
         self.parts, self.host, self.port = tuple(parts), host, port
         self._hosts, self._max_body, self._seconds, self._grace = tuple(hosts), max_body, seconds, grace
         self._server: Any = None
+        self._app: Any = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -79,20 +87,16 @@ class HttpHost:
         """Listen; it returns as soon as it does.
 
         Raises:
-            NotInstalled: starlette, uvicorn or websockets is missing.
             ChannelError: the port is taken, the parts do not fit together, or one is not safe to be served there.
         """
         if self._serving is not None:
             raise ChannelError(f"{self.url} is being served already")
-        try:
-            import websockets  # noqa: F401
-            from starlette.applications import Starlette
+        from starlette.applications import Starlette
 
-            from .http_server import server_of
-        except ModuleNotFoundError as error:
-            raise NotInstalled(error.name or "starlette", "channels") from None
-        app = Starlette(routes=self._routes())
-        guard = HttpGuard(app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
+        from .http_server import server_of
+
+        self._app = Starlette(routes=self._routes())
+        guard = HttpGuard(self._app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
         listening = self._listening()
         self.port = listening.getsockname()[1]
         self._server = server_of(guard, max_message=self._max_body, grace=self._grace)
@@ -102,6 +106,28 @@ class HttpHost:
                 await self.stop()
                 raise ChannelError(f"{self.url} could not be served")
             await asyncio.sleep(0)
+
+    def add(self, part: Served) -> None:
+        """Serve one more, also while it runs.
+
+        Raises:
+            ChannelError: it does not fit to the others, or is not safe to be served there.
+        """
+        self._serve((*self.parts, part))
+
+    def remove(self, part: Served) -> None:
+        """Serve this one no longer."""
+        self._serve(tuple(each for each in self.parts if each is not part))
+
+    def _serve(self, parts: Sequence[Served]) -> None:
+        before, self.parts = self.parts, tuple(parts)
+        try:
+            routes = self._routes()
+        except BaseException:
+            self.parts = before
+            raise
+        if self._app is not None:
+            self._app.router.routes[:] = routes
 
     async def stop(self) -> None:
         """Take no more requests, let those under way end, and close what is still open then."""

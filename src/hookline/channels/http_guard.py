@@ -32,6 +32,7 @@ HEADERS = {
 }
 """Sent with every answer that does not say otherwise."""
 
+_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _DRAIN_BYTES, _DRAIN_SECONDS = 8_000_000, 2.0
 
@@ -40,6 +41,10 @@ class _Refused(Exception):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
+
+
+class _Gone(Exception):
+    """Nobody is there any more who could be answered."""
 
 
 class HttpGuard:
@@ -70,6 +75,8 @@ class HttpGuard:
             await self._app(scope, exchange.receive, exchange.send)
         except _Refused as refused:
             await exchange.refuse(refused)
+        except _Gone:
+            log.debug("somebody was gone before the whole body was there")
 
     def _check(self, scope: Scope) -> None:
         asked = header(scope, b"host")
@@ -116,6 +123,9 @@ class _Exchange:
         except TimeoutError:
             late = _Refused(408, "too_slow", f"the body did not arrive in {self._seconds:g} s")
             raise self._refusing(late) from None
+        if message["type"] == "http.disconnect":
+            self._refused = True
+            raise _Gone
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self._all_here = not message.get("more_body", False)
@@ -130,8 +140,7 @@ class _Exchange:
             self._started = True
             given = list(message.get("headers", ()))
             named = {bytes(name).lower() for name, _ in given}
-            missing = [(name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in named]
-            message = {**message, "headers": given + missing}
+            message = {**message, "headers": given + [each for each in _HEADERS if each[0] not in named]}
         elif message["type"] == "websocket.accept":
             self._started = True
         await self._send(message)

@@ -16,6 +16,8 @@ from .http_guard import App
 
 HEAD_SECONDS = 15.0
 """How long a connection may take for the head of a request."""
+IDLE_SECONDS = 60
+"""How long a connection is kept for the next request: longer than clients keep one, which would else be cut off."""
 MOST_AT_ONCE = 2000
 """How many connections there may be; further requests are told to come later."""
 
@@ -88,6 +90,7 @@ def server_of(app: App, *, max_message: int, grace: float) -> OwnServer:
             server_header=False,
             proxy_headers=False,
             limit_concurrency=MOST_AT_ONCE,
+            timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=max(1, round(grace)),
         )
     )

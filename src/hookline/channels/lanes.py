@@ -7,8 +7,9 @@ import contextvars
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import lru_cache
 from hashlib import sha256
 from typing import Generic, TypeVar
 
@@ -18,12 +19,16 @@ log = logging.getLogger("hookline")
 
 T = TypeVar("T")
 
+CANCEL_SECONDS = 5.0
+"""How long to wait for what is broken off: code that takes no notice of that is left alone."""
+
 
 def key_of(address: Address) -> str:
     """The key of a conversation: no two addresses have the same."""
     return json.dumps([address.channel, address.bot, address.chat_id, address.thread_id])
 
 
+@lru_cache(4096)
 def address_of(key: str) -> Address:
     """The address that a key was made of."""
     channel, bot, chat, thread = json.loads(key)
@@ -92,6 +97,11 @@ class Lanes(Generic[T]):
     def __contains__(self, key: str) -> bool:
         return key in self._lanes
 
+    @property
+    def keys(self) -> list[str]:
+        """Whose lanes there are."""
+        return list(self._lanes)
+
     def waiting_in(self, key: str) -> int:
         """How many things wait in one lane."""
         return len(self._lanes[key].queue) if key in self._lanes else 0
@@ -119,7 +129,7 @@ class Lanes(Generic[T]):
             lane.task = asyncio.create_task(self._work_off(key, lane), context=self._context.copy())
         self._changed(key)
 
-    def put_first(self, key: str, items: list[T]) -> None:
+    def put_first(self, key: str, items: Sequence[T]) -> None:
         """Put things before all that wait in a lane that is being worked on."""
         for item in reversed(items):
             self._lanes[key].queue.appendleft(item)
@@ -135,6 +145,20 @@ class Lanes(Generic[T]):
         self._waiting -= len(dropped)
         self._changed(key)
         return dropped
+
+    async def let_go(self, keys: Iterable[str], seconds: float) -> None:
+        """Forget what waits in these lanes; what is being worked on there is broken off after so many seconds."""
+        tasks = set()
+        for key in keys:
+            self.drop(key)
+            if key in self._lanes and (task := self._lanes[key].task) is not None:
+                tasks.add(task)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
 
     def pause(self) -> None:
         """Begin nothing more; what is being worked on goes on."""
@@ -153,7 +177,7 @@ class Lanes(Generic[T]):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         self._lanes.clear()
         self._idle.set()
 

@@ -10,8 +10,8 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import NotInstalled
-from ..base.names import is_number, words
+from ..base.installing import NotInstalled
+from ..base.names import describe, is_number, words
 from ..kernel.values import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
@@ -224,11 +224,18 @@ class MqttChannel:
 
     async def _take_in(self, connection: Connection, handover: Handover) -> None:
         arrived = connection.arrivals()
-        if not await handover.take(message for one in arrived if (message := self._message(one)) is not None):
+        if not await handover.take(message for one in arrived if (message := self._readable(one)) is not None):
             return  # not acknowledged, so it comes again
         for one in arrived:
             connection.ack(one)
             self._ids.acknowledged(one.mid)
+
+    def _readable(self, arrived: MQTTMessage) -> InboundMessage | None:
+        try:
+            return self._message(arrived)
+        except Exception as error:  # noqa: BLE001 - one that cannot be read must not stop all others
+            log.error("channel %s: a message cannot be read, and is left out: %s", self.name, describe(error))
+            return None
 
     def _message(self, arrived: MQTTMessage) -> InboundMessage | None:
         try:

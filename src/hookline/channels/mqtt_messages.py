@@ -109,7 +109,7 @@ def read(payload: bytes) -> Said | None:
     if plain.lstrip()[:1] == "{":
         try:
             form = _form.decode(payload)
-        except (msgspec.MsgspecError, UnicodeError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             pass  # JSON of another form is what a device has to say, as it stands
         else:
             return Said(form.text, str(form.id), form.sender, str(form.thread)) if form.text.strip() else None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.names import describe, words
+from ..base.names import describe, is_number, words
 from ..kernel.errors import HookError
 from ..kernel.payloads import Outbound
 from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
@@ -62,6 +62,7 @@ class Postman:
         self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
         self._options, self._tally = options, tally
         self.lanes: Lanes[Parcel] = Lanes(self._send)
+        self._resting: set[str] = set()
 
     async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
         """The message as the hooks let it leave; ``None`` if they do not."""
@@ -80,25 +81,42 @@ class Postman:
             return None
         return message
 
-    async def reply(self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str]) -> None:
-        """Answer letters: what the hooks let pass is kept, then sent.
+    async def reply(
+        self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str | OutboundMessage]
+    ) -> None:
+        """Answer letters, with texts or with messages that say who speaks: what the hooks let pass is kept, then sent.
 
         Raises:
             Lost: the conversation is another program's now.
         """
         to = letters[-1].message if letters else None
         replies: list[OutboundMessage] = []
-        for text in texts:
-            message = OutboundMessage(text, to.message_id if to else "", address_of(key).thread_id)
-            judged = await self.judge(key, message)
+        for said in texts:
+            message = OutboundMessage(said) if isinstance(said, str) else said
+            judged = await self.judge(
+                key, message.replace(reply_to=to.message_id if to else "", thread_id=address_of(key).thread_id)
+            )
             if judged is not None:
                 replies += self._parts(channel, judged)
         self.take(await insist(self._mailbox.answer, key, channel, letters, replies))
 
     def take(self, parcels: Iterable[Parcel]) -> None:
-        """Send what is in the mailbox."""
+        """Send what is in the mailbox; what is for a channel that is not there stays."""
         for parcel in parcels:
-            self.lanes.put(parcel.key, parcel)
+            if parcel.channel in self._channels:
+                self.lanes.put(parcel.key, parcel)
+
+    async def let_go(self, keys: Sequence[str], seconds: float) -> None:
+        """Send no more in these conversations; a send that is under way may take so many seconds."""
+        await self.lanes.let_go(self._resting.intersection(keys), 0)
+        await self.lanes.let_go(keys, seconds)
+
+    async def _rest(self, key: str, seconds: float) -> None:
+        self._resting.add(key)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._resting.discard(key)
 
     def _parts(self, channel: str, message: OutboundMessage) -> list[OutboundMessage]:
         there = self._channels.get(channel)
@@ -108,21 +126,28 @@ class Postman:
         return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
 
     async def _send(self, key: str, parcel: Parcel) -> None:
+        try:
+            await self._keep_sending(key, parcel)
+        except Lost as error:
+            log.warning("%s", words(error))
+
+    async def _keep_sending(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
-        channel, tries = self._channels[parcel.channel], parcel.tries
+        channel, tries = self._channels.get(parcel.channel), parcel.tries
+        if channel is None:
+            return  # it stays in the mailbox
         if parcel.in_doubt and not channel.capabilities.idempotent:
             log.warning("a message to %s may arrive twice: its program ended while it was being sent", place(key))
-        if parcel.due > time.time():
-            await asyncio.sleep(parcel.due - time.time())
+        if parcel.due > time.time() >= parcel.at:  # else the clock was set back, and nobody knows when that is
+            await self._rest(key, parcel.due - time.time())
         while True:
             tries += 1
             try:
                 await insist(self._mailbox.sending, parcel)
                 async with asyncio.timeout(self._options.send_timeout):
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
-            except Lost as error:
-                log.warning("%s", words(error))
-                return
+            except Lost:
+                raise
             except Undeliverable as error:
                 await self._give_up(parcel, words(error))
                 return
@@ -131,8 +156,7 @@ class Postman:
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause = self._pause(tries) if error.retry_after is None else error.retry_after
-                problem = words(error)
+                pause, problem = self._pause(tries, error.retry_after), words(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
@@ -146,7 +170,7 @@ class Postman:
             self._tally.retried += 1
             log.warning("%s: try %d failed, the next is in %.1f s: %s", place(key), tries, pause, problem)
             await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
-            await asyncio.sleep(pause)
+            await self._rest(key, pause)
 
     async def _give_up(self, parcel: Parcel, problem: str) -> None:
         self._tally.failed += 1
@@ -167,10 +191,15 @@ class Postman:
         address = address_of(key)
         try:
             session = await self._conversations.session(key)
-        except StoreError:  # whoever is asked to answer in it says so; here, all hooks take part
+            return session, address.chat_id, session.platform
+        except Exception as error:  # noqa: BLE001 - a message may not get stuck: here, all hooks take part
+            log.warning("the hooks of %s cannot be told apart: %s", place(key), describe(error))
             return None, address.chat_id, address.channel
-        return session, address.chat_id, session.platform
 
     @staticmethod
-    def _pause(tries: int) -> float:
-        return min(MAX_PAUSE, 0.5 * 2.0 ** min(tries, 10)) * random.uniform(0.5, 1.0)
+    def _pause(tries: int, wanted: Any = None) -> float:
+        """Seconds until the next try: as the platform wants, but not so few that it is asked all the time."""
+        grown = 2.0 ** min(tries, 10)
+        if is_number(wanted):
+            return max(float(wanted), min(1.0, 0.01 * grown))
+        return min(MAX_PAUSE, 0.5 * grown) * random.uniform(0.5, 1.0)

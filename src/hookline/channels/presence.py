@@ -34,11 +34,13 @@ class Presence:
     events = frozenset((ToolStarted, ToolProgressed))
 
     def __init__(
-        self, channel: Channel, address: Address, judge: Judge, *, typing: bool, progress: bool, reply_to: str = ""
-    ) -> None:
+        self, channel: Channel, address: Address, judge: Judge, *, typing: bool, progress: bool, reply_to: str = "",
+        speaker: str = "",
+    ) -> None:  # fmt: skip
         can = channel.capabilities
         self._channel: Any = channel
         self._address, self._judge, self._reply_to = address, judge, reply_to
+        self._speaker = speaker
         self._typing, self._progress = typing and can.typing, progress and can.edit
         self._tasks: list[asyncio.Task[None]] = []
         self._lines: list[str] = []
@@ -87,7 +89,9 @@ class Presence:
             self._changed.clear()
             text = "\n".join(f"· {line}" for line in self._lines[-5:])
             try:
-                message = await self._judge(OutboundMessage(text, self._reply_to, self._address.thread_id))
+                message = await self._judge(
+                    OutboundMessage(text, self._reply_to, self._address.thread_id, self._speaker)
+                )
                 if message is None:
                     return
                 if message_id:

@@ -99,6 +99,7 @@ class Answerer(Protocol):
 
     It may also have ``hooks_for(session)``, the hooks that are asked in a conversation, and ``plugins_for(session)``,
     the plugins whose hooks take part in it (``None`` for all): else ``hooks`` and ``allowed_plugins`` count. Further
+    ``speaker_for(session)``, who speaks there, as people are shown it (``""`` if there is nobody else it could be);
     ``commands``, a mapping of a word after the slash to a :class:`Command`; and ``follow_up(session, result)``, the
     task of a further run that is to follow this one at once (after a handoff), or ``None``.
     """

@@ -30,6 +30,10 @@ OWN = {
 }
 
 
+LONGEST_NAME = 60
+"""Characters of an unknown command that are repeated to who gave it."""
+
+
 class Reception:
     """Puts messages to the hooks, carries out commands, and hands on what the agent is to answer."""
 
@@ -95,7 +99,7 @@ class Reception:
         self._answering.put(letter, text)
 
     async def _command(self, letter: Letter, text: str) -> None:
-        name, _, argument = text[1:].partition(" ")
+        name, argument = [*text[1:].split(None, 1), ""][:2]
         name, argument = name.lower(), argument.strip()
         if name == "stop":
             await self._answering.stop_run(letter, all=argument.lower() == "all")
@@ -117,6 +121,7 @@ class Reception:
 
             await self._in_turn(letter, order)
         else:
+            name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
             near = closest(name, [*OWN, *self._commands])
             hint = f" Did you mean /{near}?" if near else ""
             sent = f"To send it as a message, write //{name}."

@@ -34,7 +34,7 @@ def split(text: str, limit: int | None, length: Callable[[str], int] = len) -> l
     parts: list[str] = []
     opening = ""  # the line that opens the block of code which the last part was cut in
     while rest:
-        if length(opening + rest) <= limit:
+        if len(rest) <= limit and length(opening + rest) <= limit:  # to measure all that is left each time takes long
             parts.append(opening + rest)
             break
         room = limit - length(opening)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import NotInstalled
 from ..base.frozen import scrub
+from ..base.installing import NotInstalled
 from ..base.names import describe, is_number, words
 from ..kernel.values import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.errors import NotInstalled
 from ..base.files import user_folder
+from ..base.installing import NotInstalled
 from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatMessage, ChatStore
@@ -93,7 +93,7 @@ class WebChannel:
 
     Args:
         name: of the channel.
-        title: of the page, and who speaks there.
+        title: of the page, and who speaks there unless a message says who does.
         path: where the page is.
         token: what people must know to use it; needed if other machines can reach it.
         store: the SQLite file with what is said; one of this user if left out.
@@ -179,8 +179,9 @@ class WebChannel:
         """
         try:
             seq, _ = await in_thread(
-                self._store.add, self.name, address.chat_id, key or _any_key(), message.text, reply_to=message.reply_to
-            )
+                self._store.add, self.name, address.chat_id, key or _any_key(), message.text,
+                reply_to=message.reply_to, speaker=message.speaker,
+            )  # fmt: skip
         except StoreError as error:
             raise ChannelError(f"the reply cannot be kept: {error}") from error
         self._news(address.chat_id)
@@ -390,7 +391,7 @@ def _is_id(text: str) -> bool:
 
 
 def _shown(one: ChatMessage) -> dict[str, Any]:
-    mine = {"id": one.key} if one.side == "in" else {"to": one.reply_to}
+    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to}
     fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
     return fields | mine
 

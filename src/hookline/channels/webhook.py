@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.errors import NotInstalled
 from ..base.files import user_folder
+from ..base.installing import NotInstalled
 from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatStore
@@ -304,10 +304,11 @@ def _fields(body: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(name for index, (name, _) in enumerate(pairs) if name in dict(pairs[:index]))
-        raise ValueError(f"{twice!r:.60} is there twice")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r:.60} is there twice")
+        found[name] = value
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
+from ..base.installing import install_command
 from ..base.names import words
 from ..config.sources import Configuration
 from ..kernel.errors import HooklineError
@@ -36,7 +37,7 @@ EXTRAS = {
     "otel": ("opentelemetry",),
     "prices": ("genai_prices",),
     "sign": ("cryptography",),
-    "channels": ("aiomqtt", "telegram"),
+    "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "server": ("a2a", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
     "durable": ("dbos",),
@@ -91,7 +92,7 @@ def findings(config: Configuration) -> Iterator[Row]:
     for extra, modules in EXTRAS.items():
         missing = [module for module in modules if find_spec(module) is None]
         yield (
-            (NOTE, f"extra {extra}", f"not installed: pip install 'hookline[{extra}]'")
+            (NOTE, f"extra {extra}", f"not installed: {install_command(extra)}")
             if missing
             else (GOOD, f"extra {extra}", "installed")
         )

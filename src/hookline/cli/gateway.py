@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..config.errors import ConfigError
-from ..config.sources import Configuration
+from ..config.sources import FILE, Configuration
 from .exits import COMPLETED
 from .help import Command
 from .options import takes_settings
@@ -71,32 +71,34 @@ def _run(config: Configuration) -> int:
     from ..config.plugins import build_plugins
     from .plugins import close_plugins
     from .recording import recorded, recorder
+    from .weights import make_ready
 
     recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
     try:
-        answerer = _answerer(config, recorders, plugins)
-        gateway = build_gateway(config.settings, answerer, home=config.home, offered=plugins.channels)
-        return asyncio.run(_serve(gateway, config))
+        answerer, agent = _answerer(config, recorders, plugins)
+        gateway = build_gateway(
+            config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
+        )
+        make_ready(agent.model)
+        return asyncio.run(_serve(gateway, config, plugins))
     finally:
         close_plugins(plugins)
         recorded(recorders)
 
 
-def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -> Agent | Roster:
-    """Who answers."""
+def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -> tuple[Agent | Roster, Agent]:
+    """Who answers, and the agent that a new conversation begins with."""
     from ..run.session import Session
     from .approver import Approver
     from .speaking import answering
-    from .weights import make_ready
 
     mode = "yes" if config.settings.approvals == "yes" else "deny"  # nobody sits at a terminal
     hooks = [Approver(mode, nullcontext), *hooks]
-    answerer, agent = answering(config, hooks, Session(), plugins)
-    make_ready(agent.model)
-    return answerer
+    return answering(config, hooks, Session(), plugins)
 
 
-async def _serve(gateway: Gateway, config: Configuration) -> int:
+async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
+    from ..channels.build import follow_plugins
     from .gateway_view import view_of
 
     loop = asyncio.get_running_loop()
@@ -111,6 +113,8 @@ async def _serve(gateway: Gateway, config: Configuration) -> int:
             for name in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(name, stop)
         await gateway.start()
+        view.has_begun = True
+        follow_plugins(gateway, plugins, config.settings, home=config.home)
         watching = asyncio.create_task(view.watch())
         try:
             await gateway.wait()

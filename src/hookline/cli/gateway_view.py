@@ -39,6 +39,7 @@ class PlainView(logging.Handler):
         super().__init__(logging.INFO if debug else logging.WARNING)
         self._gateway, self._debug = gateway, debug
         self._was: dict[str, bool] = {}
+        self.has_begun = False
 
     def __enter__(self) -> Self:
         logger = logging.getLogger("hookline")
@@ -49,9 +50,12 @@ class PlainView(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         logging.getLogger("hookline").removeHandler(self)
+        if not self.has_begun:
+            return  # the error says why
         status = self._gateway.status()
         self.say(
             f"stopped: {counted(status.received, 'message')} received, {status.sent} sent"
+            + (f", {status.refused} refused" if status.refused else "")
             + (f", {status.failed} failed" if status.failed else "")
             + (f", {status.waiting} waiting for the next start" if status.waiting else "")
         )
@@ -110,16 +114,24 @@ class LiveView(PlainView):
 
     def say(self, line: str) -> None:
         """A line above the table."""
-        from rich.text import Text
-
-        if not self._live.is_started:
+        if self._live.is_started:
+            self._live.console.print(logged(line))
+        else:
             super().say(line)
-            return
-        self._live.console.print(Text.assemble((f"{time.strftime('%H:%M:%S')} ", "dim"), printable(line)))
 
     def look(self, status: Status) -> None:
         """Draw the table."""
         self._live.update(drawn(status), refresh=True)
+
+
+def logged(line: str) -> Any:
+    """A line with the time before it; what does not fit goes on below its beginning."""
+    from rich.table import Table
+    from rich.text import Text
+
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), Text(printable(line)))
+    return row
 
 
 def drawn(status: Status) -> Any:

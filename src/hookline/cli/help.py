@@ -1,12 +1,13 @@
-"""Help pages: options in groups, examples as they were written. Rich would cost more time than all the rest."""
+"""Help pages: options in groups, wrapped text, examples as they are. Rich would cost more time than all the rest."""
 
 from __future__ import annotations
 
 import inspect
 import os
+from itertools import groupby
 from typing import Any
 
-from typer import style
+from typer import echo, style
 from typer.core import TyperCommand, TyperGroup
 
 from .exits import ReaderGone
@@ -38,10 +39,15 @@ def _write_params(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def _write_epilog(command: Any, formatter: Any) -> None:
-    if command.epilog:
-        formatter.write_paragraph()
-        for line in inspect.cleandoc(command.epilog).splitlines():
-            formatter.write(f"{_heading(line) if line.endswith(':') else line}\n")
+    if not command.epilog:
+        return
+    formatter.write_paragraph()
+    lines = inspect.cleandoc(command.epilog).splitlines()
+    for is_text, group in groupby(lines, lambda line: line[:1].strip() != "" and not line.endswith(":")):
+        if is_text:
+            formatter.write_text(" ".join(group))
+        else:
+            formatter.write("".join(f"{_heading(line) if line.endswith(':') else line}\n" for line in group))
 
 
 class Command(TyperCommand):
@@ -59,12 +65,19 @@ class Command(TyperCommand):
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The epilog, line by line."""
+        """The epilog: its text wrapped, its examples line by line."""
         _write_epilog(self, formatter)
 
 
 class Group(TyperGroup):
-    """A group of commands with such a page."""
+    """A group of commands with such a page; alone, it shows that."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments; where there are none, show what there is."""
+        if not args and not ctx.resilient_parsing:
+            echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Commands first, then options."""
@@ -74,5 +87,5 @@ class Group(TyperGroup):
         _write_params(self, ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """The epilog, line by line."""
+        """The epilog: its text wrapped, its examples line by line."""
         _write_epilog(self, formatter)

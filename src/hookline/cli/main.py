@@ -12,7 +12,9 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
-        sys.stderr.write("error: the command line needs typer and rich: pip install 'hookline[cli]'\n")
+        from ..base.installing import install_command
+
+        sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)
     from .exits import CANCELLED, UNREAD, ReaderGone
     from .failures import report

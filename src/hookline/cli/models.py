@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..base.installing import install_command
 from ..kernel.errors import HooklineError
 from .help import Command, Group
 
@@ -55,7 +56,7 @@ def usable() -> list[tuple[str, str]]:
 
 
 def _install(extra: str) -> str:
-    return f"no: pip install 'hookline[{extra}]'"
+    return f"no: {install_command(extra)}"
 
 
 def _vendor(package: str, key: str) -> str:

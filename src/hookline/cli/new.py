@@ -46,8 +46,10 @@ def new(
         ),
     ] = "",
 ) -> int:
-    """Write NAME.py and test_NAME.py: a working hook or tool, and a test that passes. Or a plugin, a folder of its own;
-    or a personality, NAME.toml.
+    """Write a hook, tool, plugin or personality to start from.
+
+    A hook or tool is NAME.py with test_NAME.py, a test that passes; a plugin is a folder of its own; a personality is
+    NAME.toml.
     """
     if kind == "personality":
         return new_personality(name, Path(folder or "personalities"))

@@ -15,7 +15,7 @@ from .exits import BAD_INPUT, CANCELLED, COMPLETED, FAILED
 from .failures import say_error, say_note
 from .help import Command, Group
 from .options import takes_settings
-from .text import counted, printable
+from .text import counted, printable, short
 
 if TYPE_CHECKING:
     from ..plugins.discovery import FoundPlugin
@@ -86,7 +86,7 @@ def check(config: Configuration, name: Name) -> int:
         say_error(problem)
     if problems:
         return FAILED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}: nothing is wrong\n")
+    sys.stdout.write(f"{printable(found.id)} {printable(found.version, keep='')}: nothing is wrong\n")
     _describe(found)
     return COMPLETED
 
@@ -109,7 +109,9 @@ def enable(
     if entry in config.settings.plugins or str(found.folder) in config.settings.plugins:
         sys.stdout.write(f"{printable(found.id)} is on already\n")
         return COMPLETED
-    sys.stdout.write(f"{printable(found.id)} {printable(found.version)}, from {printable(nearby(found.where))}\n")
+    sys.stdout.write(
+        f"{printable(found.id)} {printable(found.version, keep='')}, from {printable(nearby(found.where))}\n"
+    )
     _describe(found)
     sys.stdout.write(f"{WARNING}\n")
     if not yes:
@@ -224,7 +226,7 @@ def _describe(found: FoundPlugin) -> None:
         sys.stdout.write("It is a Plugin object without a manifest: it does not say what it asks for.\n")
         return
     if manifest.description:
-        sys.stdout.write(f"{printable(manifest.description)}\n")
+        sys.stdout.write(f"{short(manifest.description, 500)}\n")
     sys.stdout.write(f"It brings {_brings(found) or 'nothing'}.\n")
     asked = [
         (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions

@@ -81,10 +81,10 @@ def facts(title: str, items: Iterable[tuple[str, ...]], *, width: int = 0) -> No
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(no_wrap=True, min_width=width + 2)
     for label, text, *more in items:
-        made.add_row(Text(f"  {label}", style="bold" if more else "dim"), Text(printable(text)))
+        made.add_row(Text(f"  {printable(label, keep='')}", style="bold" if more else "dim"), Text(printable(text)))
         for line in more:
             made.add_row("", Text(printable(line), style="dim"))
-    show(Text(title, style="bold"), made)
+    show(Text(printable(title), style="bold"), made)
 
 
 def named(title: str, items: Iterable[tuple[str, str, str]], width: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
-  hookline run "Tidy up my notes" --write --skills skills --hooks SkillEvolverHook
+  hookline run "Tidy my notes" --write --skills skills --hooks SkillEvolverHook
   hookline skills review
   hookline skills accept tidy-notes --as tidy-my-notes
   hookline skills list
@@ -90,7 +90,8 @@ def show(
     store, _ = opened(config.settings)
     skill = store.find(name)
     if raw:
-        sys.stdout.write(store.raw(skill))
+        text = store.raw(skill)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     else:
         show_skill(skill, store)
     return COMPLETED

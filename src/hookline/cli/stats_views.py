@@ -26,7 +26,7 @@ _WIDTHS = {3600: "an hour", 86400: "a day", 7 * 86400: "a week", 28 * 86400: "fo
 _SAID = {"cont": "let pass"}
 _STYLES = {
     "completed": "green", "ok": "green", "approved": "green", "stop": "green", "tool_calls": "green",
-    "failed": "red", "error": "red", "blocked": "red", "block": "red", "end": "red", "denied": "red",
+    "failed": "red", "error": "red", "blocked": "red", "block": "red", "end": "red", "denied": "red", "reject": "red",
     "interrupted": "red", "stopped": "magenta", "cancelled": "magenta", "ended": "magenta", "length": "magenta",
     "retry": "yellow", "replace": "yellow", "edited": "yellow", "running": "cyan", "answered": "blue", "ask": "cyan",
 }  # fmt: skip
@@ -78,7 +78,14 @@ def show_stats(told: RunStats, path: str, *, chosen: bool) -> None:
     else:
         _table("Hooks", ("hook", "said"), [row[:2] for row in said])
     why = [
-        (_number(r.count), r.hook, _styled(r.verb), short(r.tool or r.point, 24), short(r.reason, 60), _when(r.last))
+        (
+            _number(r.count),
+            r.hook or "nobody",
+            _styled("reject" if r.verb == "claim" else r.verb),
+            short(r.tool or r.point, 24),
+            short(r.reason, 60),
+            _when(r.last),
+        )
         for r in told.refusals
     ]
     _table("What hooks did not let happen", ("times", "hook", "verb", "what", "reason", "last"), why, most=_TOP)

@@ -30,10 +30,11 @@ def show_nothing(path: str, *, empty: bool = False) -> None:
     )
 
 
-def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int) -> None:
-    """A line for each ticket."""
+def show_list(rows: Sequence[TicketRow], total: int, passed: int, page: int, *, chosen: bool) -> None:
+    """A line for each ticket; ``chosen`` says that only some were asked for."""
     if not rows:
-        show(Text("No ticket is like that." if not total else "There are no more tickets."))
+        none = "No ticket matches that." if chosen else "There are no open tickets: --column all shows the others."
+        show(Text("There are no more tickets." if total else none))
         return
     tiers = any(row.tier != "auto" for row in rows)
     heads = ("ticket", "column", *(["tier"] * tiers), "assignee", "title")

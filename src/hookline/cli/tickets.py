@@ -23,7 +23,7 @@ The board is the file in the setting tickets. With it, hookline run and chat off
 to work on tickets, too.
 
 Examples:
-  hookline tickets create "Write the guide" --criterion "It has an example" --tier review
+  hookline tickets create "Write the guide" --criterion "It has an example"
   hookline run "Do the next ticket." --tickets tickets.db
   hookline tickets board
   hookline tickets move T-1 done
@@ -79,7 +79,8 @@ def list_tickets(
     elif not total and not sum(board.counts().values()):
         views.show_nothing(path, empty=True)
     else:
-        views.show_list(rows, total, limit * (page - 1), page)
+        chosen = bool(words or column or assignee is not None)
+        views.show_list(rows, total, limit * (page - 1), page, chosen=chosen)
     return 0
 
 

@@ -106,7 +106,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
     keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
-    own += _skill_hooks(settings)
+    own += _skill_hooks(settings, [each.hook for each in loaded])
     if settings.personalities:
         keep += [settings.personalities, os.path.realpath(settings.personalities)]
     keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
@@ -121,15 +121,23 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     return registry, plugins
 
 
-def _skill_hooks(settings: Settings) -> list[Any]:
-    """What lists the skills, if there is a folder of them."""
+def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
+    """What lists the skills, if there is a folder of them; the first proposal of one of these hooks makes it."""
     if not settings.skills:
         return []
+    from ..builtin.skill_evolver import SkillEvolverHook
     from ..builtin.skills import SkillsHook
 
     if Path(settings.skills).is_file():
         raise ConfigError(f"skills: {settings.skills!r} is a file: name a folder")
-    return [SkillsHook(settings.skills)]
+    listed = SkillsHook(settings.skills)
+    folder = listed.store.folder
+    if not (folder.exists() or any(isinstance(h, SkillEvolverHook) and h.store.folder == folder for h in hooks)):
+        raise ConfigError(
+            f"skills: there is no folder {settings.skills!r}: make it, or let an agent learn skills for it "
+            "with --hooks SkillEvolverHook"
+        )
+    return [listed]
 
 
 def _with_skills(hook: str | DeclaredHook, settings: Settings) -> str | DeclaredHook:

@@ -20,13 +20,17 @@ def add_to_list(path: Path, key: str, value: str) -> bool:
         NotInstalled: a package is missing.
     """
     document = _read(path)
-    items = _table(document, path).setdefault(key, [])
-    if not isinstance(items, list):
+    table = _table(document, path)
+    items = table.get(key)
+    if items is None:
+        items = table[key] = [value]
+    elif not isinstance(items, list):
         raise ConfigError(f"{path}: {key} is not a list")
-    if value in items:
+    elif value in items:
         return False
-    items.append(value)
-    _write(path, document)
+    else:
+        items.append(value)
+    _write(path, document, key, list(items))
     return True
 
 
@@ -42,7 +46,7 @@ def take_from_list(path: Path, key: str, value: str) -> bool:
     if value not in items:
         return False
     items.remove(value)
-    _write(path, document)
+    _write(path, document, key, list(items))
     return True
 
 
@@ -63,13 +67,24 @@ def _read(path: Path) -> Any:
 def _table(document: Any, path: Path) -> Any:
     if path.name != SHARED_FILE:
         return document
-    return document.setdefault("tool", {}).setdefault("hookline", {})
+    table = document
+    for name in ("tool", "hookline"):
+        if name not in table:
+            table[name] = {}
+        table = table[name]
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {name} is not a table")
+    return table
 
 
-def _write(path: Path, document: Any) -> None:
+def _write(path: Path, document: Any, key: str, items: list[Any]) -> None:
+    import tomllib
+
     import tomlkit
 
     text = tomlkit.dumps(document)
+    if _table(tomllib.loads(text), path).get(key) != items:
+        raise ConfigError(f"{path} is written in a way that cannot be changed here: set {key} in it by hand")
     target = path.resolve()  # a link stays one
     try:
         known = target.stat().st_mode & 0o777 if target.exists() else None

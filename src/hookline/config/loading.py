@@ -161,7 +161,7 @@ def _in_file(module: Any, names: list[str], list_name: str, wanted: Callable[[An
 
 
 def _made(value: Any, declared: DeclaredHook) -> Any:
-    _check_args(value, declared)
+    check_args(value, declared.use, declared.args)
     try:
         return value(**declared.args)
     except Exception as error:
@@ -170,27 +170,31 @@ def _made(value: Any, declared: DeclaredHook) -> Any:
         raise LoadError(f"{declared.use} cannot be made with ({args}): {reason}") from error
 
 
-def _check_args(make: Any, declared: DeclaredHook) -> None:
-    """Say which arguments do not fit, by their names alone: their values may be secrets."""
+def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
+    """Say which arguments do not fit what ``use`` names, by their names alone: their values may be secrets.
+
+    Raises:
+        LoadError: one that it does not take, or one that it needs is missing.
+    """
     try:
         takes = inspect.signature(make)
     except (TypeError, ValueError):  # a builtin that does not tell
         return
     try:
-        takes.bind(**declared.args)
+        takes.bind(**args)
     except TypeError as error:
         named = [p for p in takes.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         known = [p.name for p in named]
-        for name in declared.args:
+        for name in args:
             if name not in known:
                 what = f"It takes {', '.join(known)}" if known else "It takes no args"
-                raise LoadError(f"{declared.use} has no argument {name!r}.{nearest(name, known)} {what}") from error
-        lacks = [p.name for p in named if p.default is p.empty and p.name not in declared.args]
+                raise LoadError(f"{use} has no argument {name!r}.{nearest(name, known)} {what}") from error
+        lacks = [p.name for p in named if p.default is p.empty and p.name not in args]
         if not lacks:  # it wants something that has no name
             return
-        given = ", ".join(f"{name} = ..." for name in (*declared.args, *lacks))
-        example = f'{{ use = "{declared.use}", args = {{ {given} }} }}'
-        raise LoadError(f"{declared.use} needs {', '.join(lacks)}: {example}") from error
+        given = ", ".join(f"{name} = ..." for name in (*args, *lacks))
+        example = f'{{ use = "{use}", args = {{ {given} }} }}'
+        raise LoadError(f"{use} needs {', '.join(lacks)}: {example}") from error
 
 
 def _built_in(name: str) -> Any:

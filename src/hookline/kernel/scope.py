@@ -56,8 +56,7 @@ class Scope:
 
 def entered() -> frozenset[int]:
     """Ids of all hooks that are running around the caller, sync and async, at any depth."""
-    scope = CURRENT.get()
-    active = ACTIVE.get()
+    scope, active = CURRENT.get(), ACTIVE.get()
     if scope is not None and scope.entry is not None:
         return active | {id(scope.entry.hook)}
     return active

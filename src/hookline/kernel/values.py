@@ -165,8 +165,9 @@ class InboundMessage(Frozen, frozen=True):
 
 
 class OutboundMessage(Frozen, frozen=True):
-    """A message about to leave through a channel."""
+    """A message about to leave through a channel. ``speaker``: the name of who says it, where there are several."""
 
     text: str
     reply_to: str = ""
     thread_id: str = ""
+    speaker: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.errors import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
+from ..base.installing import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
 from ..kernel.errors import ModelError
 
 

@@ -92,7 +92,9 @@ def load_found(found: FoundPlugin, settings: Mapping[str, Any] = EMPTY, before: 
         if found.manifest is None:
             return _offered(found, before).configured(settings)
         return _from_manifest(found, found.manifest, settings, before)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plugin may raise anything, SystemExit too
         raise named_error(found.id, error) from error
 
 

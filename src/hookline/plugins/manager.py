@@ -27,8 +27,8 @@ Stamp = frozenset[tuple[str, int, int]]
 class Host(Protocol):
     """What plugins are plugged into, such as an ``Agent``."""
 
-    def plug(self, plugin: Plugin) -> None:
-        """Put one in, whole, or raise ``RegistrationError``."""
+    def plug(self, plugin: Plugin, *, renew: bool = False) -> None:
+        """Put one in, whole, or raise ``RegistrationError``; ``renew``: in the place of an older one of its name."""
 
     def unplug(self, name: str) -> None:
         """Take one out."""
@@ -199,12 +199,16 @@ class PluginManager:
                 stamp = _stamp(found.folder)
                 self._stamps[name] = stamp  # also of what is broken: it is told once
                 new = load_found(found, self._values(name), old)
-                self._switch_off(name)
                 try:
-                    self._switch_on(new)
-                except Exception:
-                    self._switch_on(old)
-                    raise
+                    if old.lively or new.lively:
+                        self._switch_off(name)
+                        try:
+                            self._switch_on(new)
+                        except Exception:
+                            self._switch_on(old)
+                            raise
+                    else:
+                        self._swap(old, new)
                 finally:
                     self._stamps[name] = stamp
             except Exception as error:
@@ -227,7 +231,8 @@ class PluginManager:
                     notes.append(f"plugin {name!r} has changed: loaded anew, version {new.version}")
                 except PluginError as error:
                     self._stamps[name] = _stamp(folder)
-                    notes.append(f"plugin {name!r} has changed, but the old one stays: {words(error)}")
+                    left = "the old one stays" if name in self._active else "it is off, for the old one fails now too"
+                    notes.append(f"plugin {name!r} has changed, but {left}: {words(error)}")
         return notes
 
     def check(self, name: str) -> list[str]:
@@ -281,6 +286,25 @@ class PluginManager:
         self._active[plugin.name] = plugin
         self._tell(plugin, True)
 
+    def _swap(self, old: Plugin, new: Plugin) -> None:
+        """Put one in the place of the other, so that there is no moment in which neither holds."""
+        self._check_conflicts(new)
+        new.hold()
+        done: list[Host] = []
+        try:
+            for host in self._hosts:
+                host.plug(new, renew=True)
+                done.append(host)
+        except BaseException:
+            for host in done:
+                host.plug(old, renew=True)
+            new.release()
+            raise
+        self._tell(old, False)
+        self._active[new.name] = new
+        old.release()
+        self._tell(new, True)
+
     def _switch_off(self, name: str) -> str:
         """What was wrong with that, if anything; the plugin is off in any case."""
         plugin, problem = self._active[name], ""
@@ -298,6 +322,8 @@ class PluginManager:
     def _check_conflicts(self, plugin: Plugin) -> None:
         tools = {tool.name for tool in ToolRegistry(plugin.tools)}
         for other in self.active:
+            if other.name == plugin.name:
+                continue
             for name in plugin.channels:
                 if name in other.channels:
                     raise RegistrationError(f"plugin {other.name!r} offers a channel {name!r} already")
@@ -319,7 +345,8 @@ class _OfRegistry:
     def __init__(self, registry: HookRegistry) -> None:
         self.registry = registry
 
-    def plug(self, plugin: Plugin) -> None:
+    def plug(self, plugin: Plugin, *, renew: bool = False) -> None:
+        before = [entry for entry in self.registry._entries if renew and entry.plugin == plugin.name]
         done: list[Callable[[], None]] = []
         try:
             for hook in plugin.hooks:
@@ -328,6 +355,7 @@ class _OfRegistry:
             for undo in done:
                 undo()
             raise
+        self.registry._change(lambda entries: tuple(e for e in entries if not any(e is old for old in before)))
 
     def unplug(self, name: str) -> None:
         self.registry.unregister_plugin(name)

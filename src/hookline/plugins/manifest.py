@@ -50,10 +50,10 @@ def read_manifest(path: Path) -> Manifest:
 
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise LoadError(f"{path} is not valid TOML: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise LoadError(f"{path} cannot be read: {words(error)}") from error
+    except (ValueError, RecursionError) as error:  # also what the parser itself gives up on
+        raise LoadError(f"{path} is not valid TOML: {words(error)}") from error
     try:
         return _checked(table)
     except (RegistrationError, msgspec.ValidationError) as error:

@@ -138,6 +138,11 @@ class Plugin:
         """
         return self.configured(EMPTY)._values or EMPTY if self._values is None else self._values
 
+    @property
+    def lively(self) -> bool:
+        """Whether it does more than being there: two of it at once might be in each other's way."""
+        return bool(self._activate or self._deactivate or self.points or self.channels)
+
     def configured(self, values: Mapping[str, Any]) -> Plugin:
         """The same plugin, with these settings.
 
@@ -221,10 +226,11 @@ def check_api(name: str, api: Any) -> None:
     """
     if api == HOOKLINE_API:
         return
-    newer = str(api).isdigit() and int(api) > int(HOOKLINE_API)
+    newer = str(api)[:9].isdecimal() and int(str(api)[:9]) > int(HOOKLINE_API)
     remedy = "update hookline" if newer else f"get a version of it that was made for {HOOKLINE_API}"
     raise RegistrationError(
-        f"plugin {name!r} was made for version {api} of the plugin API; this Hookline has {HOOKLINE_API}: {remedy}"
+        f"plugin {name!r:.80} was made for version {api!s:.80} of the plugin API; "
+        f"this Hookline has {HOOKLINE_API}: {remedy}"
     )
 
 

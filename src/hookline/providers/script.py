@@ -33,6 +33,8 @@ def script_model(path: str, *, delay: float = 0.0, loop: bool = False) -> Script
         raise RegistrationError("scripted:FILE needs a file of turns, such as scripted:turns.json")
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RegistrationError(f"scripted:{path}: there is no file {path!r} of turns") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RegistrationError(f"cannot read the script {path!r}: {describe(error)}") from error
     try:

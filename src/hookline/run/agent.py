@@ -26,7 +26,7 @@ from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
-from .inheritance import Both
+from .inheritance import Both, shared
 from .interrupt import Interrupt
 from .loop import Loop
 from .model_call import gated
@@ -108,42 +108,60 @@ class Agent:
         for plugin in load_plugins(plugins):
             self.plug(plugin)
 
-    def plug(self, plugin: Plugin | str) -> None:
+    def plug(self, plugin: Plugin | str, *, renew: bool = False) -> None:
         """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
         the next step on. A hook's ``on_event`` takes part from the next run on.
+
+        Args:
+            plugin: the plugin.
+            renew: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
 
         Raises:
             RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
         """
         (plugin,) = load_plugins([plugin])
         with self._plugging:
-            if any(plugin.name == other.name for other in self.plugins):
+            before = [other for other in self.plugins if other.name == plugin.name]
+            if before and not renew:
                 raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
+            known = [e for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name]
+            had = self.tools, self.plugins, self._brought
             plugin.hold()
             undo: list[Callable[[], None]] = []
             try:
                 tools = ToolRegistry(plugin.tools)
+                rest = self.tools.without(self._brought.get(plugin.name, ())) if before else self.tools
                 for tool in tools:
-                    self._check_free(tool.name, plugin.name)
-                both = ToolRegistry([*self.tools, *tools])
+                    self._check_free(tool.name, plugin.name, rest)
+                both = ToolRegistry([*rest, *tools])
                 both.specs  # noqa: B018
-                known = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
+                there = () if before else {id(entry.hook) for entry in known}
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
-                    if id(hook) not in known:  # another agent on the same registry brought it already
+                    if id(hook) not in there:  # another agent on the same registry brought it already
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
                 self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
-                self.plugins = (*self.plugins, plugin)  # before its tools: a filter must know whose they are
+                # Before its tools: a filter must know whose they are.
+                self.plugins = (*(other for other in self.plugins if other not in before), plugin)
                 self.tools = both
                 self.hooks.extend(())  # tell the runs, now that all is there
                 if plugin.configure is not None:
                     plugin.configure(self)
             except BaseException:
-                self._take_out(plugin.name)
+                if before:
+                    self.tools, self.plugins, self._brought = had
+                else:
+                    self._take_out(plugin.name)
                 for each in undo:
                     each()
                 with suppress(RegistrationError):  # of two failures the first one counts
                     plugin.release()
                 raise
+            if before:
+                self.hooks._change(lambda entries: tuple(e for e in entries if not any(e is k for k in known)))
+                for follower in list(self._followers):
+                    follower._take_out(plugin.name)
+                for other in before:
+                    other.release()
 
     def unplug(self, name: str) -> None:
         """Take out a plugin, also while runs go on.
@@ -167,8 +185,8 @@ class Agent:
             other.plugins, other._brought = self.plugins, self._brought
             self._followers.add(other)
 
-    def _check_free(self, tool: str, plugin: str) -> None:
-        if tool in self.tools:
+    def _check_free(self, tool: str, plugin: str, tools: ToolRegistry) -> None:
+        if tool in tools:
             owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
             raise RegistrationError(
                 f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
@@ -192,9 +210,11 @@ class Agent:
         out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
-    def _listeners(self, ctx: AgentContext, run_hooks: HookStack, above: Interceptor) -> Sequence[Sink]:
+    def _listeners(
+        self, talk: HookStack, ctx: AgentContext, run_hooks: HookStack, above: Interceptor
+    ) -> Sequence[Sink]:
         """The hooks of a run that want its events."""
-        own, talk = self.hooks.stack, ctx.hooks.stack
+        own = self.hooks.stack
         if above is EMPTY_STACK and not (own.listeners or talk.listeners or run_hooks.listeners):
             return ()
         stacks = [above] if isinstance(above, (HookStack, Both)) else []
@@ -316,8 +336,7 @@ class Agent:
         if options.get("deps") is not None:
             ctx.deps = options["deps"]
         above = None if given is None or not options.get("inherit", True) else given._whole
-        allowed = _names(options.get("allowed_plugins"))
-        if allowed is not None:
+        if (allowed := _names(options.get("allowed_plugins"))) is not None:
             ctx.allowed_plugins = _both(allowed, None if above is None else ctx.allowed_plugins)
         if self.allowed_plugins is not None:
             ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
@@ -337,7 +356,8 @@ class Agent:
         hooks = options.get("hooks")
         run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
         inherited = EMPTY_STACK if above is None else above()
-        sinks = (*self._listeners(ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
+        talk = ctx.hooks.stack if above is None else shared(ctx.hooks.stack)
+        sinks = (*self._listeners(talk, ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
         relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
         if relay is not None:
             sinks = (*sinks, relay)

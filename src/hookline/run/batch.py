@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..base.errors import PlainError
 from ..base.frozen import EMPTY
 from ..base.names import describe, words
 from ..base.tasks import OutOfTime, abandon, carry, running_loop, unpack, within
@@ -320,7 +321,9 @@ class Batch:
         if failure is None:
             slot.result = self._result(slot, "ok", value)
         else:
-            slot.result = self._result(slot, "error", error=describe(failure))
+            slot.result = self._result(
+                slot, "error", error=(words if isinstance(failure, PlainError) else describe)(failure)
+            )
         if slot.pump is None and ON_PROGRESS not in loop.heard:
             slot.ended = True
             if loop.ctx.listening:

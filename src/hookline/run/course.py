@@ -23,7 +23,7 @@ from .around import around
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
-from .inheritance import Both, inheritable, joined
+from .inheritance import Both, inheritable, joined, shared
 
 T = TypeVar("T")
 
@@ -170,7 +170,8 @@ class Course:
         """All hooks of this run, whatever filter holds; those of the run that it was started in come first."""
         own: Interceptor | None = self.agent.interceptor
         if own is None:
-            agent, talk = self.agent.hooks.stack, self.ctx.hooks.stack
+            agent = self.agent.hooks.stack
+            talk = self.ctx.hooks.stack if self._above is None else shared(self.ctx.hooks.stack)
             extra = [layer for layer in (*talk.layers, *self._run_hooks.layers) if layer]
             own = HookStack(*agent.layers, *extra) if extra else agent
         above = EMPTY_STACK if self._above is None else self._above()

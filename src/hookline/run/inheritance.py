@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ..kernel.dispatch import PLAIN
+from ..kernel.hook import Entry
 from ..kernel.points import POINTS, Point
 from ..kernel.registry import HookStack, Interceptor
 from ..kernel.results import HookAction, Verdict
@@ -22,8 +24,13 @@ _OVER = frozenset(
 def inheritable(hooks: Interceptor) -> Interceptor:
     """Those of a run's hooks that hold in the runs inside it: all but those that say ``inherit = False``."""
     if isinstance(hooks, HookStack):
-        return hooks._where(lambda entry: getattr(entry.hook, "inherit", True))
+        return shared(hooks)
     return Both(inheritable(hooks.own), inheritable(hooks.above)) if isinstance(hooks, Both) else hooks
+
+
+def shared(hooks: HookStack) -> HookStack:
+    """Those of these hooks that hold in runs inside a run too, which are conversations of their own."""
+    return hooks._where(lambda entry: getattr(entry.hook, "inherit", True))
 
 
 def joined(above: Interceptor, own: Interceptor) -> Interceptor:
@@ -32,9 +39,17 @@ def joined(above: Interceptor, own: Interceptor) -> Interceptor:
         return above
     if not isinstance(above, HookStack) or not isinstance(own, HookStack):
         return Both(own, above)
-    known = {(id(entry.hook), entry.point) for layer in above.layers for entry in layer}
-    rest = (tuple(e for e in layer if (id(e.hook), e.point) not in known) for layer in own.layers)
-    return HookStack(*above.layers, *filter(None, rest))
+    known = {(_rule(entry), entry.plugin) for layer in above.layers for entry in layer}
+    firm = {_rule(entry) for layer in own.layers for entry in layer if entry.plugin is None}
+    rest = (tuple(e for e in layer if not known & {(_rule(e), None), (_rule(e), e.plugin)}) for layer in own.layers)
+    # What is a plugin's above and nobody's here holds whatever the filter: it is the one that stays.
+    first = (tuple(e for e in layer if e.plugin is None or _rule(e) not in firm) for layer in above.layers)
+    return HookStack(*first, *filter(None, rest))
+
+
+def _rule(entry: Entry) -> tuple[object, ...]:
+    """What makes two entries the same rule: a hook that only watches in one run may judge in another."""
+    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
 
 
 class Both:
@@ -71,7 +86,12 @@ class Both:
 
     async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
         """Fire the point at both. What one of them refuses stays refused; the observers of both are called."""
-        own = await self.own.intercept(point, payload, ctx, how)
+        try:
+            own = await self.own.intercept(point, payload, ctx, how)
+        except Exception:
+            with suppress(Exception):  # of two failures the first one counts
+                await self.above.intercept(point, payload, ctx, How(None, "observe", how.no_retry))
+            raise
         start = "observe" if own.action in _OVER else "guard" if own.answer or own.asks else how.start
         above = await self.above.intercept(point, own.payload, ctx, How(how.validate, start, how.no_retry))
         said, value = above, above.value

@@ -45,6 +45,7 @@ class Session:
         self._saving = threading.Lock()
         self._given = self.messages
         self._stored: dict[Any, tuple[Sequence[Message], Sequence[Message]]] = {}  # by place: its own, what is there
+        self._written: dict[Any, tuple[bytes, bool]] = {}  # by place: the digest of that, and whether it says started
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.messages)} messages)"
@@ -101,6 +102,7 @@ class _Renamed(Session):
         if session.started:
             self.first_run()
         self._saving, self._given, self._stored = session._saving, session._given, session._stored
+        self._written = session._written
 
     def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
         self._stored[place] = tuple(taken), tuple(merged)

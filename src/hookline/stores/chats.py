@@ -21,21 +21,25 @@ _SCHEMA = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
         key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
-        UNIQUE (channel, chat, side, key)
+        speaker TEXT NOT NULL DEFAULT '', UNIQUE (channel, chat, side, key)
     )""",
     "CREATE INDEX by_rev ON messages (channel, rev)",
     "CREATE INDEX by_chat ON messages (channel, chat, rev)",
     "CREATE TABLE counter (last INTEGER NOT NULL)",
     "INSERT INTO counter VALUES (0)",
 )
-_COLUMNS = "seq, rev, side, key, text, thread, reply_to, at"
+_UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",)}
+_COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker"
 _PRUNE_EVERY = 3600.0
 
 Side = Literal["in", "out"]
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
-    """A message as it is now: ``seq`` is its place, ``rev`` rises whenever it is changed. ``in``: people said it."""
+    """A message as it is now: ``seq`` is its place, ``rev`` rises whenever it is changed.
+
+    ``in``: people said it; ``out``: ``speaker`` did, if that is known.
+    """
 
     seq: int
     rev: int
@@ -45,6 +49,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     thread: str
     reply_to: str
     at: float
+    speaker: str = ""
 
 
 class ChatStore:
@@ -57,7 +62,7 @@ class ChatStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, kept: int = KEPT, days: float = DAYS) -> None:
-        self._db = Database(path, holds="chats", mark=0x486B4C43, version=1, schema=_SCHEMA)
+        self._db = Database(path, holds="chats", mark=0x486B4C43, version=2, schema=_SCHEMA, upgrades=_UPGRADES)
         self._kept, self._seconds, self._pruned = kept, days * 86_400, 0.0
 
     @property
@@ -66,8 +71,9 @@ class ChatStore:
         return self._db.path
 
     def add(
-        self, channel: str, chat: str, key: str, text: str, *, side: Side = "out", thread: str = "", reply_to: str = ""
-    ) -> tuple[int, bool]:
+        self, channel: str, chat: str, key: str, text: str, *, side: Side = "out", thread: str = "",
+        reply_to: str = "", speaker: str = "",
+    ) -> tuple[int, bool]:  # fmt: skip
         """Keep a message; its ``seq``, and whether it is new: a key is kept once.
 
         Raises:
@@ -82,8 +88,8 @@ class ChatStore:
             if found is not None:
                 return int(found[0]), False
             seq = _next(db)
-            row = (seq, seq, channel, chat, side, key, _storable(text), thread, reply_to, now)
-            db.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (seq, seq, channel, chat, side, key, _storable(text), thread, reply_to, now, _storable(speaker))
+            db.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             db.execute(
                 "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
                 "SELECT seq FROM messages WHERE channel = ? AND chat = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",

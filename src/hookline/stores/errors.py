@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError
+from ..base.errors import PlainError
 
 
-class StoreError(HooklineError):
+class StoreError(PlainError):
     """Something that cannot be loaded or saved; nothing that was stored is lost."""

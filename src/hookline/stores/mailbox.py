@@ -17,7 +17,7 @@ import msgspec
 from ..kernel.values import InboundMessage, OutboundMessage
 from .errors import StoreError
 from .group_commit import GroupCommit
-from .runs import is_running
+from .runs import born, is_there
 from .sqlite import Database
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ Their texts are not kept.
 """
 
 _SCHEMA = (
-    "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, started REAL, until REAL)",
+    "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, born REAL, until REAL)",
     """CREATE TABLE conversations (
         key TEXT PRIMARY KEY, owner TEXT, generation INTEGER NOT NULL DEFAULT 0
     )""",
@@ -65,12 +65,16 @@ _OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
     UNION ALL SELECT key, channel, holder FROM outbox WHERE {_UNSENT}) JOIN conversations USING (key)"""
 _LEFT = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
 _ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
+_LEFT_OVER = f"""SELECT channel, sum(what = 'in'), sum(what = 'out') FROM (
+    SELECT key, channel, 'in' AS what FROM inbox WHERE state = 'waiting'
+    UNION ALL SELECT key, channel, 'out' FROM outbox WHERE {_UNSENT}
+    ) JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE}) GROUP BY channel ORDER BY channel"""
 _HANDED_IN = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
 
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
     """The file of a gateway: what came in, what is to leave, and who may talk to it."""
-    return Database(path, holds="messages", mark=0x486B4C4D, version=1, schema=_SCHEMA, durable=True)
+    return Database(path, holds="messages", mark=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
 
 
 class Lost(StoreError):
@@ -134,7 +138,6 @@ class Mailbox:
         self._lease, self._keep_days = lease, keep_days
         self._pruned = float("-inf")
         self._me = f"{gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-        self._started = time.time()
 
     @property
     def path(self) -> str:
@@ -197,8 +200,7 @@ class Mailbox:
 
         def keep(db: sqlite3.Connection) -> Open:
             now = time.time()
-            owner = db.execute("SELECT owner FROM conversations WHERE key = ?", (key,)).fetchone()
-            mine = owner is not None and owner[0] == self._me
+            mine = self._is_mine(db, key)
             row = db.execute(
                 "INSERT INTO inbox (identity, key, channel, message, at, state, holder) VALUES (?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (identity) DO NOTHING RETURNING seq",
@@ -232,15 +234,13 @@ class Mailbox:
 
         def mark(db: sqlite3.Connection) -> None:
             self._still_mine(db, letter.key)
-            db.execute("UPDATE inbox SET tries = tries + 1, base = ? WHERE seq = ?", (base, letter.seq))
+            self._change(db, letter, "inbox SET tries = tries + 1, base = ?", base)
 
         await self.do(mark)
 
     async def begun_for_nothing(self, letter: Letter) -> None:
         """The run for this letter was broken off, which is not the letter's fault."""
-        await self.do(
-            lambda db: db.execute("UPDATE inbox SET tries = ?, base = NULL WHERE seq = ?", (letter.tries, letter.seq))
-        )
+        await self.do(lambda db: self._change(db, letter, "inbox SET tries = ?, base = NULL", letter.tries))
 
     async def answer(
         self, key: str, channel: str, letters: Iterable[Letter], replies: Sequence[OutboundMessage] = (), *,
@@ -249,14 +249,15 @@ class Mailbox:
         """Keep the replies, and be done with the letters: both or neither.
 
         Raises:
-            Lost: the conversation is another program's now.
+            Lost: the conversation is another program's now, or was: then that one has the letters.
             StoreError: the file cannot be used.
         """
-        seqs = [(letter.seq,) for letter in letters]
+        done = list(letters)
 
         def keep(db: sqlite3.Connection) -> Sequence[Parcel]:
             self._still_mine(db, key)
-            db.executemany("UPDATE inbox SET state = 'done', message = '' WHERE seq = ?", seqs)
+            for letter in done:
+                self._change(db, letter, "inbox SET state = 'done', message = ''")
             return self._insert(db, key, channel, replies, notice=notice)
 
         return await self.do(keep)
@@ -271,21 +272,38 @@ class Mailbox:
 
         def mark(db: sqlite3.Connection) -> None:
             self._still_mine(db, parcel.key)
-            db.execute("UPDATE outbox SET state = 'sending', tries = tries + 1 WHERE seq = ?", (parcel.seq,))
+            self._change(db, parcel, "outbox SET state = 'sending', tries = tries + 1")
 
         await self.do(mark)
 
     async def sent(self, parcel: Parcel, message_id: str) -> None:
-        """A parcel left, and the platform knows it by this id."""
-        await self._settle(parcel, "sent", message_id=_storable(message_id), message="")
+        """A parcel left, and the platform knows it by this id, whoever has it now."""
+        await self.do(
+            lambda db: db.execute(
+                "UPDATE outbox SET state = 'sent', message_id = ?, message = '' WHERE seq = ?",
+                (_storable(message_id), parcel.seq),
+            )
+        )
 
     async def failed(self, parcel: Parcel, problem: str) -> None:
-        """A parcel will never leave."""
-        await self._settle(parcel, "failed", problem=_storable(problem))
+        """A parcel will never leave.
+
+        Raises:
+            Lost: another program has it now.
+            StoreError: the file cannot be used.
+        """
+        change = "outbox SET state = 'failed', problem = ?"
+        await self.do(lambda db: self._change(db, parcel, change, _storable(problem)))
 
     async def postpone(self, parcel: Parcel, due: float, problem: str) -> None:
-        """A parcel did not leave, and is to be sent at that Unix time."""
-        await self._settle(parcel, "waiting", due=due, problem=_storable(problem))
+        """A parcel did not leave, and is to be sent at that Unix time.
+
+        Raises:
+            Lost: another program has it now.
+            StoreError: the file cannot be used.
+        """
+        change = "outbox SET state = 'waiting', due = ?, problem = ?"
+        await self.do(lambda db: self._change(db, parcel, change, due, _storable(problem)))
 
     async def look_around(self, channels: Iterable[str]) -> Open:
         """Be heard of; take over what there is to do, on these channels, that nobody else does.
@@ -316,7 +334,7 @@ class Mailbox:
         return await self.do(look)
 
     async def release(self, keys: Iterable[str]) -> set[str]:
-        """Give conversations back in which there is nothing left to do; which they were.
+        """Give conversations back in which there is nothing left to do; which are not this program's then.
 
         Raises:
             StoreError: the file cannot be used.
@@ -324,14 +342,48 @@ class Mailbox:
         given = list(keys)
 
         def give(db: sqlite3.Connection) -> set[str]:
-            return {key for key in given if db.execute(
-                "UPDATE conversations SET owner = NULL WHERE key = ?1 AND owner = ?2 "
-                "AND NOT EXISTS (SELECT 1 FROM inbox WHERE key = ?1 AND state = 'waiting') "
-                f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1 AND {_UNSENT})",
-                (key, self._me),
-            ).rowcount}  # fmt: skip
+            for key in given:
+                db.execute(
+                    "UPDATE conversations SET owner = NULL WHERE key = ?1 AND owner = ?2 "
+                    "AND NOT EXISTS (SELECT 1 FROM inbox WHERE key = ?1 AND state = 'waiting') "
+                    f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1 AND {_UNSENT})",
+                    (key, self._me),
+                )
+            return {key for key in given if not self._is_mine(db, key)}
 
         return await self.do(give)
+
+    async def leave(self, channel: str) -> None:
+        """Hold nothing of a channel any more: what is not done there is others' to take, or ours at a later look.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+
+        def give(db: sqlite3.Connection) -> None:
+            for table, still in (("inbox", "state = 'waiting'"), ("outbox", _UNSENT)):
+                db.execute(f"UPDATE {table} SET holder = '' WHERE channel = ? AND {still}", (channel,))
+            db.execute(
+                "UPDATE conversations SET owner = NULL WHERE owner = ?1 AND key IN "
+                "(SELECT key FROM inbox WHERE channel = ?2 UNION SELECT key FROM outbox WHERE channel = ?2)",
+                (self._me, channel),
+            )
+
+        await self.do(give)
+
+    async def left_over(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """How many letters and parcels wait on other channels than these, and for no program that runs.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        ours = set(channels)
+
+        def count(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+            rows = db.execute(_LEFT_OVER, (time.time(),)).fetchall()
+            return {channel: (letters, parcels) for channel, letters, parcels in rows if channel not in ours}
+
+        return await self.do(count)
 
     async def generation(self, key: str, *, next: bool = False) -> int:
         """How many sessions the conversation has had before this one; with ``next``, one more from now on."""
@@ -344,25 +396,23 @@ class Mailbox:
 
         return await self.do(count)
 
-    async def _settle(self, parcel: Parcel, state: str, **values: Any) -> None:
-        columns = "".join(f", {name} = ?" for name in values)
-        await self.do(
-            lambda db: db.execute(
-                f"UPDATE outbox SET state = ?{columns} WHERE seq = ?", (state, *values.values(), parcel.seq)
-            )
-        )
+    def _change(self, db: sqlite3.Connection, which: Letter | Parcel, change: str, *values: Any) -> None:
+        """Change a letter or a parcel that is not done with, and that no other program has taken meanwhile."""
+        where = f"seq = ? AND holder = ? AND {_UNSENT}"
+        if not db.execute(f"UPDATE {change} WHERE {where}", (*values, which.seq, self._me)).rowcount:
+            raise Lost(f"another program has taken over a message of the conversation {which.key}")
 
     def _renew(self, db: sqlite3.Connection) -> None:
         db.execute(
             "INSERT OR REPLACE INTO programs VALUES (?, ?, ?, ?, ?)",
-            (self._me, gethostname(), os.getpid(), self._started, time.time() + self._lease),
+            (self._me, gethostname(), os.getpid(), born(os.getpid()), time.time() + self._lease),
         )
 
     def _bury(self, db: sqlite3.Connection, now: float) -> None:
-        """Forget the programs that are gone."""
-        for id, host, pid, started, until in db.execute("SELECT * FROM programs").fetchall():
+        """Forget the programs that are gone; the clock, which may be set, does not tell which of this machine are."""
+        for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
-            if until <= now or (here and not is_running(host, pid, started)):
+            if until <= now or (here and not (is_there(pid) and born(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
     def _claim(self, db: sqlite3.Connection, key: str, now: float) -> bool:
@@ -374,9 +424,12 @@ class Mailbox:
             ).rowcount
         )
 
-    def _still_mine(self, db: sqlite3.Connection, key: str) -> None:
+    def _is_mine(self, db: sqlite3.Connection, key: str) -> bool:
         row = db.execute("SELECT owner FROM conversations WHERE key = ?", (key,)).fetchone()
-        if row is None or row[0] != self._me:
+        return row is not None and row[0] == self._me
+
+    def _still_mine(self, db: sqlite3.Connection, key: str) -> None:
+        if not self._is_mine(db, key):
             raise Lost(f"another program has taken over the conversation {key}")
 
     def _letters(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[Letter]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
@@ -85,20 +86,29 @@ def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | N
     """
     with session._saving:
         taken, metadata = session.snapshot()
-        merged = taken
+        merged, started, data = taken, session.started, b""
 
         def merge(stored: SessionRecord | None) -> bytes:
-            nonlocal merged
-            started = session.started
+            nonlocal merged, started, data
             if stored is not None:
                 merged, started = _merged(session, place, taken, stored.messages), started or stored.started
-            return SessionRecord(
+            data = SessionRecord(
                 VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
                 session.personality_changes, started, metadata, merged,
             ).to_json()  # fmt: skip
+            return data
 
         yield merge
         session.settle(place, taken, merged)
+        session._written[place] = sha256(data).digest(), started
+
+
+def as_written(session: Session, place: Any, data: bytes) -> SessionRecord | None:
+    """The record at ``place``, unread, if it is still what this session wrote there last."""
+    digest, started = session._written.get(place, (b"", True))
+    if digest != sha256(data).digest():
+        return None
+    return SessionRecord(VERSION, session.id, started=started, messages=session._stored[place][1])
 
 
 def _merged(session: Session, place: Any, messages: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:

@@ -19,7 +19,12 @@ _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), co
 _USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
 _OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
 _DECISIONS = ("approved", "denied", "edited", "cancelled")
-_REFUSING = ("block", "end", "stop", "retry", "failed")
+_REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_complete'
+    OR verb = 'end' AND point NOT IN ('after_tool', 'on_error') OR verb = 'retry' AND point = 'after_llm'
+    OR verb = 'stop' AND point IN ('on_run_start', 'before_step', 'before_llm', 'before_tool')
+    OR verb = 'failed' AND (was_blocked OR (run_id, hook) IN
+        (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal))"""
+"""Verdicts after which something did not happen; an end after a tool call, say, does not undo the call."""
 HOUR = 3600.0
 _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
 _MOST_BARS = 60
@@ -78,7 +83,10 @@ class HookStats(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """What a hook did not let happen, where and why; ``tool`` is there if it is about a call; ``last`` is Unix time."""
+    """What did not happen because of a hook, where and why; ``tool`` is there if it is about a call.
+
+    ``hook`` is empty where nobody approved a call; ``last`` is Unix time.
+    """
 
     hook: str
     point: str
@@ -220,11 +228,13 @@ def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, .
 
 
 def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, ...]:
-    verbs = ", ".join(f"'{verb}'" for verb in _REFUSING)
-    query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at)
-        FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb IN ({verbs}))
-        LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2)
-        USING (run_id, call_id) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
+    query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
+            SELECT hook, point, verb, tool, reason, at FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont')
+            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool, max(outcome = 'blocked') AS was_blocked
+                FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2) USING (run_id, call_id) WHERE {_REFUSED}
+            UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
+                FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
+        ) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
     return tuple(Refusal(*row) for row in db.execute(query, chosen))
 
 

@@ -229,23 +229,36 @@ def is_running(host: str, pid: int, started: float) -> bool:
     """Whether the program of a run that has no end yet could still be at it."""
     if host != gethostname() or sys.platform == "win32":
         return started > time.time() - _WAIT
+    if not is_there(pid):
+        return False
+    began = _began(pid)
+    return began is None or began < started + 1  # else it is another one, which has got the number
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process of this machine has that number."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass  # it is somebody else's
-    began = _began(pid)
-    return began is None or began < started + 1  # else it is another one, which has got the number
+    return True
+
+
+def born(pid: int) -> float | None:
+    """How many seconds after the machine a process began, where the system tells. It is the same whenever asked."""
+    with suppress(OSError, ValueError, IndexError, AttributeError):
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return ticks / os.sysconf("SC_CLK_TCK")
+    return None
 
 
 def _began(pid: int) -> float | None:
     """When a process began, where the system tells."""
-    with suppress(OSError, ValueError, IndexError, AttributeError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
-    return None
+    after = born(pid)
+    return None if after is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + after
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from ..base.files import locked, name_in_file, replace_file
+from ..base.files import locked_folder, name_in_file, replace_file
 from ..run.session import Session
 from .errors import StoreError
 from .paths import checked_path, folder_advice
@@ -132,13 +132,8 @@ class JsonSessionStore:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Nobody else changes the folder meanwhile."""
-        with self._lock:
-            file = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                with locked(file, LOCK_SECONDS):
-                    yield
-            finally:
-                os.close(file)
+        with self._lock, locked_folder(self.folder, LOCK_SECONDS):
+            yield
 
     def _place(self, path: Path) -> str:
         return os.path.join(os.path.realpath(self.folder), path.name)

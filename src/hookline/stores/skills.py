@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..base.files import folder_below, locked, replace_file
+from ..base.files import folder_below, locked_folder, replace_file
 from ..base.names import nearest
 from ..tools.tool import Tool
 from .errors import StoreError
@@ -193,7 +193,7 @@ class SkillStore:
             if skill is None:
                 known = [one.name for one in self.list()]
                 there = f"There are {', '.join(known[:_MAX_LISTED])}" if known else "There are none"
-                raise ValueError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
+                raise StoreError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
             if len(skill.text) > _MAX_READ:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
             return skill.text
@@ -279,12 +279,8 @@ class SkillStore:
         """The folder, for one program at a time."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                with locked(file, LOCK_SECONDS):
-                    yield
-            finally:
-                os.close(file)
+            with locked_folder(self.folder, LOCK_SECONDS):
+                yield
         except OSError as error:
             advice = folder_advice(self.folder, error)
             raise StoreError(f"cannot {what} in {self.folder}: {error}{advice}") from error

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from urllib.parse import quote
 
@@ -39,12 +39,13 @@ class Database:
         mark: the ``application_id`` that tells such files from all others.
         version: the version of the schema, kept as ``user_version``.
         schema: the statements that make it.
+        upgrades: the statements that make the next version of each earlier one.
         durable: what is kept outlives a power failure too, not only the program; it costs a wait for the disk.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str],
-        durable: bool = False,
+        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False,
     ) -> None:  # fmt: skip
         given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
@@ -52,6 +53,7 @@ class Database:
         self.in_memory = given == ":memory:"
         self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
         self.holds, self.mark, self.version, self.schema = holds, mark, version, tuple(schema)
+        self.upgrades = upgrades or {}
         self._synchronous = "FULL" if durable else "NORMAL"
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -154,8 +156,20 @@ class Database:
                 db.execute(f"PRAGMA application_id={self.mark}")
                 db.execute(f"PRAGMA user_version={self.version}")
             db.execute("COMMIT")
+        elif self._behind(db):
+            db.execute("BEGIN IMMEDIATE")
+            for version in self._behind(db):
+                for statement in self.upgrades[version]:
+                    db.execute(statement)
+            db.execute(f"PRAGMA user_version={self.version}")
+            db.execute("COMMIT")
         if not self.in_memory:
             self._write_ahead(db)
+
+    def _behind(self, db: sqlite3.Connection) -> range:
+        """The versions that are still to be upgraded."""
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        return range(version, self.version)
 
     def _is_made(self, db: sqlite3.Connection) -> bool:
         """Whether the schema is there; what somebody else made is left alone."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..run.session import Session
 from .errors import StoreError
-from .record import SessionRecord, SessionSummary, checked_id, id_of, saving
+from .record import SessionRecord, SessionSummary, as_written, checked_id, id_of, saving
 from .sqlite import Database
 
 _SCHEMA = (
@@ -56,9 +56,10 @@ class SqliteSessionStore:
             StoreError: it cannot be written, the one in its place cannot be read, or the id cannot be used.
         """
         id = id_of(session)
-        with saving(session, self._place(id)) as merge, self._db.transaction(write=True) as db:
+        place = self._place(id)
+        with saving(session, place) as merge, self._db.transaction(write=True) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
-            data = merge(None if row is None else self._read(id, row[0]))
+            data = merge(None if row is None else as_written(session, place, row[0]) or self._read(id, row[0]))
             db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
 
     def list(self) -> Sequence[SessionSummary]:

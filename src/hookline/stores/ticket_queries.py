@@ -20,11 +20,11 @@ ROW = (
 """What makes a ticket, and the hold on it."""
 
 
-def found(db: sqlite3.Connection, number: int, path: str) -> tuple[TicketRow, str | None]:
+def found(db: sqlite3.Connection, number: int) -> tuple[TicketRow, str | None]:
     """The ticket of a number, and the hold on it."""
     row = db.execute(f"SELECT {ROW} FROM tickets WHERE number = ?", (time.time(), number)).fetchone()
     if row is None:
-        raise TicketError(f"there is no ticket T-{number} in {path}")
+        raise TicketError(f"there is no ticket T-{number}")
     return as_ticket(row), row[-1]
 
 

@@ -24,7 +24,7 @@ _NO_REASON = "no reason was given"
 
 
 class Asking:
-    """Its id is a key in ``ctx.hook_state``: there guards put the boards whose ``ask`` tickets they ask about."""
+    """Its id is a key in ``ctx.hook_state``: there guards put the boards and tickets that they have looked at."""
 
 
 def who_acts(ctx: Any) -> str:
@@ -89,7 +89,11 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
         left = board.count(columns, assignee=owner, text=search) - PAGE * page
         found = board.list(columns, assignee=owner, text=search, limit=PAGE, offset=PAGE * (max(1, page) - 1))
         more = [f"({left} more: page={page + 1})"] if left > 0 else []
-        return "\n".join([*map(line, found), *more]) or "There are no such tickets."
+        if not found:
+            what = {"open": "open tickets", "all": "tickets"}.get(column, f"tickets in {column}")
+            whose, which = " of yours" if mine else "", f" with {search!r:.80}" if search else ""
+            return f"There are no {what}{whose}{which}{f' on page {page}' if page > 1 else ''}."
+        return "\n".join([*map(line, found), *more])
 
     def ticket_show(id: str) -> str:
         """Show a ticket: what is to be done, its criteria, and what happened so far.
@@ -108,7 +112,7 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
         """
         _need_asking(ctx, board, board.get(id))
         ticket = board.start(id, by=who_acts(ctx), run_id=ctx.run_id)
-        return f"{told(board, ticket)}\nYou have it now. When all of it is done, call ticket_complete."
+        return f"{told(board, ticket)}\nYou have it now. Complete it when all of it is done."
 
     def ticket_comment(ctx: Any, id: str, text: str) -> str:
         """Write a comment on a ticket, for whoever reads it later.
@@ -209,10 +213,14 @@ def _hook(name: str) -> str:
 
 def _need_asking(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:
     """That somebody asked for approval before this: a tier that nobody looks after may not mean a yes."""
-    if ticket.tier == "ask" and board.path not in ctx.hook_state.get(id(Asking), ()):
-        raise TicketError(
-            f"{ticket.id} needs approval, and nobody asks for it: give the agent TicketRules(board) as a hook"
-        )
+    seen = ctx.hook_state.get(id(Asking), ())
+    if ticket.tier != "ask" or (board.path, ticket.id) in seen:
+        return
+    if any(path == board.path for path, _ in seen):
+        raise TicketError(f"{ticket.id} needs approval, and is newer than this call: call once more")
+    raise TicketError(
+        f"{ticket.id} needs approval, and nobody asks for it: give the agent TicketRules(board) as a hook"
+    )
 
 
 def line(ticket: TicketRow) -> str:

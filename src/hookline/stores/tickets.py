@@ -89,7 +89,7 @@ class TicketBoard:
             StoreError: the file cannot be used.
         """
         with self._db.transaction() as db:
-            return found(db, number_of(id), self.path)[0]
+            return found(db, number_of(id))[0]
 
     def list(
         self,
@@ -155,7 +155,7 @@ class TicketBoard:
         """
         number = number_of(id)
         with self._db.transaction() as db:
-            found(db, number, self.path)
+            found(db, number)
             query = "SELECT * FROM history WHERE ticket = ? ORDER BY seq"
             return [TicketChange(*row[1:]) for row in db.execute(query, (number,))]
 
@@ -211,7 +211,7 @@ class TicketBoard:
                 f"INSERT INTO tickets VALUES (NULL, {', '.join('?' * 7)}, ?, ?, '', '', 0, NULL, NULL)",
                 (*values, now, now),
             )
-            ticket, _ = found(db, made.lastrowid or 0, self.path)
+            ticket, _ = found(db, made.lastrowid or 0)
             return self._put(db, replace(ticket, column=""), maker, "created", "todo", run_id=run_id)
 
     def start(self, id: str | int, *, by: str, run_id: str = "") -> TicketRow:
@@ -378,7 +378,7 @@ class TicketBoard:
 
     def _current(self, db: sqlite3.Connection, id: str | int) -> TicketRow:
         """The ticket as it is; a hold that lasted too long is ended."""
-        ticket, hold = found(db, number_of(id), self.path)
+        ticket, hold = found(db, number_of(id))
         if hold is None or ticket.column == "verifying":
             return ticket
         why = f"no judgement came in {span(self.hold_seconds)}"
@@ -386,7 +386,7 @@ class TicketBoard:
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:
         """The ticket, if this hold is still on it; late is not too late as long as nobody else did anything."""
-        ticket, current = found(db, number_of(id), self.path)
+        ticket, current = found(db, number_of(id))
         if current is None or current != hold:
             told = ago(last_change(db, ticket))
             raise TicketError(f"{ticket.id} is {ticket.column} by now, so nothing was changed: {told}")
@@ -413,4 +413,4 @@ class TicketBoard:
         owner = changed.get("assignee") or ticket.assignee
         entry = (number, seq, at, name_of(by, "name of who does it"), what, ticket.column, to, text, owner, run_id)
         db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entry)
-        return found(db, number, self.path)[0]
+        return found(db, number)[0]

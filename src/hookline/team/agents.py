@@ -67,7 +67,7 @@ def make_agent(
         llm=base.model if personality.model is None else models(personality.model),
         tools=[*_tools(base, personality, home), *extra],
         hooks=hooks,
-        allowed_plugins=personality.plugins,
+        allowed_plugins=_narrower(base.allowed_plugins, personality.plugins),
         max_steps=_least(base.max_steps, personality.max_steps),
         max_parallel_tools=base.max_parallel_tools,
         params={**base.params, **personality.params},
@@ -136,6 +136,10 @@ def _check_owner(base: Agent, personality: Personality, name: str) -> None:
     for plugin in base.plugins if personality.plugins is not None else ():
         if plugin.name not in (personality.plugins or ()) and name in ToolRegistry(plugin.tools):
             raise ConfigError(f"tools: {name!r} belongs to the plugin {plugin.name!r}: name that in plugins too")
+
+
+def _narrower(base: tuple[str, ...] | None, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return base if own is None else own if base is None else tuple(name for name in own if name in base)
 
 
 def _least(*limits: int | None) -> int | None:

@@ -91,12 +91,13 @@ class Crew:
                 self._tell({str(self.folder): f"{words(error)}; the last good ones are used"})
                 self._watch.forget()
                 return
-            changed = self._watch.changed(self._files(mains)) or self._base() != self._based
+            changed = self._watch.changed(self._files(mains)) or self._base() != self.based
             if changed or self.problems:  # what is wrong may be elsewhere, such as a file that is missing
-                self._based = self._base()
+                self.based = self._base()
                 self._read(mains)
 
-    _based: tuple[object, ...] = ()
+    based: tuple[object, ...] = ()
+    """What the agents are made on top of now."""
 
     def _base(self) -> tuple[object, ...]:
         """What would make all agents out of date if it changed."""
@@ -144,7 +145,7 @@ class Crew:
         code = tuple(_code(file) for file in personality.code)
         hooks = None
         if old is not None and old.files == files and old.code == code:
-            if old.base == self._based:
+            if old.base == self.based:
                 return old
             hooks = old.hooks  # what its guards know stays
         try:
@@ -152,7 +153,7 @@ class Crew:
             agent = make_agent(self.base, personality, hooks, self.home, self._models, self._tools(personality))
         except HooklineError as error:
             raise ConfigError(f"{main}: {words(error)}") from error
-        return Member(personality, agent, hooks, files, code, self._based)
+        return Member(personality, agent, hooks, files, code, self.based)
 
     def _check_delegates(self, member: Member, members: Mapping[str, Member], problems: dict[str, str]) -> None:
         file = str(member.files.main)

@@ -11,6 +11,7 @@ from ..base.frozen import EMPTY
 from ..base.names import words
 from ..kernel.payloads import PersonalitySwitched
 from ..kernel.points import PERSONALITY_SWITCHED
+from ..kernel.registry import HookStack
 from ..kernel.results import Verdict
 from ..kernel.state import AgentResult
 from ..run.agent import Agent
@@ -47,7 +48,7 @@ class Deputies(Team):
         """Who takes over in the end, after the handlers of ``personality_switched`` were asked."""
         try:
             found, changes = await self._agree(
-                lambda payload: ctx.fire(PERSONALITY_SWITCHED, payload), ctx.session, ctx.agent_name, to
+                lambda payload: self._asked(ctx, to, payload), ctx.session, ctx.agent_name, to
             )
         except SwitchRefused as refused:
             raise HandoffRefused(words(refused)) from refused
@@ -55,6 +56,19 @@ class Deputies(Team):
             raise HandoffRefused(f"{to} cannot take over: a hook wants nobody to")
         self._agreed[ctx.session] = found, changes
         return found
+
+    async def _asked(self, ctx: AgentContext, to: str, payload: PersonalitySwitched) -> Verdict:
+        """All hooks of the run, then those of the plugins that take part only from now on, as after any switch."""
+        verdict = await ctx.fire(PERSONALITY_SWITCHED, payload)
+        members = self._crew().members
+        mine, new = ctx.allowed_plugins, members[to].personality.plugins
+        if mine is None or ctx.agent_name not in members or mine != members[ctx.agent_name].personality.plugins:
+            return verdict  # all were asked; or whoever started the run filters too, and that is not ours to widen
+        stack = self._crew().base.hooks.stack.only(new)
+        later = HookStack(*(tuple(e for e in layer if e.plugin and e.plugin not in mine) for layer in stack.layers))
+        outside = AgentContext(session=ctx.session, allowed_plugins=new)
+        more = await later.intercept(PERSONALITY_SWITCHED, payload, outside)
+        return more if getattr(verdict.value, "personality", None) is None else verdict
 
     def _at_the_end(self, ctx: Any, result: AgentResult) -> None:
         super()._at_the_end(ctx, result)

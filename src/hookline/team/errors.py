@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError
+from ..base.errors import PlainError
 
 
-class SubagentRefused(HooklineError):
+class SubagentRefused(PlainError):
     """A subagent was not started. ``by`` is the hook that refused it, empty if a limit or a wrong name did."""
 
     def __init__(self, message: str, *, by: str = "") -> None:
@@ -13,13 +13,13 @@ class SubagentRefused(HooklineError):
         self.by = by
 
 
-class SubagentUnfinished(HooklineError):
+class SubagentUnfinished(PlainError):
     """A subagent was started and did not complete its task; the message says how it ended."""
 
 
-class SwitchRefused(HooklineError):
+class SwitchRefused(PlainError):
     """A conversation keeps its personality: there is no such other one, or the switch was undone."""
 
 
-class HandoffRefused(HooklineError):
+class HandoffRefused(PlainError):
     """A conversation was not handed over; the message says what to do instead."""

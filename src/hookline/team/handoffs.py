@@ -118,6 +118,10 @@ class Handoffs:
         turn.count += 1
         return turn.task
 
+    def speaker_for(self, session: Session) -> str:
+        """The name of the member that a session belongs to."""
+        return self._members.of(session)
+
     def _who(self, session: Session | None, options: Mapping[str, Any]) -> tuple[Agent, Session]:
         ctx = options.get("ctx")
         if session is None:

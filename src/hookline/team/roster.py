@@ -28,7 +28,7 @@ from ..run.handle import Run
 from ..run.interrupt import make_id
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
-from .crew import Crew, Keep, Member, log
+from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
 from .errors import SwitchRefused
 from .personalities import Personality
@@ -99,7 +99,7 @@ class Roster(Mapping[str, Agent]):
         self.commands = {"personality": SlashCommand(about, self._command, looks=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
-        self._changed: OrderedDict[tuple[Any, ...], tuple[Member, Personality, Agent]] = OrderedDict()
+        self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent]] = OrderedDict()
 
     # The mapping.
 
@@ -168,6 +168,11 @@ class Roster(Mapping[str, Agent]):
     def plugins_for(self, session: Session) -> tuple[str, ...] | None:
         """The plugins whose hooks take part in a conversation; ``None`` for all."""
         return self.agent_for(session).allowed_plugins
+
+    def speaker_for(self, session: Session) -> str:
+        """The name that people are shown in a conversation; empty where the base agent speaks."""
+        personality = self.active(session)
+        return personality.shown if personality.id else ""
 
     def start(self, task: str, **options: Any) -> Run:
         """Start a run of the session's personality; options as for :meth:`Agent.start`."""
@@ -325,10 +330,10 @@ class Roster(Mapping[str, Agent]):
     def _with_changes(self, id: str, changes: Mapping[str, Any]) -> tuple[Personality, Agent]:
         """A personality as it is in one session; sessions with the same changes share it."""
         member = self._crew.members.get(id)
-        key = id, msgspec.json.encode(plain(changes), order="sorted")
+        key, made_of = (id, msgspec.json.encode(plain(changes), order="sorted")), (member, self._crew.based)
         with self._lock:
             known = self._changed.get(key)
-            if known is not None and known[0] is member:
+            if known is not None and known[0] == made_of:
                 self._changed.move_to_end(key)
                 return known[1], known[2]
         where = f"personality {id or DEFAULT}, as changed in this session"
@@ -342,7 +347,7 @@ class Roster(Mapping[str, Agent]):
         except HooklineError as error:
             raise ConfigError(f"{where}: {words(error)}") from error
         with self._lock:
-            self._changed[key] = (member, personality, agent)  # type: ignore[assignment]
+            self._changed[key] = (made_of, personality, agent)
             while len(self._changed) > _MANY:
                 self._changed.popitem(last=False)
         return personality, agent

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import HooklineError, NotInstalled
+from ..base.errors import HooklineError
+from ..base.installing import NotInstalled
 from ..base.names import describe
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]

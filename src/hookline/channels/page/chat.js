@@ -47,6 +47,7 @@ const outbox = store.keys().filter((key) => key.startsWith("out:")).flatMap((key
 const bySeq = new Map();
 const byId = new Map();
 let typingUntil = 0;
+let speaker = title;
 let answering = "";
 let waiting = 0;
 
@@ -59,18 +60,19 @@ function clock(seconds) {
   return time;
 }
 
-function made(side, seconds) {
+function made(side, seconds, speaker) {
   const item = document.createElement("li");
   item.className = `message ${side}`;
   const head = document.createElement("header");
   const who = document.createElement("span");
   who.className = "who";
-  who.textContent = side === "in" ? "You" : title;
+  who.textContent = side === "in" ? "You" : speaker || title;
   head.append(who, clock(seconds));
   const text = document.createElement("div");
   text.className = "text";
   item.append(head, text);
   item.dataset.side = side;
+  item.dataset.who = who.textContent;
   item.dataset.at = seconds;
   return item;
 }
@@ -90,7 +92,7 @@ function mark(item, state, words = "") {
 function group(item) {
   const before = item?.previousElementSibling;
   if (!item) return;
-  const near = before && before.dataset.side === item.dataset.side && item.dataset.at - before.dataset.at < 120;
+  const near = before && before.dataset.side === item.dataset.side && before.dataset.who === item.dataset.who && item.dataset.at - before.dataset.at < 120;
   item.classList.toggle("follows", Boolean(near));
 }
 
@@ -111,7 +113,8 @@ function show(message) {
   const low = isLow();
   let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
   const fresh = !item;
-  if (!item) item = made(message.side, message.at);
+  if (!item) item = made(message.side, message.at, message.speaker);
+  if (message.side === "out") speaker = message.speaker || title;
   if (message.id) byId.set(message.id, item);
   bySeq.set(message.seq, item);
   const text = item.querySelector(".text");
@@ -194,7 +197,7 @@ function work() {
   const busy = answering !== "" || left > 0;
   const queue = waiting === 1 ? "1 message waits" : waiting ? `${waiting} messages wait` : "";
   at("working").hidden = !busy && !queue;
-  at("working-text").textContent = [busy ? `${title} is working` : "", queue].filter(Boolean).join(" · ");
+  at("working-text").textContent = [busy ? `${speaker} is working` : "", queue].filter(Boolean).join(" · ");
   at("stop").hidden = !busy;
   for (const item of log.querySelectorAll(".progress")) {
     const live = answering ? item.dataset.to === answering : left > 0;

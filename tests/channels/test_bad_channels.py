@@ -1,0 +1,188 @@
+"""Whatever a channel does, it ends no gateway, loses no message and holds up no other channel."""
+
+import asyncio
+import math
+
+import pytest
+
+from hookline import Agent, ScriptedModel
+from hookline.channels import gateway as module
+from hookline.channels.gateway import Gateway
+from hookline.channels.lanes import Lanes
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.postman import Postman
+from hookline.channels.protocol import ChannelError, Health
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+
+def on(folder, *channels):
+    return Gateway(
+        Agent("bot", llm=ScriptedModel(["hello"], loop=True)),
+        channels,
+        mailbox=Mailbox(folder / "gateway.db"),
+        sessions=SqliteSessionStore(folder / "sessions.db"),
+    )
+
+
+@pytest.mark.parametrize("wanted", [math.nan, -math.inf, "soon", None, -1, 0, True])
+async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message(gateways, monkeypatch, wanted):
+    monkeypatch.setattr("hookline.channels.postman.MAX_PAUSE", 0.01)
+    gateway, channel = await gateways()
+    channel.failures.append(ChannelError("not now", retry_after=wanted))
+    await channel.say("hi")
+    assert await channel.replies(1) == ["echo hi"]
+    await gateway.settled()
+    assert gateway.status().retried == 1
+
+
+def test_a_platform_that_wants_a_message_at_once_is_not_asked_all_the_time():
+    assert [Postman._pause(tries, 0) for tries in (5, 20)] == [pytest.approx(0.32), 1.0]
+    assert Postman._pause(20, 7) == 7.0
+
+
+async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
+    channel = MemoryChannel()
+    first = on(tmp_path, channel)
+    await first.start()
+    channel.failures.append(ChannelError("not now", retry_after=3600))
+    await channel.say("hi")
+    while not first.status().retried:
+        await asyncio.sleep(0.01)
+    ahead = "UPDATE outbox SET at = at + 1e8, due = due + 1e8"
+    await first._mailbox.do(lambda db: db.execute(ahead))
+    await first.stop(grace=0)
+    then = on(tmp_path, channel)
+    await then.start()
+    assert await channel.replies(1) == ["hello"]
+    await then.stop()
+
+
+async def test_a_channel_that_stops_waiting_while_its_message_is_kept_gets_it_answered(gateways):
+    gateway, channel = await gateways()
+    saying = asyncio.create_task(channel.say("hi", message_id="m1"))
+    await asyncio.sleep(0)
+    saying.cancel()
+    assert await channel.replies(1) == ["echo hi"]
+    assert saying.cancelled()
+    assert not await channel.say("hi", message_id="m1")
+
+
+@pytest.mark.parametrize("health", [None, "fine", RuntimeError("no idea")])
+async def test_a_channel_that_cannot_tell_its_health_is_not_well(gateways, health):
+    class Unwell(MemoryChannel):
+        def health(self):
+            if isinstance(health, Exception):
+                raise health
+            return health
+
+    gateway, channel = await gateways(channel=Unwell())
+    (found,) = gateway.status().channels.values()
+    assert isinstance(found, Health)
+    assert not found.ok
+    assert found.detail
+
+
+async def test_a_channel_whose_end_cannot_be_told_does_not_end_the_look_at_others(gateways, monkeypatch, caplog):
+    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+
+    class Odd(MemoryChannel):
+        asked = 0
+
+        @property
+        def ended(self):
+            self.asked += 1
+            raise RuntimeError("who knows")
+
+    _, channel = await gateways(channel=Odd())
+    while channel.asked < 2:
+        await asyncio.sleep(0.01)
+    assert "who knows" in caplog.text
+
+
+class Deaf(MemoryChannel):
+    """A channel that takes no notice of being cancelled."""
+
+    async def hang(self):
+        while not self.over:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                self.cancelled = True
+
+    over = cancelled = False
+
+
+async def test_a_channel_that_does_not_stop_is_left_alone(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(module, "STOP_SECONDS", 0.05)
+
+    class Stuck(Deaf):
+        async def stop(self):
+            await self.hang()
+
+    stuck, other = Stuck("stuck"), MemoryChannel()
+    gateway = on(tmp_path, other, stuck)
+    await gateway.start()
+    await gateway.stop()
+    assert "stuck did not stop" in caplog.text
+    assert other._deliver is None
+    stuck.over = True
+
+
+async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkeypatch):
+    monkeypatch.setattr("hookline.channels.lanes.CANCEL_SECONDS", 0.05)
+    deaf, began = Deaf(), asyncio.Event()
+
+    async def work(key, item):
+        began.set()
+        await deaf.hang()
+
+    lanes = Lanes(work)
+    lanes.put("a", 1)
+    await began.wait()
+    await lanes.stop()
+    assert deaf.cancelled
+    deaf.over = True
+
+
+async def test_a_gateway_can_be_stopped_while_a_channel_starts(tmp_path):
+    class Slow(MemoryChannel):
+        began = asyncio.Event()
+
+        async def start(self, deliver):
+            self.began.set()
+            await asyncio.Event().wait()
+
+    first, slow, last = MemoryChannel("first"), Slow("slow"), MemoryChannel("last")
+    gateway = on(tmp_path, first, slow, last)
+    starting = asyncio.create_task(gateway.start())
+    await slow.began.wait()
+    await gateway.stop()
+    await starting
+    await gateway.wait()
+    assert first._deliver is None
+    assert last._deliver is None
+
+
+async def test_what_was_answered_is_told_also_if_what_follows_cannot_be(gateways, caplog):
+    class Answerer(Agent):
+        def follow_up(self, session, result):
+            raise RuntimeError("nobody to hand over to")
+
+    gateway, channel = await gateways(answerer=Answerer("bot", llm=ScriptedModel(["hello"])))
+    await channel.say("hi")
+    assert await channel.replies(1) == ["hello"]
+    assert "nobody to hand over to" in caplog.text
+
+
+async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways, caplog):
+    class Answerer(Agent):
+        def plugins_for(self, session):
+            raise RuntimeError("that personality is gone")
+
+    gateway, channel = await gateways(answerer=Answerer("bot", llm=ScriptedModel(["hello"])))
+    await channel.say("hi")
+    assert await channel.replies(1) == ["hello"]
+    assert "that personality is gone" in caplog.text
+    await gateway.settled()
+    assert (await gateway._mailbox.do(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]

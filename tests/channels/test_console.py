@@ -1,0 +1,44 @@
+import asyncio
+import io
+
+from hookline.channels.console import ConsoleChannel
+from hookline.channels.fetching import Waits
+
+
+async def heard(channel, deliver):
+    await channel.start(deliver)
+    async with asyncio.timeout(30):
+        while not channel.ended:
+            await asyncio.sleep(0.01)
+    await channel.stop()
+
+
+async def test_a_line_that_is_no_text_does_not_end_the_others():
+    heard_texts = []
+
+    async def deliver(message):
+        heard_texts.append(message.text)
+        return True
+
+    lines = io.TextIOWrapper(io.BytesIO("eins\r\nzwei \udcff\ndrei ü".encode(errors="surrogateescape")), "utf-8")
+    await heard(ConsoleChannel(reads=lines, writes=io.StringIO()), deliver)
+    assert heard_texts == ["eins", "zwei �", "drei ü"]
+
+
+async def test_a_line_that_cannot_be_kept_is_handed_over_again(monkeypatch):
+    monkeypatch.setattr(Waits, "next", lambda self: 0.01)
+    kept, full = [], [OSError("the disk is full"), OSError("still full")]
+    healths = []
+
+    async def deliver(message):
+        if full:
+            raise full.pop()
+        healths.append(channel.health().ok)
+        kept.append((message.text, message.message_id))
+        return True
+
+    channel = ConsoleChannel(reads=io.StringIO("one\ntwo\n"), writes=io.StringIO())
+    await heard(channel, deliver)
+    assert [text for text, _ in kept] == ["one", "two"]
+    assert len({id for _, id in kept}) == 2
+    assert healths == [False, True]

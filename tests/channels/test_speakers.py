@@ -1,0 +1,75 @@
+"""Who speaks is told to the channel, with every message that somebody says."""
+
+import json
+
+from hookline import Agent, OutboundMessage, ScriptedModel, Team, call, hook
+from hookline.channels.memory import MemoryChannel
+from hookline.stores.mailbox import Mailbox
+from hookline.team.roster import Roster
+
+from .conftest import echo
+
+
+def said(channel):
+    return [(each.message.speaker, each.message.text) for each in channel.sent]
+
+
+async def test_a_personality_speaks_under_its_shown_name_and_the_gateway_under_none(gateways, tmp_path):
+    folder = tmp_path / "personalities"
+    folder.mkdir()
+    (folder / "ada.toml").write_text('name = "Ada Lovelace"\ndescription = "x"')
+    (folder / "ben.toml").write_text('description = "x"')
+    roster = Roster(Agent("base", llm=ScriptedModel([echo], loop=True)), folder)
+    _, channel = await gateways(answerer=roster)
+    for number, text in enumerate(["hi", "/personality ada", "hi", "/personality ben", "hi"], 1):
+        await channel.say(text)
+        await channel.replies(number)
+    assert said(channel) == [
+        ("", "echo hi"),
+        ("", "Ada Lovelace speaks now."),
+        ("Ada Lovelace", "echo hi"),
+        ("", "ben speaks now."),
+        ("ben", "echo hi"),
+    ]
+
+
+async def test_after_a_handoff_each_message_has_the_name_of_who_said_it(gateways):
+    team = Team()
+    team.add(Agent("desk", llm=ScriptedModel([call("handoff", to="writer", message="go on")]), tools=[team]))
+    team.add(Agent("writer", llm=ScriptedModel(["a poem", "another"]), tools=[team]))
+    _, channel = await gateways(answerer=team)
+    await channel.say("a poem, please")
+    await channel.replies(1)
+    await channel.say("more")
+    await channel.replies(len(channel.sent) + 1)
+    *first, poem, another = said(channel)
+    assert {speaker for speaker, _ in first} <= {"desk"}
+    assert (poem, another) == (("writer", "a poem"), ("writer", "another"))
+
+
+async def test_an_agent_alone_has_no_name_to_tell_and_hooks_may_give_one(gateways):
+    @hook("message_sending")
+    def name(ctx, payload):
+        return {"message": payload.message.replace(speaker="Robot")} if payload.message.text == "echo who" else None
+
+    _, channel = await gateways(hooks=[name])
+    await channel.say("hello")
+    await channel.replies(1)
+    await channel.say("who")
+    await channel.replies(2)
+    assert said(channel) == [("", "echo hello"), ("Robot", "echo who")]
+
+
+async def test_a_reply_that_was_kept_before_there_were_speakers_is_still_sent(gateways, tmp_path):
+    box = Mailbox(tmp_path / "gateway.db")
+    await box.open()
+    key = json.dumps(["memory", "", "chat", ""])
+    await box.do(lambda db: db.execute("INSERT INTO conversations (key) VALUES (?)", (key,)))
+    old = json.dumps({"text": "from before", "reply_to": "", "thread_id": ""})
+    await box.do(lambda db: db.execute(
+        "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
+        "VALUES (?, 'memory', ?, 't', 0, 9e9, 'waiting', '')", (key, old)))  # fmt: skip
+    await box.close()
+    _, channel = await gateways(channel=MemoryChannel())
+    assert await channel.replies(1) == ["from before"]
+    assert channel.sent[0].message == OutboundMessage("from before")
