@@ -172,20 +172,24 @@ async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_pa
                 await asyncio.sleep(0.01)
 
         loop.add_reader(ours, read)
-        async with asyncio.timeout(30):
-            await sees("> ")
-            os.write(ours, b"one\n")
-            await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
-            with channel.aside():
-                writes.write("a line of the log\n")
-                writes.flush()
-            await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
-            seen = ""
-            os.write(ours, b"\n")
-            await sees("\r\x1b[K> ")
-            os.write(ours, b"\x04")
+        try:
+            async with asyncio.timeout(30):
+                await sees("> ")
+                os.write(ours, b"one\n")
+                await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
+                with channel.aside():
+                    writes.write("a line of the log\n")
+                    writes.flush()
+                await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
+                seen = ""
+                os.write(ours, b"\n")
+                await sees("\r\x1b[K> ")
+                os.write(ours, b"\x04")
+                await serving
+                await sees("\r\x1b[K> \r\x1b[K")
+        finally:  # whatever is seen: the thread that reads must not hold up the rest
+            os.write(ours, b"\n\x04\x04")
             await serving
-            await sees("\r\x1b[K> \r\x1b[K")
         assert channel.ended
         loop.remove_reader(ours)
     for end in (ours, theirs):
