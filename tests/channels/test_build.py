@@ -1,6 +1,7 @@
 import asyncio
 import io
 import os
+import re
 
 import pytest
 
@@ -160,34 +161,36 @@ async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_pa
             sessions=SqliteSessionStore(tmp_path / "s.db"),
         )
         serving = asyncio.create_task(gateway.serve())
-        seen = ""
+        seen, loop = "", asyncio.get_running_loop()
+
+        def read():
+            nonlocal seen
+            seen += os.read(ours, 4096).decode()
 
         async def sees(*parts):
-            nonlocal seen
-            while True:
-                at = 0
-                for part in parts:
-                    at = seen.find(part, at) + len(part) if part in seen[at:] else -1
-                    if at < 0:
-                        break
-                else:
-                    return
-                seen += (await asyncio.to_thread(os.read, ours, 4096)).decode()
+            while not re.search(".*?".join(map(re.escape, parts)), seen, re.DOTALL):
+                await asyncio.sleep(0.01)
 
-        async with asyncio.timeout(60):
-            await sees("> ")
-            os.write(ours, b"one\n")
-            await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
-            with channel.aside():
-                writes.write("a line of the log\n")
-                writes.flush()
-            await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
-            seen = ""
-            os.write(ours, b"\n")
-            await sees("\r\x1b[K> ")
-            os.write(ours, b"\x04")
+        loop.add_reader(ours, read)
+        try:
+            async with asyncio.timeout(30):
+                await sees("> ")
+                os.write(ours, b"one\n")
+                await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
+                with channel.aside():
+                    writes.write("a line of the log\n")
+                    writes.flush()
+                await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
+                seen = ""
+                os.write(ours, b"\n")
+                await sees("\r\x1b[K> ")
+                os.write(ours, b"\x04")
+                await serving
+                await sees("\r\x1b[K> \r\x1b[K")
+        finally:  # whatever is seen: the thread that reads must not hold up the rest
+            os.write(ours, b"\n\x04\x04")
             await serving
-            await sees("\r\x1b[K> \r\x1b[K")
         assert channel.ended
+        loop.remove_reader(ours)
     for end in (ours, theirs):
         os.close(end)

@@ -270,11 +270,13 @@ async def office(folder, model, port=0):
         sessions=SqliteSessionStore(folder / "s.db"),
         hosts=[host],
     )
-    await gateway.start()
-    try:
-        yield host
-    finally:
-        await gateway.stop(grace=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hookline.channels.presence.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        await gateway.start()
+        try:
+            yield host
+        finally:
+            await gateway.stop(grace=0)
 
 
 async def says(page, text):

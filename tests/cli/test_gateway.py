@@ -1,5 +1,6 @@
 """``hookline gateway`` as people start it."""
 
+import logging
 import re
 import signal
 import subprocess
@@ -74,10 +75,13 @@ def test_a_gateway_that_cannot_start_does_not_say_that_it_stopped(here, tmp_path
     (tmp_path / "hookline.toml").write_text(
         'model = "scripted:turns.json"\nchannels = ["bad.py:Bad"]\n[gateway]\ndatabase = "gateway.db"\n'
     )
+    logger = logging.getLogger("hookline")
+    before = logger.level, logger.propagate
     code, told = here()
     assert code != 0
     assert "no way" in told
     assert "stopped" not in told
+    assert (logger.level, logger.propagate) == before, "what the view changed about logging is undone"
 
 
 @pytest.fixture

@@ -79,19 +79,17 @@ class ConsoleChannel:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Make room for something else that is written to the terminal, without the prompt in between."""
-        sign, self._sign = self._sign, ""
-        self._draw()
+        self._draw("")
         try:
             yield
         finally:
-            self._sign = sign
             self._draw()
 
-    def _draw(self) -> None:
+    def _draw(self, sign: str | None = None) -> None:
         """Write the sign where the old one was."""
         if self._terminal:
             with suppress(OSError, ValueError):
-                self._writes.write(f"{_CLEAR}{self._sign}")
+                self._writes.write(f"{_CLEAR}{self._sign if sign is None else sign}")
                 self._writes.flush()
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:

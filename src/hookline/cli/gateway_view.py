@@ -44,12 +44,16 @@ class PlainView(logging.Handler):
     def __enter__(self) -> Self:
         logger = logging.getLogger("hookline")
         logger.addHandler(self)
+        self._before = logger.level, logger.propagate
         logger.setLevel(self.level)
         logger.propagate = False
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("hookline").removeHandler(self)
+        logger = logging.getLogger("hookline")
+        logger.removeHandler(self)
+        logger.setLevel(self._before[0])
+        logger.propagate = self._before[1]
         if not self.has_begun:
             return  # the error says why
         status = self._gateway.status()
