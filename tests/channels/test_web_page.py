@@ -350,6 +350,25 @@ async def test_new_begins_an_empty_page_and_keeps_what_was_said_since(page, tmp_
 
 
 @in_browser
+async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, tmp_path):
+    channel, deliver = WebChannel(title="Helper", store=tmp_path / "c.db"), Remembering()
+    async with served(channel, deliver=deliver) as url:
+        await page.goto(url)
+        await write(page, "a poem")
+        await write(page, "/help")
+        await until(lambda: len(deliver.messages) == 2)
+        here, (poem, help) = Address("web", deliver.messages[0].chat_id), [m.message_id for m in deliver.messages]
+        channel.at_work(here, poem, 0)
+        await channel.send(here, OutboundMessage("· rhyming", poem, speaker="poet"), key="p")
+        await says(page, "poet is working")
+        await channel.send(here, OutboundMessage("these commands", help), key="h")
+        await page.get_by_text("these commands").wait_for()
+        await says(page, "poet is working")
+        await channel.send(here, OutboundMessage("that of nobody", poem), key="r")
+        await says(page, "Helper is working")
+
+
+@in_browser
 async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
     channel, deliver = WebChannel(token="the token of this test", store=tmp_path / "c.db"), Remembering()
     async with served(channel, deliver=deliver) as url:

@@ -114,7 +114,8 @@ function show(message) {
   let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
   const fresh = !item;
   if (!item) item = made(message.side, message.at, message.speaker);
-  if (message.side === "out") speaker = message.speaker || title;
+  const asked = byId.get(message.to)?.querySelector(".text").textContent ?? "/";
+  if (message.speaker || !asked.startsWith("/")) speaker = message.speaker || title; // a command has no speaker
   if (message.id) byId.set(message.id, item);
   bySeq.set(message.seq, item);
   const text = item.querySelector(".text");
