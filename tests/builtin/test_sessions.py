@@ -135,8 +135,7 @@ def test_a_run_inside_a_run_does_not_take_the_place_of_the_conversation():
     agent = scripted_agent([call("delegate"), "outer"], tools=[delegate])
     agent.run("go", ctx=AgentContext(session=Session("talk"), hooks=hooks))
     whole = ["go", "", "inner", "outer"]
-    assert [content for id, content in saved if id == "mine"] == [whole]
-    assert [content for id, content in saved if id != "mine"] == [["sub", "inner"], whole]
+    assert saved == [("mine", whole), ("talk", whole)]
 
 
 def test_a_session_without_messages_that_has_begun_stays_begun(store):
