@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from hookline.cli.app import run_app
+from hookline.cli.failures import report
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hookline"]
 
@@ -148,3 +151,17 @@ def terminal(env, folder):
         except (ProcessLookupError, ChildProcessError):
             pass  # it has ended
         os.close(one.fd)
+
+
+@pytest.fixture
+def in_process(capsys):
+    """Run a command in this process; its exit code, and what it wrote to stdout and stderr."""
+
+    def run(*args):
+        try:
+            code = run_app(args)
+        except Exception as error:
+            code = report(error, args)
+        return code, *capsys.readouterr()
+
+    return run

@@ -9,9 +9,7 @@ import pytest
 
 from hookline import Agent, AuditLog, AuditLogHook, HookResult, ScriptedModel, Usage, call, guard, reply, tool
 from hookline import verify_audit as verify
-from hookline.cli.app import run_app
 from hookline.cli.audit_rows import followed, what
-from hookline.cli.failures import report
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +20,8 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def run(capsys):
-    def go(*args):
-        try:
-            code = run_app(args)
-        except Exception as error:
-            code = report(error, args)
-        return code, *capsys.readouterr()
-
-    return go
+def run(in_process):
+    return in_process
 
 
 @pytest.fixture

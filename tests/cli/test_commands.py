@@ -11,9 +11,7 @@ import pytest
 
 from hookline import POINTS
 from hookline.builtin import BUILTINS
-from hookline.cli.app import run_app
 from hookline.cli.doctor import EXTRAS
-from hookline.cli.failures import report
 from hookline.config.settings import KEYS
 
 ROOT = Path(__file__).parents[2]
@@ -46,15 +44,8 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def hookline(capsys):
-    def run(*args):
-        try:
-            code = run_app(args)
-        except Exception as error:
-            code = report(error, args)
-        return code, *capsys.readouterr()
-
-    return run
+def hookline(in_process):
+    return in_process
 
 
 def test_points_lists_every_point(hookline):

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hookline.cli.app import run_app
-from hookline.cli.failures import report
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,15 +18,8 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def hookline(capsys):
-    def run(*args):
-        try:
-            code = run_app(args)
-        except Exception as error:
-            code = report(error, args)
-        return code, *capsys.readouterr()
-
-    return run
+def hookline(in_process):
+    return in_process
 
 
 def write(folder, id, more=""):

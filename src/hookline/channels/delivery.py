@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from ..kernel.values import InboundMessage
+from .fetching import Busy
 from .protocol import ChannelError, Deliver
 
 
@@ -13,9 +12,7 @@ class Delivery:
 
     def __init__(self) -> None:
         self._deliver: Deliver | None = None
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._busy = Busy()
 
     @property
     def is_open(self) -> bool:
@@ -29,7 +26,7 @@ class Delivery:
     async def close(self) -> None:
         """Take no more, and wait for those on their way."""
         self._deliver = None
-        await self._idle.wait()
+        await self._busy.over()
 
     async def __call__(self, message: InboundMessage) -> bool:
         """Hand a message over; false if the gateway knew it already.
@@ -40,11 +37,5 @@ class Delivery:
         deliver = self._deliver
         if deliver is None:
             raise ChannelError("no messages are taken at the moment: try again soon", retry_after=2.0)
-        self._under_way += 1
-        self._idle.clear()
-        try:
+        with self._busy:
             return await deliver(message)
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()

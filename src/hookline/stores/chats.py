@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from .sqlite import Database
+from .sqlite import Database, storable
 
 KEPT = 500
 """How many messages of a chat are kept."""
@@ -88,7 +88,7 @@ class ChatStore:
             if found is not None:
                 return int(found[0]), False
             seq = _next(db)
-            row = (seq, seq, channel, chat, side, key, _storable(text), thread, reply_to, now, _storable(speaker))
+            row = (seq, seq, channel, chat, side, key, storable(text), thread, reply_to, now, storable(speaker))
             db.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             db.execute(
                 "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
@@ -107,7 +107,7 @@ class ChatStore:
             StoreError: it cannot be stored.
         """
         with self._db.transaction(write=True) as db:
-            where = (_next(db), _storable(text), seq, channel, chat)
+            where = (_next(db), storable(text), seq, channel, chat)
             changed = db.execute(
                 "UPDATE messages SET rev = ?, text = ? WHERE seq = ? AND channel = ? AND chat = ?", where
             )
@@ -148,8 +148,3 @@ class ChatStore:
 def _next(db: sqlite3.Connection) -> int:
     db.execute("UPDATE counter SET last = last + 1")
     return int(db.execute("SELECT last FROM counter").fetchone()[0])
-
-
-def _storable(text: str) -> str:
-    """The text without halves of characters, which no file and no wire can carry."""
-    return text.encode("utf-8", "replace").decode()

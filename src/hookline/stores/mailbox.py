@@ -18,7 +18,7 @@ from ..kernel.values import InboundMessage, OutboundMessage
 from .errors import StoreError
 from .group_commit import GroupCommit
 from .runs import born, is_there
-from .sqlite import Database
+from .sqlite import Database, storable
 
 T = TypeVar("T")
 
@@ -281,7 +281,7 @@ class Mailbox:
         await self.do(
             lambda db: db.execute(
                 "UPDATE outbox SET state = 'sent', message_id = ?, message = '' WHERE seq = ?",
-                (_storable(message_id), parcel.seq),
+                (storable(message_id), parcel.seq),
             )
         )
 
@@ -293,7 +293,7 @@ class Mailbox:
             StoreError: the file cannot be used.
         """
         change = "outbox SET state = 'failed', problem = ?"
-        await self.do(lambda db: self._change(db, parcel, change, _storable(problem)))
+        await self.do(lambda db: self._change(db, parcel, change, storable(problem)))
 
     async def postpone(self, parcel: Parcel, due: float, problem: str) -> None:
         """A parcel did not leave, and is to be sent at that Unix time.
@@ -303,7 +303,7 @@ class Mailbox:
             StoreError: the file cannot be used.
         """
         change = "outbox SET state = 'waiting', due = ?, problem = ?"
-        await self.do(lambda db: self._change(db, parcel, change, due, _storable(problem)))
+        await self.do(lambda db: self._change(db, parcel, change, due, storable(problem)))
 
     async def look_around(self, channels: Iterable[str]) -> Open:
         """Be heard of; take over what there is to do, on these channels, that nobody else does.
@@ -485,7 +485,3 @@ class Mailbox:
 
 def _dumped(message: InboundMessage | OutboundMessage) -> str:
     return json.dumps(msgspec.structs.asdict(message))  # pure ASCII: half characters of a platform survive too
-
-
-def _storable(text: str) -> str:
-    return text.encode(errors="replace").decode()

@@ -17,7 +17,7 @@ import msgspec
 
 from ..base.names import is_number
 from .errors import StoreError
-from .sqlite import Database
+from .sqlite import Database, storable
 
 _SCHEMA = (
     """CREATE TABLE runs (
@@ -303,7 +303,7 @@ def _storable(value: Any) -> Any:
         return max(-_LARGEST, min(value, _LARGEST))
     if value is None or isinstance(value, float):
         return value
-    return str(value).encode(errors="replace").decode()
+    return storable(str(value))
 
 
 def _checked_days(days: object) -> None:

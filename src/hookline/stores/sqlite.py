@@ -230,6 +230,11 @@ class Database:
             self._connection = None
 
 
+def storable(text: str) -> str:
+    """A text without halves of characters, which SQLite cannot hold."""
+    return text.encode(errors="replace").decode()
+
+
 def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 

@@ -18,11 +18,11 @@ from ..kernel.state import AgentResult
 from ..kernel.values import ToolSpec
 from ..run.agent import Agent
 from ..run.context import AgentContext
-from ..run.handle import Run
 from ..run.session import Session
 from ..tools.tool import Tool
 from .errors import HandoffRefused
 from .members import Members
+from .turns import Turns, session_of
 
 
 class Tally(msgspec.Struct):
@@ -62,7 +62,7 @@ class TeamHook:
         return self._at(point, ctx, payload)
 
 
-class Handoffs:
+class Handoffs(Turns):
     """The part of a team that lets a session belong to one member after another."""
 
     def __init__(self, members: Members, max_handoffs: int) -> None:
@@ -78,37 +78,6 @@ class Handoffs:
         """The first member's: they are asked at the points outside of a run."""
         return self._members.agents[self._members.first].hooks
 
-    def start(self, task: str, *, session: Session | None = None, **options: Any) -> Run:
-        """Start a run of the member that the session belongs to; options as for :meth:`Agent.start`."""
-        agent, session = self._who(session, options)
-        return agent.start(task, session=session, **options)
-
-    async def arun(self, task: str, *, session: Session | None = None, **options: Any) -> AgentResult:
-        """Run to the end, also through handoffs, and give the last result.
-
-        Raises:
-            RunFailed: a run ended ``failed``; it carries the result.
-        """
-        more: str | None = task
-        while more is not None:
-            agent, session = self._who(session, options)
-            result = await agent.arun(more, session=session, **options)
-            more = self.follow_up(session, result)
-        return result
-
-    def run(self, task: str, *, session: Session | None = None, **options: Any) -> AgentResult:
-        """The same, and block.
-
-        Raises:
-            RunFailed: a run ended ``failed``; it carries the result.
-        """
-        more: str | None = task
-        while more is not None:
-            agent, session = self._who(session, options)
-            result = agent.run(more, session=session, **options)
-            more = self.follow_up(session, result)
-        return result
-
     def follow_up(self, session: Session, result: AgentResult) -> str | None:
         """The task of the run that is to follow this one at once, because it handed over; ``None`` if none is."""
         turn = self._turns.get(session)
@@ -122,12 +91,10 @@ class Handoffs:
         """The name of the member that a session belongs to."""
         return self._members.of(session)
 
-    def _who(self, session: Session | None, options: Mapping[str, Any]) -> tuple[Agent, Session]:
-        ctx = options.get("ctx")
-        if session is None:
-            session = ctx.session if isinstance(ctx, AgentContext) and not ctx.run_id else Session()
+    def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
+        session = session_of(options)
         session.personality_id = self._members.of(session)
-        return self._members.agents[session.personality_id], session
+        return self._members.agents[session.personality_id], session, {**options, "session": session}
 
     # As a toolset.
 

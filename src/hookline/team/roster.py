@@ -24,7 +24,6 @@ from ..models.protocol import Model
 from ..providers.names import get_model
 from ..run.agent import Agent
 from ..run.context import AgentContext
-from ..run.handle import Run
 from ..run.interrupt import make_id
 from ..run.session import Session
 from .agents import Models, changed, make_agent, make_hooks
@@ -32,6 +31,7 @@ from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
 from .errors import SwitchRefused
 from .personalities import Personality
+from .turns import Turns, session_of
 
 DEFAULT = "default"
 """What people call the personality to begin with, unless one has that id."""
@@ -50,7 +50,7 @@ class SlashCommand(Frozen, frozen=True):
     looks: bool = False
 
 
-class Roster(Mapping[str, Agent]):
+class Roster(Turns, Mapping[str, Agent]):
     """The personalities in a folder, by id, as agents on top of a base agent, whose hooks hold for all of them.
 
     It answers for an agent: a run is that of the personality its session is in. Changed files count from the next run.
@@ -174,29 +174,6 @@ class Roster(Mapping[str, Agent]):
         personality = self.active(session)
         return personality.shown if personality.id else ""
 
-    def start(self, task: str, **options: Any) -> Run:
-        """Start a run of the session's personality; options as for :meth:`Agent.start`."""
-        agent, _, options = self._prepared(options)
-        return agent.start(task, **options)
-
-    async def arun(self, task: str, **options: Any) -> AgentResult:
-        """Run to the end, as :meth:`Agent.arun` does; after a handoff, go on with the one who took over."""
-        said: str | None = task
-        while said is not None:
-            agent, options["session"], full = self._prepared(options)
-            result = await agent.arun(said, **full)
-            said = self.follow_up(options["session"], result)
-        return result
-
-    def run(self, task: str, **options: Any) -> AgentResult:
-        """Run to the end and block, as :meth:`Agent.run` does; after a handoff, go on with the one who took over."""
-        said: str | None = task
-        while said is not None:
-            agent, options["session"], full = self._prepared(options)
-            result = agent.run(said, **full)
-            said = self.follow_up(options["session"], result)
-        return result
-
     def follow_up(self, session: Session, result: AgentResult) -> str | None:
         """The task of a run that is to follow this one at once, because it handed the conversation over."""
         return self._team.follow_up(session, result)
@@ -297,11 +274,7 @@ class Roster(Mapping[str, Agent]):
 
     def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
         """The agent of a run, its session, and its options with that in them."""
-        given, session = options.get("ctx"), options.get("session")
-        if session is None:  # a run inside a run is a conversation of its own
-            session = given.session if isinstance(given, AgentContext) and not given.run_id else Session()
-        if not isinstance(session, Session):
-            raise TypeError(f"session= takes a Session, not {type(session).__name__}")
+        session = session_of(options)
         self._crew.refresh()
         full = {**options, "session": session}
         if note := self._settle(session):
