@@ -201,7 +201,6 @@ if TYPE_CHECKING:
     from .builtin.truncation import ToolOutputTruncatorHook
     from .channels.access import Access
     from .channels.gateway import Gateway
-    from .channels.http import HttpHost
     from .channels.memory import MemoryChannel
     from .channels.mqtt import MqttChannel
     from .channels.options import GatewayOptions
@@ -241,6 +240,7 @@ if TYPE_CHECKING:
     from .tools.mcp_connection import McpError
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
+    from .web.host import HttpHost
 
 LLMAgent = Agent
 AgentEvent = Event
@@ -252,7 +252,6 @@ _PARTS = {
     ".builtin.shadow": ("ShadowDecided",),
     ".channels.access": ("Access",),
     ".channels.gateway": ("Gateway",),
-    ".channels.http": ("HttpHost",),
     ".channels.memory": ("MemoryChannel",),
     ".channels.mqtt": ("MqttChannel",),
     ".channels.options": ("GatewayOptions",),
@@ -292,6 +291,8 @@ _PARTS = {
     ".tools.mcp_connection": ("McpError",),
     ".tools.shell": ("shell_tool",),
     ".tools.web": ("fetch_tool",),
+    ".web.errors": ("WebError",),
+    ".web.host": ("HttpHost",),
 }
 _LATER = {name: module for module, names in _PARTS.items() for name in names} | {
     name: f".builtin.{module}" for name, module in BUILTINS.items()

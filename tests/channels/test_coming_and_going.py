@@ -8,13 +8,13 @@ import pytest
 from hookline import BEFORE_LLM, Agent, PluginManager, ScriptedModel, WebhookChannel
 from hookline.channels.build import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
-from hookline.channels.http import HttpHost
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Health
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.web.host import HttpHost
 
 from .conftest import echo
 from .rig import SECRET, signed

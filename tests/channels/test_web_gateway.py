@@ -7,10 +7,10 @@ import httpx
 
 from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
 from hookline.channels.gateway import Gateway
-from hookline.channels.http import HttpHost
 from hookline.channels.web import WebChannel
 from hookline.channels.webhook import WebhookChannel
 from hookline.stores.mailbox import Mailbox
+from hookline.web.host import HttpHost
 
 from .rig import SECRET, signed, signed_get
 from .test_web import id_of, opened

@@ -9,11 +9,11 @@ import pytest
 
 from hookline import Agent, OutboundMessage, ScriptedModel, SqliteSessionStore, ToolCall, reply, tool
 from hookline.channels.gateway import Gateway
-from hookline.channels.http import HttpHost
 from hookline.channels.protocol import Address
 from hookline.channels.web import WebChannel
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
+from hookline.web.host import HttpHost
 
 from .rig import Remembering, served, until
 

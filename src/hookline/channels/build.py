@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..plugins.manager import PluginManager
 from ..plugins.plugin import Plugin
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import session_store_at
+from ..web.host import HttpHost
 from .access import Access
 from .gateway import Gateway
 from .options import GatewayOptions
@@ -221,5 +222,4 @@ def _web_host(channels: Sequence[Channel], options: GatewayOptions) -> list[Any]
     served: list[Any] = [channel for channel in channels if hasattr(channel, "routes")]
     if not served:
         return []
-    make: Callable[..., Any] = importlib.import_module(".http", __package__).HttpHost
-    return [make(served, options.host, options.port, hosts=options.hosts)]
+    return [HttpHost(served, options.host, options.port, hosts=options.hosts)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..base.names import nearest
-from ..config.errors import ConfigError
-from ..config.settings import KEYS
+from ..config.tables import options_of
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -64,20 +62,4 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         Raises:
             ConfigError: one that does not exist, or a value it cannot have.
         """
-        kinds = get_type_hints(cls)
-        for name, value in table.items():
-            choices = get_args(kinds[name]) if get_origin(kinds.get(name)) is Literal else (value,)
-            if value not in choices:
-                hint = nearest(str(value), choices)
-                raise ConfigError(f"gateway.{name}: expected one of {', '.join(choices)}; got {value!r:.80}.{hint}")
-            if name not in cls.__struct_fields__ and name in KEYS:
-                raise ConfigError(f"gateway: {name!r} is no setting of the gateway: it belongs above [gateway]")
-            if name not in cls.__struct_fields__:
-                known = ", ".join(cls.__struct_fields__)
-                hint = nearest(name, cls.__struct_fields__)
-                raise ConfigError(f"gateway: there is no setting {name!r}.{hint} Known: {known}")
-        try:
-            return msgspec.convert(dict(table), cls)
-        except msgspec.ValidationError as error:
-            what, _, where = str(error).partition(" - at ")
-            raise ConfigError(f"gateway{where.strip('`').removeprefix('$')}: {what}") from None
+        return options_of(cls, "gateway", table)

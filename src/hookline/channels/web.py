@@ -20,9 +20,9 @@ from ..base.workers import in_thread
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
+from ..web.guard import is_local
 from . import wording
 from .delivery import Delivery
-from .http_guard import is_local
 from .names import checked_name, checked_path
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
 from .web_door import Door

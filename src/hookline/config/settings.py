@@ -53,7 +53,8 @@ class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """A channel named in a configuration file: what it is, what it is made with, and who may talk to it.
 
     ``use`` is ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``. ``allow``
-    are senders; with ``pairing`` others may be let in by a code; with ``mention`` a group must name the bot.
+    are senders; with ``pairing`` others may be let in by a code; with ``mention`` a group must name the bot;
+    ``approve`` are the senders who may approve calls there.
     """
 
     use: str
@@ -62,6 +63,7 @@ class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     allow: tuple[str, ...] | None = None
     pairing: bool = False
     mention: bool = True
+    approve: tuple[str, ...] = ()
 
 
 MODEL, WORK, LIMITS, CONTROL = "Model", "Tools and hooks", "Limits", "Control"
@@ -117,6 +119,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     skills: Annotated[str, About("the folder of skills that the agent may read", WORK, "--skills", "DIR")] = ""
     channels: Annotated[tuple[str | DeclaredChannel, ...], About("channels of hookline gateway", WORK, "")] = ()
     gateway: Annotated[Mapping[str, Any], About("how hookline gateway works", CONTROL, "")] = EMPTY
+    server: Annotated[Mapping[str, Any], About("how hookline serve works", CONTROL, "")] = EMPTY
     folder: Annotated[str, About("the folder that file tools may see", WORK, "--folder", "DIR")] = "."
     write: Annotated[bool, About("let tools write in that folder", WORK, "--write/--no-write")] = False
     shell: Annotated[
@@ -139,6 +142,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: Annotated[
         Literal["ask", "yes", "deny"], About("when a hook asks for approval", CONTROL, "--ask/--yes/--deny")
     ] = "ask"
+    approval_file: Annotated[
+        str,
+        About("the SQLite file of the calls that wait for approval", CONTROL, "--approval-file", "FILE.db"),
+    ] = ""
     sessions: Annotated[
         str, About("the folder that sessions are kept in, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
@@ -150,10 +157,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "metadata", "plugin_settings", "gateway"):
+        for name in ("params", "metadata", "plugin_settings", "gateway", "server"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
+        if not self.approval_file:
+            msgspec.structs.force_setattr(self, "approval_file", str(user_folder("data") / "approvals.db"))
         if self.runs == "":
             msgspec.structs.force_setattr(self, "runs", str(user_folder("data") / "runs.db"))
 

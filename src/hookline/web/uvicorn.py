@@ -12,7 +12,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from .http_guard import App
+from .guard import App
 
 HEAD_SECONDS = 15.0
 """How long a connection may take for the head of a request."""

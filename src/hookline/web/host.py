@@ -1,4 +1,4 @@
-"""One web server for all channels that are reached through HTTP."""
+"""One web server for all that is reached through HTTP."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from ..base.installing import NotInstalled
 from ..tools.urls import bracketed
-from .http_guard import HttpGuard, is_loopback
-from .protocol import ChannelError
+from .errors import WebError
+from .guard import HttpGuard, is_loopback
 
 log = logging.getLogger("hookline")
 
@@ -26,8 +26,8 @@ BODY_SECONDS = 20.0
 class Served(Protocol):
     """What a server serves.
 
-    It may also have ``exposed()``, called before it is served to other machines; it raises ``ChannelError`` if that
-    would not be safe; and ``hang_up()``, called before the server stops, to let go of those who wait for something.
+    It may also have ``exposed()``, called before it is served to other machines; it raises if that would
+    not be safe; and ``hang_up()``, called before the server stops, to let go of those who wait for something.
     """
 
     def routes(self) -> Sequence[Any]:
@@ -35,7 +35,7 @@ class Served(Protocol):
 
 
 class HttpHost:
-    """Serves the routes of several channels on one port, in the running loop. Signals are the caller's.
+    """Serves the routes of several parts on one port, in the running loop. Signals are the caller's.
 
     Args:
         parts: what to serve: channels, or anything else with ``routes()``.
@@ -45,6 +45,7 @@ class HttpHost:
         max_body: bytes of a body, or of a WebSocket message.
         seconds: how long a body may take to arrive.
         grace: how many seconds requests may go on when it stops.
+        extra: what to install if a package is missing.
 
     Raises:
         NotInstalled: starlette, uvicorn or websockets is missing.
@@ -60,12 +61,13 @@ class HttpHost:
         max_body: int = MAX_BODY,
         seconds: float = BODY_SECONDS,
         grace: float = 5.0,
+        extra: str = "channels",
     ) -> None:
         if isinstance(hosts, str):
             raise TypeError(f"hosts is a list of names such as ['chat.example.com'], not {hosts!r}")
         for package in ("starlette", "uvicorn", "websockets"):
             if find_spec(package) is None:
-                raise NotInstalled(package, "channels")
+                raise NotInstalled(package, extra)
         self.parts, self.host, self.port = tuple(parts), host, port
         self._hosts, self._max_body, self._seconds, self._grace = tuple(hosts), max_body, seconds, grace
         self._server: Any = None
@@ -87,13 +89,14 @@ class HttpHost:
         """Listen; it returns as soon as it does.
 
         Raises:
-            ChannelError: the port is taken, the parts do not fit together, or one is not safe to be served there.
+            WebError: the port is taken, or the parts do not fit together.
+            HooklineError: one is not safe to be served there.
         """
         if self._serving is not None:
-            raise ChannelError(f"{self.url} is being served already")
+            raise WebError(f"{self.url} is being served already")
         from starlette.applications import Starlette
 
-        from .http_server import server_of
+        from .uvicorn import server_of
 
         self._app = Starlette(routes=self._routes())
         guard = HttpGuard(self._app, hosts=self._hosts, max_body=self._max_body, seconds=self._seconds)
@@ -104,14 +107,15 @@ class HttpHost:
         while not self._server.started:
             if self._serving.done():
                 await self.stop()
-                raise ChannelError(f"{self.url} could not be served")
+                raise WebError(f"{self.url} could not be served")
             await asyncio.sleep(0)
 
     def add(self, part: Served) -> None:
         """Serve one more, also while it runs.
 
         Raises:
-            ChannelError: it does not fit to the others, or is not safe to be served there.
+            WebError: it does not fit to the others.
+            HooklineError: it is not safe to be served there.
         """
         self._serve((*self.parts, part))
 
@@ -154,24 +158,24 @@ class HttpHost:
                 check()
             for route in part.routes():
                 if owners.setdefault(route.path, part) is not part:
-                    raise ChannelError(f"two channels are to be served at {route.path}: give one another path")
+                    raise WebError(f"two parts are to be served at {route.path}: give one another path")
                 routes.append(route)
         return routes
 
     def _listening(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         if not 0 <= self.port <= 65_535:
-            raise ChannelError(f"{self.port} is no port: use 0 to 65535")
+            raise WebError(f"{self.port} is no port: use 0 to 65535")
         try:
             listening = socket.create_server((self.host, self.port), family=family, backlog=512)
         except OSError as error:
             if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME):
-                raise ChannelError(f"{self.host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0") from None
+                raise WebError(f"{self.host!r} is no address of this machine: use 127.0.0.1 or 0.0.0.0") from None
             if error.errno == errno.EADDRINUSE:
-                raise ChannelError(
+                raise WebError(
                     f"port {self.port} is taken by another program: choose another, or 0 for a free one"
                 ) from None
-            raise ChannelError(f"cannot listen at {self.host}, port {self.port}: {error.strerror}") from error
+            raise WebError(f"cannot listen at {self.host}, port {self.port}: {error.strerror}") from error
         # asyncio spares the pauses between small packets only where it knows the protocol
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
         listening.setblocking(False)

@@ -1,4 +1,4 @@
-"""What every request passes before a channel sees it: who is asked for, from where, how much, and how long."""
+"""What every request passes before anybody sees it: who is asked for, from where, how much, and how long."""
 
 from __future__ import annotations
 

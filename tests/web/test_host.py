@@ -11,12 +11,14 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from hookline.channels import http_guard, http_server
-from hookline.channels.http import HttpHost
 from hookline.channels.protocol import ChannelError
 from hookline.channels.web import WebChannel
+from hookline.web import guard as http_guard
+from hookline.web import uvicorn as http_server
+from hookline.web.errors import WebError
+from hookline.web.host import HttpHost
 
-from .rig import until
+from ..channels.rig import until
 
 
 class Echo:
@@ -212,13 +214,13 @@ async def test_signals_stay_with_the_program():
 
 
 async def test_what_cannot_be_served_says_what_to_do(host):
-    with pytest.raises(ChannelError, match="choose another, or 0"):
+    with pytest.raises(WebError, match="choose another, or 0"):
         await HttpHost([], port=host.port).start()
-    with pytest.raises(ChannelError, match="no port"):
+    with pytest.raises(WebError, match="no port"):
         await HttpHost([], port=70_000).start()
-    with pytest.raises(ChannelError, match="127.0.0.1 or 0.0.0.0"):
+    with pytest.raises(WebError, match="127.0.0.1 or 0.0.0.0"):
         await HttpHost([], host="no.such.host.invalid", port=0).start()
-    with pytest.raises(ChannelError, match="another path"):
+    with pytest.raises(WebError, match="another path"):
         await HttpHost([Echo(), Echo()], port=0).start()
 
 

@@ -1,0 +1,1 @@
+"""Agents over HTTP: one service of runs, and the transports that use it."""
