@@ -1,0 +1,53 @@
+"""What can be asked for: one table of endpoints, from which routes and their description are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..base.frozen import EMPTY, Frozen
+from ..kernel.errors import HooklineError
+from .callers import Caller
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+OPEN: tuple[str, ...] = ()
+"""No rights are needed."""
+
+
+class ApiError(HooklineError):
+    """A request that is refused: the status, a word for programs, and what to do about it."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] = EMPTY) -> None:
+        super().__init__(message)
+        self.status, self.code, self.headers = status, code, headers
+
+
+class Endpoint(Frozen, frozen=True):
+    """One thing that can be asked for.
+
+    ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
+    types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an
+    error may have, besides those that every endpoint may give.
+    """
+
+    method: str
+    path: str
+    call: Callable[[Request], Awaitable[Response]]
+    scopes: tuple[str, ...]
+    name: str
+    summary: str = ""
+    body: Any = None
+    answer: Any = None
+    query: Any = None
+    status: int = 200
+    media: str = "application/json"
+    problems: tuple[int, ...] = ()
+
+
+def caller_of(request: Request) -> Caller:
+    """Who sends a request; the gate has let it in."""
+    caller: Caller = request.scope["hookline.caller"]
+    return caller
