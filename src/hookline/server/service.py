@@ -277,18 +277,15 @@ class RunService:
     ) -> None:
         try:
             async with self._turn(live.record.session_id), self._slots:
-                if not live.stopping:
+                if not live.closed:
                     await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
-            if not live.stopping:  # not ours: the loop is going down
-                live.stopping, live.ending = "the server stops", "interrupted"
+            self._finish(live, "interrupted", reason="the server stopped")
         except HooklineError as error:
             self._finish(live, "failed", error=words(error))
         except Exception as error:  # a caller must not be left waiting for ever
             log.exception("the run %s could not be made", live.record.id)
             self._finish(live, "failed", error=f"the run could not be made: {type(error).__name__}")
-        finally:
-            self._finish(live, live.ending or "cancelled", reason=live.stopping)
 
     async def _run(self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None) -> None:
         record, keep = live.record, session is None
@@ -300,7 +297,7 @@ class RunService:
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         task: str | None = record.task
         results: list[AgentResult] = []
-        while task and len(results) <= MAX_FOLLOW_UPS and not live.stopping:
+        while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
             approver = ApprovalsHook(
                 self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
             )
@@ -319,11 +316,19 @@ class RunService:
             follow_up = getattr(answerer, "follow_up", None)
             task = None if follow_up is None else follow_up(session, results[-1])
             task = await task if inspect.isawaitable(task) else task
-        if keep:
-            await asyncio.to_thread(self._sessions.save, session)
-        self._conclude(live, results)
+        problem = await self._saved(session) if keep else ""
+        self._conclude(live, results, problem)
 
-    def _conclude(self, live: Live, results: Sequence[AgentResult]) -> None:
+    async def _saved(self, session: Session) -> str:
+        """Keep a conversation; what went wrong, if something did: the answer is there all the same."""
+        try:
+            await asyncio.to_thread(self._sessions.save, session)
+        except StoreError as error:
+            log.error("the session %s is not stored: %s", session.id, words(error))
+            return f"the conversation could not be stored: {words(error)}"
+        return ""
+
+    def _conclude(self, live: Live, results: Sequence[AgentResult], problem: str) -> None:
         last = results[-1]
         status = live.ending if live.ending and last.status == "cancelled" else last.status
         fatal = [error for error in last.errors if error.fatal]
@@ -332,7 +337,7 @@ class RunService:
         self._finish(
             live, status,
             reply="\n\n".join(result.reply for result in results if result.reply),
-            error=f"{fatal[-1].type}: {fatal[-1].message}" if fatal else "",
+            error=f"{fatal[-1].type}: {fatal[-1].message}" if fatal else problem,
             reason=live.stopping or last.hook_ended or ("" if status == "completed" else stop),
             steps=sum(len(result.steps) for result in results), tool_calls=sum(r.tool_calls for r in results),
             input_tokens=sum(r.usage.input_tokens for r in results),
@@ -357,8 +362,10 @@ class RunService:
         live.stopping = reason
         if live.run is not None:
             live.run.cancel(reason)
-        elif live.task is not None:
-            live.task.cancel()
+            return
+        self._finish(live, live.ending or "cancelled", reason=reason)
+        if live.task is not None:
+            live.task.cancel()  # it may not even have begun
 
     def _break_off(self, live: Live) -> None:
         live.ending = "interrupted"
