@@ -173,6 +173,7 @@ if TYPE_CHECKING:
     )
     from .builtin.loop_detector import LoopDetectorHook
     from .builtin.memory import MemoryInjectionHook
+    from .builtin.metrics import MetricsHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
     from .builtin.observability import ObservabilityHook
@@ -321,15 +322,15 @@ __all__ = [
     "ContextCompactionHook", "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook",
     "Egress", "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
     "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
-    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
-    "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
-    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound",
-    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
-    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
-    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
-    "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
-    "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
-    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "Personality",
+    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions",
+    "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
+    "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
+    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
+    "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook",
+    "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook", "Model", "ModelCalled", "ModelError",
+    "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout", "MqttChannel",
+    "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook", "Outbound",
+    "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "Personality",
     "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager",
     "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
     "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook",

@@ -49,6 +49,7 @@ CONCERNS = {
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
         "ObservabilityHook": "observability",
+        "MetricsHook": "metrics",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },
