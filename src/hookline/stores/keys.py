@@ -291,8 +291,9 @@ def _row(row: Any) -> tuple[KeyRow, bytes]:
     id, name, scopes, metadata, created, expires, revoked, last_used, hash = row
     try:
         told = msgspec.json.decode(metadata, type=dict[str, Any])
-        return KeyRow(id, name, tuple(scopes.split()), told, created, expires, revoked, last_used), bytes(hash)
-    except (msgspec.MsgspecError, TypeError, AttributeError, ValueError):
+        values = (id, name, str.split(scopes), told, created, expires, revoked, last_used)
+        return msgspec.convert(dict(zip(KeyRow.__struct_fields__, values, strict=True)), KeyRow), bytes(hash)
+    except (msgspec.MsgspecError, TypeError, ValueError):
         raise StoreError(f"the key {str(id)!r:.40} is damaged: move the file away, and make new keys") from None
 
 
