@@ -222,6 +222,7 @@ def test_it_is_written_once_a_minute_that_a_key_was_used(store, now):
 def test_a_key_can_be_used_while_it_cannot_be_written_that_it_was(store, path, monkeypatch):
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
     row, key = store.add("ci", ["read"])
+    store.refresh()
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     assert store.find(key) == row
@@ -236,8 +237,10 @@ def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypat
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     row, key = store.add("ci", ["read"])
     assert store.find(key) == row
+    assert store.flush(30)
     for end in ("", "-wal", "-shm"):
         Path(f"{path}{end}").rename(f"{path}.away{end}")
+    store._marked.clear()
     store.used(row)
     assert store.flush(30)
     for _ in range(2):
@@ -256,6 +259,7 @@ def test_another_file_in_its_place_is_read(store, path, tmp_path, monkeypatch):
     other = KeyStore(tmp_path / "other.db")
     row, second = other.add("other", ["read"])
     other.close()
+    store.flush()
     store._marking.close()
     for end in ("-wal", "-shm"):
         Path(f"{path}{end}").unlink()

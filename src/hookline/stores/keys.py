@@ -179,10 +179,14 @@ class KeyStore:
         """
         self.refresh()
         row = self.known(secret)
-        return row if row is not None and self.state(row) == "active" else None
+        if row is None or self.state(row) != "active":
+            return None
+        self.used(row)
+        return row
 
     def state(self, row: KeyRow) -> State:
-        """Whether a key may be used now, or why not."""
+        """Whether a key may be used now, or why not, as far as was read."""
+        row, _ = self._known.get(row.id, (msgspec.structs.replace(row, revoked=0.0), b""))
         return row.state(self._clock())
 
     # For those who must not wait.
