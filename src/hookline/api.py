@@ -215,6 +215,7 @@ if TYPE_CHECKING:
     from .stores.audit.verify import AuditFinding, AuditReport, verify_audit
     from .stores.blackboard import Blackboard
     from .stores.errors import StoreError
+    from .stores.keys import KeyRow, KeyStore
     from .stores.mailbox import Mailbox
     from .stores.memory import Episode, Fact, MemoryStore
     from .stores.notes import NotesFile
@@ -266,6 +267,7 @@ _PARTS = {
     ".stores.audit.verify": ("AuditFinding", "AuditReport", "verify_audit"),
     ".stores.blackboard": ("Blackboard",),
     ".stores.errors": ("StoreError",),
+    ".stores.keys": ("KeyRow", "KeyStore"),
     ".stores.mailbox": ("Mailbox",),
     ".stores.memory": ("Episode", "Fact", "MemoryStore"),
     ".stores.notes": ("NotesFile",),
@@ -325,7 +327,8 @@ __all__ = [
     "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
     "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound",
     "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
-    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "JudgedBeforeRewrite", "KeyRow", "KeyStore", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer",
+    "MemoryChannel",
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
     "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
     "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
