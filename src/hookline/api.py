@@ -151,6 +151,7 @@ from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
+    from .builtin.approvals import ApprovalsHook
     from .builtin.audit_log import AuditLogHook
     from .builtin.audit_trail import AuditTrailHook
     from .builtin.compaction import Compactor, ContextCompactionHook
@@ -210,6 +211,8 @@ if TYPE_CHECKING:
     from .channels.web import WebChannel
     from .channels.webhook import WebhookChannel
     from .plugins.manager import PluginManager
+    from .stores.approval_rows import ApprovalRow, DecisionRefused, GrantRow
+    from .stores.approvals import ApprovalStore
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -261,6 +264,8 @@ _PARTS = {
     ".channels.web": ("WebChannel",),
     ".channels.webhook": ("WebhookChannel",),
     ".plugins.manager": ("PluginManager",),
+    ".stores.approval_rows": ("ApprovalRow", "DecisionRefused", "GrantRow"),
+    ".stores.approvals": ("ApprovalStore",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
     ".stores.audit.lines": ("AuditHead",),
     ".stores.audit.log": ("AuditError", "AuditLog"),
@@ -316,13 +321,14 @@ __all__ = [
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
     "TOOL_END_WITH_PATH", "Access", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
     "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
-    "ApprovalRequest", "Artifact", "ArtifactStore", "AuditError", "AuditFinding", "AuditHead", "AuditLog",
-    "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused",
-    "CallRow", "Capabilities", "Channel", "ChannelError", "CommandError", "CommandLine", "Compaction", "Compactor",
-    "ContextCompactionHook", "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook",
-    "Egress", "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
-    "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
-    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions",
+    "ApprovalRequest", "ApprovalRow", "ApprovalStore", "ApprovalsHook", "Artifact", "ArtifactStore", "AuditError",
+    "AuditFinding", "AuditHead", "AuditLog", "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError",
+    "BadRequest", "Blackboard", "Budget", "CallRefused", "CallRow", "Capabilities", "Channel", "ChannelError",
+    "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
+    "CostLimitHook", "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
+    "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
+    "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
+    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
     "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
     "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
     "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite",
