@@ -21,7 +21,7 @@ from ..base.names import words
 from ..builtin.approvals import ApprovalsHook
 from ..kernel.errors import HooklineError
 from ..kernel.state import AgentResult
-from ..kernel.values import Message, Usage
+from ..kernel.values import Message
 from ..run.causes import RunFailed
 from ..run.context import AgentContext
 from ..run.interrupt import make_id
@@ -37,9 +37,10 @@ from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
 from .once import OnceKeys
 from .options import ServerOptions
+from .outcome import closing, outcome_of
 from .reading import Reader
 from .recorder import Recorder
-from .records import RunAccepted, RunClosed
+from .records import RunAccepted
 
 log = logging.getLogger("hookline")
 
@@ -336,7 +337,10 @@ class RunService:
             task = None if follow_up is None else follow_up(session, results[-1])
             task = await task if inspect.isawaitable(task) else task
         problem = await self._saved(session) if keep else ""
-        self._conclude(live, results, problem)
+        status, fields = outcome_of(results, problem)
+        if live.stopping:
+            status, fields["reason"] = live.ending if live.ending and status == "cancelled" else status, live.stopping
+        self._finish(live, status, **fields)
 
     async def _saved(self, session: Session) -> str:
         """Keep a conversation; what went wrong, if something did: the answer is there all the same."""
@@ -347,31 +351,13 @@ class RunService:
             return f"the conversation could not be stored: {words(error)}"
         return ""
 
-    def _conclude(self, live: Live, results: Sequence[AgentResult], problem: str) -> None:
-        last = results[-1]
-        status = live.ending if live.ending and last.status == "cancelled" else last.status
-        fatal = [error for error in last.errors if error.fatal]
-        stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
-        costs = [result.cost for result in results]
-        self._finish(
-            live, status,
-            reply="\n\n".join(result.reply for result in results if result.reply),
-            error=f"{fatal[-1].type}: {fatal[-1].message}" if fatal else problem,
-            reason=live.stopping or last.hook_ended or ("" if status == "completed" else stop),
-            steps=sum(len(result.steps) for result in results), tool_calls=sum(r.tool_calls for r in results),
-            input_tokens=sum(r.usage.input_tokens for r in results),
-            output_tokens=sum(r.usage.output_tokens for r in results),
-            cached_tokens=sum(r.usage.cached_tokens for r in results),
-            cost=None if None in costs else sum(filter(None, costs)),
-        )  # fmt: skip
-
     def _finish(self, live: Live, status: str, **fields: Any) -> None:
         """The run is over; only the first word on how counts."""
         if live.closed:
             return
         live.run = None
         ended = time.time()
-        live.take(_closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
+        live.take(closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
         live.change(status=status, ended=ended, **fields)
         live.close()
 
@@ -437,7 +423,7 @@ class RunService:
         over = msgspec.structs.replace(
             run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq
         )
-        event = _closing(over).replace(seq=seq)
+        event = closing(over).replace(seq=seq)
         stored = StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
         await asyncio.to_thread(self._store.write, [over], [stored])
         return over
@@ -465,14 +451,6 @@ CANCEL_SECONDS = 10.0
 
 def _unknown(id: str) -> UnknownRun:
     return UnknownRun(f"there is no run {id!r:.80}")
-
-
-def _closing(run: ServedRun) -> RunClosed:
-    usage = Usage(run.input_tokens, run.output_tokens, run.cached_tokens)
-    return RunClosed(
-        at=run.ended or 0.0, run_id=run.id, status=run.status, reply=run.reply, error=run.error, reason=run.reason,
-        usage=usage, cost=run.cost,
-    )  # fmt: skip
 
 
 def _first_id(run_id: str) -> Callable[[str], str]:
