@@ -174,6 +174,7 @@ if TYPE_CHECKING:
     )
     from .builtin.loop_detector import LoopDetectorHook
     from .builtin.memory import MemoryInjectionHook
+    from .builtin.metrics import MetricsHook
     from .builtin.model_retry import ModelRetryHook
     from .builtin.notes import NotesInjectorHook
     from .builtin.observability import ObservabilityHook
@@ -332,7 +333,7 @@ __all__ = [
     "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage", "InjectionGuard", "Interceptor",
     "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox",
     "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message",
-    "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
+    "MessageChange", "MetricsHook", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
     "ModelResponse", "ModelRetryHook", "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook",
     "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
     "PersistSessionHook", "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin",
