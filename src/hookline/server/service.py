@@ -124,6 +124,10 @@ class RunService:
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
         return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
 
+    def under_way(self) -> list[tuple[ServedRun, str]]:
+        """The runs of this program that are not over, in the order in which they came, and what each does now."""
+        return [(live.record, live.doing) for live in self._live.values() if not live.closed]
+
     # What callers do.
 
     async def start(
