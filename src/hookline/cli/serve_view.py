@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..server.app import Server, Status
-    from ..stores.approvals import ApprovalRow
+    from ..stores.approval_rows import ApprovalRow
     from ..stores.run_log import ServedRun
 
 log = logging.getLogger("hookline")

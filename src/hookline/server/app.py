@@ -17,7 +17,7 @@ from ..base.workers import in_thread
 from ..builtin.metrics import MetricsHook
 from ..config.errors import ConfigError
 from ..kernel.errors import HooklineError
-from ..stores.approvals import ApprovalRow
+from ..stores.approval_rows import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.run_log import ServedRun
@@ -196,10 +196,14 @@ class Server:
         with suppress(StoreError):
             waiting = tuple(self.service.approvals.rows(status="pending", limit=most))
         with suppress(StoreError):
-            names = {} if self.keys is None else {key.id: key.name for key in self.keys.keys()}
+            if self.keys is not None:
+                self.keys.refresh()
+                names = {key.id: key.name for key in self.keys.keys()}
         return tuple(self.service.agents.list()), waiting, names
 
     def _check_keys(self) -> None:
+        if self.keys is not None:
+            self.keys.refresh()  # if they cannot be read, nobody could be let in
         if not self.options.exposed:
             return
         now = time.time()

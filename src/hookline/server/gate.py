@@ -75,6 +75,11 @@ class Gate:
         self._wrong = WrongKeys()
         self._reading = asyncio.Lock()
 
+    @property
+    def needs_keys(self) -> bool:
+        """Whether callers need a key, as far as is known."""
+        return self._needed or (self._keys is not None and not self._keys.is_empty)
+
     def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
         """Starlette routes of endpoints, one for each path.
 

@@ -22,7 +22,7 @@ AGAIN = 5
 """Seconds after which it may be worth to ask again."""
 
 
-class Health(msgspec.Struct, frozen=True):
+class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the server is up, or ready; if it is not, why."""
 
     status: str
@@ -47,7 +47,7 @@ class HealthApi:
         began = time.time()
         metrics.gauge("hookline_served_runs", "Runs of this server, by state.", self._runs, ["state"])
         metrics.gauge("hookline_streams_open", "Streams of events.", lambda: service.counts()["readers"])
-        metrics.gauge("hookline_store_problem", "1 if runs cannot be stored.", lambda: float(bool(service.problem)))
+        metrics.gauge("hookline_store_problem", "1 if runs cannot be stored.", self._store_problem)
         metrics.gauge("hookline_server_ready", "1 if runs are taken.", lambda: float(not self.problem()))
         metrics.gauge("hookline_server_start_time_seconds", "When it was started, as Unix time.", lambda: began)
         metrics.gauge("hookline_server_info", "Which version it is.", lambda: {__version__: 1.0}, ["version"])
@@ -74,6 +74,9 @@ class HealthApi:
 
     def _runs(self) -> dict[str, float]:
         return {state: count for state, count in self._service.counts().items() if state != "readers"}
+
+    def _store_problem(self) -> float:
+        return float(self._state() == "up" and bool(self._service.problem))
 
     async def _up(self, request: Request) -> Response:
         return _answer(Health("ok"))
