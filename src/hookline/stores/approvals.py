@@ -19,7 +19,7 @@ from ..kernel.payloads import ApprovalRequest, Question
 from ..kernel.values import Ids
 from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, matches
 from .approval_watch import Tell, Watch, wake
-from .errors import StoreError
+from .errors import NotThere, StoreError
 from .runs import is_running
 from .sqlite import Database, storable
 
@@ -380,7 +380,7 @@ def _by_id(
     query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
     found = db.execute(query, (*values, _owner(owner))).fetchall()
     if not found:
-        raise StoreError(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
+        raise NotThere(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
     if len(found) > 1:
         raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
     return tuple(found[0])
