@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..base.installing import NotInstalled
 from ..builtin.audit_log import AuditLogHook
 from ..builtin.metrics import MetricsHook
 from ..config.build import NAME, context
@@ -39,6 +41,11 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         StoreError: a path that cannot be used.
         NotInstalled: a package is missing.
     """
+    for package in ("starlette", "uvicorn", "a2a"):
+        if find_spec(package) is None:
+            raise NotInstalled(package, "server")
+    from .api import RunsApi
+
     home = Path.cwd() if home is None else home
     options = ServerOptions.of(settings.server)
     try:
@@ -56,7 +63,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     audit = audit_of(settings, answerer)
     gate = Gate(keys, options, audit=audit, count=traffic)
     server = Server(
-        service, [], gate, options, keys=keys, metrics=metrics, traffic=traffic,
+        service, [RunsApi(service)], gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
     )  # fmt: skip
     answerer.hooks.extend([metrics])

@@ -120,7 +120,7 @@ class RunService:
     @property
     def problem(self) -> str:
         """Why no runs are taken now; empty if they are."""
-        return self._recorder.problem if self._accepting else "the server stops"
+        return self._recorder.problem if self._accepting else "the server starts or stops"
 
     def counts(self) -> dict[str, int]:
         """How many runs of this program are in which state, and how many readers there are."""
