@@ -25,12 +25,18 @@ class ApiError(HooklineError):
         self.status, self.code, self.headers = status, code, headers
 
 
+def told_plainly(error: ApiError) -> Any:
+    """The body of an error."""
+    return {"error": {"code": error.code, "message": str(error)}}
+
+
 class Endpoint(Frozen, frozen=True):
     """One thing that can be asked for.
 
     ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
     types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an
-    error may have, besides those that every endpoint may give.
+    error may have, besides those that every endpoint may give. ``told`` makes the body of an error, for a protocol in
+    which errors have a shape of their own; it holds for all of a path, also for what the gate refuses there.
     """
 
     method: str
@@ -45,6 +51,7 @@ class Endpoint(Frozen, frozen=True):
     status: int = 200
     media: str = "application/json"
     problems: tuple[int, ...] = ()
+    told: Callable[[ApiError], Any] | None = None
 
 
 def caller_of(request: Request) -> Caller:
