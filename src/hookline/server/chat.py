@@ -103,27 +103,24 @@ class ChatApi:
     async def _complete(self, request: Request) -> Response:
         asked = read_request(await request.body())
         run, reader = await self._begin(request, asked)
-        try:
-            if asked.stream:
-                from .chat_stream import ChatStream
+        if asked.stream:
+            from .chat_stream import ChatStream
 
-                chunks = self._chunks(run, reader, usage=asked.usage)
-                stream, reader = ChatStream(chunks, reader, {RUN_HEADER: run.id}), None
-                return stream
-            said = Said(live=False)
+            return ChatStream(self._chunks(run, reader, usage=asked.usage), reader, {RUN_HEADER: run.id})
+        said = Said(live=False)
+        try:
             await _unless_gone(request, _read(reader, said))
         except StoreError as error:
             raise _unreadable(run, error) from None
         finally:
-            if reader is not None:
-                reader.close()
+            reader.close()
         if said.status in _ENDS:
             raise _failed(run, said)
         message = {"role": "assistant", "content": said.text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish_reason}
         return _json({**_head(run, "chat.completion"), "choices": [choice], "usage": _usage(said)}, run)
 
-    async def _begin(self, request: Request, asked: Asked) -> tuple[ServedRun, Reader | None]:
+    async def _begin(self, request: Request, asked: Asked) -> tuple[ServedRun, Reader]:
         caller = caller_of(request)
         try:
             run = await self._service.start(

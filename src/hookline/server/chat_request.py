@@ -16,9 +16,7 @@ from .endpoints import ApiError
 class ChatError(ApiError):
     """A chat request that is refused; ``param`` is the field of the body that is to blame."""
 
-    def __init__(
-        self, status: int, code: str, message: str, param: str | None = None, headers: Any = EMPTY
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, param: str | None = None, headers: Any = EMPTY) -> None:
         super().__init__(status, code, message, headers)
         self.param = param
 
@@ -118,11 +116,11 @@ def _conversation(messages: Sequence[ChatMessage]) -> tuple[str, tuple[Message, 
     texts = [_text(at, message) for at, message in enumerate(messages)]
     if not texts[last].strip():
         raise _bad("the last message of the user has no text", f"messages[{last}].content")
-    names = {
-        str(call.get("id")): _called(call)[0] for message in messages for call in message.tool_calls or ()
-    }
+    names = {str(call.get("id")): _called(call)[0] for message in messages for call in message.tool_calls or ()}
     history = [
-        _said(message, text, names) for at, (message, text) in enumerate(zip(messages, texts, strict=True)) if at != last
+        _said(message, text, names)
+        for at, (message, text) in enumerate(zip(messages, texts, strict=True))
+        if at != last
     ]
     return texts[last], tuple(message for message in history if message.content)
 
@@ -133,7 +131,10 @@ def _said(message: ChatMessage, text: str, names: dict[str, str]) -> Message:
         case "user":
             return Message("user", text)
         case "assistant":
-            calls = [*(message.tool_calls or ()), *([{"function": message.function_call}] * bool(message.function_call))]
+            calls = [
+                *(message.tool_calls or ()),
+                *([{"function": message.function_call}] * bool(message.function_call)),
+            ]
             told = [f"[called {name} with {arguments}]" for name, arguments in map(_called, calls)]
             return Message("assistant", "\n".join(filter(None, (text, *told))))
         case "tool" | "function":
