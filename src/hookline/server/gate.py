@@ -21,7 +21,7 @@ from ..stores.errors import StoreError
 from ..stores.keys import RIGHTS, KeyRow, KeyStore
 from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send, is_local
 from .callers import ANYBODY, LOCAL, Caller
-from .endpoints import OPEN, ApiError, Endpoint
+from .endpoints import OPEN, ApiError, Endpoint, told_plainly
 from .limits import Rates, WrongKeys
 from .options import ServerOptions
 from .proxies import Proxies, same_house
@@ -34,6 +34,9 @@ access = logging.getLogger("hookline.access")
 
 Counter = Callable[[str, str, int, float], object]
 """Gets of every request the method, the route, the status and the seconds."""
+
+Tell = Callable[[ApiError], Any]
+"""Makes the body of an error."""
 
 CORRELATION = "X-Correlation-ID"
 """The header with the id that ties together all that a request brings about."""
@@ -89,6 +92,7 @@ class Gate:
         from starlette.routing import Route
 
         ways: dict[str, dict[str, _Way]] = {}
+        told: dict[str, Tell] = {}
         for endpoint in endpoints:
             table, method = ways.setdefault(endpoint.path, {}), endpoint.method.upper()
             if method in table:
@@ -96,7 +100,9 @@ class Gate:
             way = table[method] = _Way(endpoint.scopes, _answering(endpoint), endpoint.path)
             if method == "GET" and endpoint.media != "text/event-stream":
                 table.setdefault("HEAD", way)
-        return [Route(path, _Door(self, table, path)) for path, table in ways.items()]
+            if endpoint.told is not None:
+                told[endpoint.path] = endpoint.told
+        return [Route(path, _Door(self, table, path, told.get(path, told_plainly))) for path, table in ways.items()]
 
     def around(self, routes: Iterable[Route], scopes: Sequence[str]) -> list[Route]:
         """Routes that were made elsewhere, behind this gate: one of these rights is needed for all of them."""
@@ -261,15 +267,15 @@ class _Visit(msgspec.Struct):
 class _Door:
     """A path behind the gate, as an ASGI app."""
 
-    def __init__(self, gate: Gate, ways: Mapping[str, _Way], route: str) -> None:
-        self._gate, self._ways, self._route = gate, ways, route
+    def __init__(self, gate: Gate, ways: Mapping[str, _Way], route: str, told: Tell = told_plainly) -> None:
+        self._gate, self._ways, self._route, self._told = gate, ways, route, told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{self._route} is for HTTP alone")
         method = scope["method"]
         visit = _Visit(method if method in _METHODS else "other", self._route, _correlation(scope), time.monotonic())
-        answered = _Answered(visit, send)
+        answered = _Answered(visit, send, self._told)
         try:
             await self._serve(scope, receive, answered, visit)
         except ApiError as error:
@@ -304,8 +310,8 @@ class _Door:
 class _Answered:
     """The way back: it knows the status, and adds the correlation id."""
 
-    def __init__(self, visit: _Visit, send: Send) -> None:
-        self._visit, self._send, self._started = visit, send, False
+    def __init__(self, visit: _Visit, send: Send, told: Tell) -> None:
+        self._visit, self._send, self._told, self._started = visit, send, told, False
         self.header = (CORRELATION.lower().encode(), visit.correlation_id.encode())
 
     async def __call__(self, message: Message) -> None:
@@ -319,7 +325,7 @@ class _Answered:
         """Answer with an error; what has begun is left unfinished, which the other end notices."""
         if self._started:
             return
-        body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
+        body = msgspec.json.encode(self._told(error))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
         await self({"type": "http.response.start", "status": error.status, "headers": headers})

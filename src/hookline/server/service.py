@@ -200,7 +200,9 @@ class RunService:
         except BaseException:
             self._finish(live, "interrupted", error="the run could not be stored")
             raise
-        found = None if history is None else Session(record.session_id, history, platform=transport)
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         work = self._perform(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
