@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ..config.errors import ConfigError
 from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .exits import COMPLETED
@@ -104,8 +103,8 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     from .approver import Approver
     from .speaking import answering
 
-    mode = config.settings.approvals
-    decided = [Approver(mode, nullcontext)] if mode in ("yes", "deny") else []  # else calls wait in the file
+    mode, file = config.settings.approvals, config.settings.approval_file
+    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []  # else calls wait in the file
     return answering(config, [*decided, *hooks], Session(), plugins)
 
 

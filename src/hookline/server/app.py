@@ -198,7 +198,7 @@ class Server:
         with suppress(StoreError):
             if self.keys is not None:
                 self.keys.refresh()
-                names = {key.id: key.name for key in self.keys.keys()}
+                names = {key.id: key.name for key in self.keys.keys()}  # noqa: SIM118 - no dict
         return tuple(self.service.agents.list()), waiting, names
 
     def _check_keys(self) -> None:
@@ -206,8 +206,8 @@ class Server:
             self.keys.refresh()  # if they cannot be read, nobody could be let in
         if not self.options.exposed:
             return
-        now = time.time()
-        if self.keys is None or not any(key.state(now) == "active" for key in self.keys.keys()):
+        now, there = time.time(), [] if self.keys is None else self.keys.keys()
+        if not any(key.state(now) == "active" for key in there):
             raise ConfigError(
                 f"server: {_why_exposed(self.options)}, so callers need keys, and there is none: "
                 "make one with hookline keys add NAME --scope read,run"

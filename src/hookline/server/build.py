@@ -21,6 +21,7 @@ from .agents import Agents
 from .app import Server
 from .errors import UnknownAgent
 from .gate import Gate
+from .log_fields import LogFieldsHook
 from .options import ServerOptions
 from .service import RunService
 from .traffic import Traffic
@@ -45,6 +46,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         if find_spec(package) is None:
             raise NotInstalled(package, "server")
     from .api import RunsApi
+    from .chat import ChatApi
 
     home = Path.cwd() if home is None else home
     options = ServerOptions.of(settings.server)
@@ -63,10 +65,10 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     audit = audit_of(settings, answerer)
     gate = Gate(keys, options, audit=audit, count=traffic)
     server = Server(
-        service, [RunsApi(service)], gate, options, keys=keys, metrics=metrics, traffic=traffic,
+        service, [RunsApi(service), ChatApi(service)], gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
     )  # fmt: skip
-    answerer.hooks.extend([metrics])
+    answerer.hooks.extend([metrics, LogFieldsHook()])
     return server
 
 

@@ -45,8 +45,9 @@ class Endpoint(Frozen, frozen=True):
     ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
     types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an
     error may have, besides those that every endpoint may give. ``takes`` is a type whose fields are headers, and
-    ``more`` are further answers. ``about`` says more than the summary, in Markdown. ``told`` makes the body of an error,
-    for a protocol in which errors have a shape of their own; it holds for all of a path, also for what the gate refuses.
+    ``more`` are further answers. ``about`` says more than the summary, in Markdown. ``told`` makes the body of an
+    error, for a protocol in which errors have a shape of their own; it holds for all of a path, also for what the gate
+    refuses.
     """
 
     method: str

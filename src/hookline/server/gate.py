@@ -23,6 +23,7 @@ from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send, is_lo
 from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError, Endpoint, told_plainly
 from .limits import Rates, WrongKeys
+from .log_fields import logging_with
 from .options import ServerOptions
 from .proxies import Proxies, same_house
 
@@ -275,7 +276,10 @@ class _Door:
             raise RuntimeError(f"{self._route} is for HTTP alone")
         method = scope["method"]
         visit = _Visit(method if method in _METHODS else "other", self._route, _correlation(scope), time.monotonic())
-        answered = _Answered(visit, send, self._told)
+        with logging_with(correlation_id=visit.correlation_id):
+            await self._answer(scope, receive, visit, _Answered(visit, send, self._told))
+
+    async def _answer(self, scope: Scope, receive: Receive, visit: _Visit, answered: _Answered) -> None:
         try:
             await self._serve(scope, receive, answered, visit)
         except ApiError as error:
@@ -304,7 +308,8 @@ class _Door:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
         own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
-        await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
+        with logging_with(caller=visit.caller.id):
+            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
 
 
 class _Answered:

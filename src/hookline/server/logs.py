@@ -98,7 +98,8 @@ class TextFormatter(_Formatter):
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         level = _printable(level_of(record)).lower()
         code = next(code for least, code in self._COLORS if record.levelno >= least or not least)
-        fields = " ".join(f"{_printable(name)}={_printable(_text(value))}" for name, value in fields_of(record).items())
+        given = {} if hasattr(record, "access") else fields_of(record)  # of a request the message tells them all
+        fields = " ".join(f"{_printable(name)}={_printable(_text(value))}" for name, value in given.items())
         source = "" if record.name == "hookline" else f"{_printable(_text(record.name))}: "
         line = f"{self._in(time, '2')} {self._in(f'{level:<7}', code)} {source}{_printable(message_of(record))}"
         below = [trace_of(record), redacted(_text(record.stack_info)) if record.stack_info else ""]
@@ -129,13 +130,17 @@ _BAD_INPUT = (
 )
 
 
-def setup_logs(kind: Kind | None = None, debug: bool = False, *, stream: TextIO | None = None) -> Callable[[], None]:
+def setup_logs(
+    kind: Kind | None = None, debug: bool = False, *, stream: TextIO | None = None,
+    handler: logging.Handler | None = None,
+) -> Callable[[], None]:  # fmt: skip
     """Write what is logged in this program to stderr; gives a function that undoes it.
 
     Args:
         kind: ``json`` or ``text``; if left out, text at a terminal and else JSON.
         debug: whether the library tells everything. Other libraries never tell more than warnings.
         stream: where it goes instead.
+        handler: gets it in place of a stream.
 
     Raises:
         ValueError: another kind.
@@ -145,8 +150,8 @@ def setup_logs(kind: Kind | None = None, debug: bool = False, *, stream: TextIO 
     kind = kind or ("text" if is_terminal else "json")
     if kind not in KINDS:
         raise ValueError(f"logs are {' or '.join(KINDS)}, not {kind!r:.80}")
-    handler = logging.StreamHandler(stream)
-    color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    color = handler is None and is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    handler = handler or logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter(color=color))
     handler.addFilter(_Quiet())
     levels = {**dict.fromkeys(("", *OTHERS), logging.WARNING), "hookline": logging.DEBUG if debug else logging.INFO}
