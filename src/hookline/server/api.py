@@ -17,8 +17,19 @@ from .requests import answer, answering, body_of, query_of
 from .service import RunService
 from .sse import HEADERS, MEDIA, events_of, preferred
 from .views import (
-    AgentsPage, AgentView, CancelRequest, EventsPage, EventsQuery, ListQuery, MessageRequest, OnceHeader, ResumeHeader,
-    RunRequest, RunsPage, RunView, WaitQuery,
+    AgentsPage,
+    AgentView,
+    CancelRequest,
+    EventsPage,
+    EventsQuery,
+    ListQuery,
+    MessageRequest,
+    OnceHeader,
+    ResumeHeader,
+    RunRequest,
+    RunsPage,
+    RunView,
+    WaitQuery,
 )  # fmt: skip
 
 JSON = "application/json"
@@ -157,7 +168,7 @@ def _resumed(header: str | None, after: int) -> int:
 _START = """The run goes on whether or not anybody waits for it. With an `Idempotency-Key`, a request that is sent again
 gets the run that it started the first time. What was said in it is shown to callers with the right `read` alone."""
 
-_EVENTS = """As a stream of server-sent events, unless JSON is preferred: `id` is the number of the event (`seq`), `event`
-its type, `data` the event as JSON. The last one is `run_closed`; a stream that ends before it was interrupted: come back
-with `Last-Event-ID`, or `?after=`, and it goes on without loss or repeats. Lines that begin with a colon show that the
-stream is alive."""
+_EVENTS = """As a stream of server-sent events, unless JSON is preferred: `id` is the number of the event (`seq`),
+`event` its type, `data` the event as JSON. The last one is `run_closed`; a stream that ends before it was interrupted:
+come back with `Last-Event-ID`, or `?after=`, and it goes on without loss or repeats. Lines that begin with a colon show
+that the stream is alive."""
