@@ -25,7 +25,9 @@ log = logging.getLogger("hookline")
 REFRESH = 0.5
 """Seconds between two looks."""
 LINES, RUNS, CALLS, AGENTS = 5, 12, 5, 6
-"""How much of each is shown."""
+"""How much of each is shown at most; less if the terminal is not high."""
+HIGH = 40
+"""Lines of a terminal in which all of it fits."""
 STATES = {"queued": "dim", "running": "cyan", "waiting": "yellow"}
 
 
@@ -79,7 +81,7 @@ class LiveView(LogView, logging.Handler):
     def __init__(self, server: Server, *, debug: bool) -> None:
         logging.Handler.__init__(self, logging.INFO)
         LogView.__init__(self, server, debug=debug)
-        self._lines: deque[Text] = deque(maxlen=LINES)
+        self._lines: deque[str] = deque(maxlen=LINES)
 
     def __enter__(self) -> Self:
         from rich.console import Console
@@ -105,13 +107,12 @@ class LiveView(LogView, logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what was logged for below; what is wrong stays above."""
         try:
-            text = self.format(record)
-            if record.levelno >= logging.WARNING or self._debug:
-                self.say(text)
+            if record.name == "hookline.access":
+                self._lines.append(_request(record))
+            elif record.levelno >= logging.WARNING or self._debug:
+                self._live.console.print(printable(self.format(record)), markup=False)
             else:
-                from rich.text import Text
-
-                self._lines.append(Text(short(text, 400)))
+                self._lines.append(short(self.format(record), 400))
         except Exception:  # noqa: BLE001 - as every handler does
             self.handleError(record)
 
@@ -120,10 +121,16 @@ class LiveView(LogView, logging.Handler):
         while True:
             try:
                 status = await self._server.status(CALLS + 1)
-                self._live.update(drawn(status, list(self._lines), time.time()), refresh=True)
+                height = self._live.console.height
+                self._live.update(drawn(status, list(self._lines), time.time(), height), refresh=True)
             except Exception:
                 log.exception("what the server does cannot be shown")
             await asyncio.sleep(REFRESH)
+
+
+def _request(record: Any) -> str:
+    at = time.strftime("%H:%M:%S", time.localtime(record.created))
+    return f"{at} {record.method:<4} {record.route} {record.status} {record.ms:g} ms {record.caller}"
 
 
 def stopped(server: Server) -> str:
@@ -131,57 +138,60 @@ def stopped(server: Server) -> str:
     return f"stopped: {counted(server.traffic.total, 'request')}, {server.traffic.refused} refused"
 
 
-def drawn(status: Status, lines: list[Text], now: float) -> Any:
-    """All of it."""
+def drawn(status: Status, lines: list[str], now: float, height: int = HIGH) -> Any:
+    """All of it, as far as there is room."""
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[Any] = [Text(), _head(status), _agents(status)]
+    def most(number: int) -> int:
+        return max(2, number * min(height, HIGH) // HIGH)
+
+    parts: list[Any] = [Text(), _head(status), _agents(status, most(AGENTS))]
     if status.problem:
         parts.append(Text(f"✗ runs cannot be stored: {printable(status.problem, keep='')}", style="red"))
-    parts += [Text(), _runs(status, now)]
+    parts += [Text(), _runs(status, now, most(RUNS))]
     if status.approvals:
-        parts += [Text(), *_calls(status, now)]
+        parts += [Text(), *_calls(status, now, most(CALLS))]
     if lines:
-        parts.append(Text())
-        for line in lines:
-            line.no_wrap, line.overflow = True, "ellipsis"
-            line.stylize("dim")
-        parts += lines
-    parts.append(Text("\nCtrl-C stops it", style="dim"))
-    return Group(*parts)
+        parts += [Text(), *(Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines)]
+    return Group(*parts, Text(), _foot(status))
 
 
 def _head(status: Status) -> Text:
     from rich.text import Text
 
     up = status.state == "up"
-    mark = ("● ", "green" if up else "yellow")
-    told = [status.url if up else f"{status.url} is {status.state}"]
-    told += [_keys(status.needs_keys), f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
-    if status.refused:
-        told.append(f"{status.refused:,} refused")
-    return Text.assemble(mark, (told[0], "bold"), *((f" · {each}", "dim") for each in told[1:]))
+    where = status.url if up else f"{status.url} is {status.state}"
+    keys = f" · {_keys(status.needs_keys)}"
+    return Text.assemble(("● ", "green" if up else "yellow"), (where, "bold"), (keys, "dim"))
+
+
+def _foot(status: Status) -> Text:
+    from rich.text import Text
+
+    told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
+    told += [f"{status.refused:,} refused"] if status.refused else []
+    return Text(" · ".join([*told, "Ctrl-C stops it"]), style="dim")
 
 
 def _keys(needed: bool) -> str:
     return "keys needed" if needed else "no keys needed on this machine"
 
 
-def _agents(status: Status) -> Any:
+def _agents(status: Status, most: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
     found = Table.grid(padding=(0, 2, 0, 0))
-    for agent in status.agents[:AGENTS]:
+    for agent in status.agents[:most]:
         url = f"{status.url}/a2a/{agent.name}"
         found.add_row(Text(f"  {printable(agent.name, keep='')}"), Text(printable(url, keep=""), style="dim"))
-    if len(status.agents) > AGENTS:
-        found.add_row(Text(f"  and {len(status.agents) - AGENTS} more", style="dim"))
+    if len(status.agents) > most:
+        found.add_row(Text(f"  and {len(status.agents) - most} more", style="dim"))
     return found
 
 
-def _runs(status: Status, now: float) -> Any:
+def _runs(status: Status, now: float, most: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -192,10 +202,10 @@ def _runs(status: Status, now: float) -> Any:
         found.add_column(name, no_wrap=True, overflow="ellipsis", max_width=16)
     found.add_column("doing", no_wrap=True, overflow="ellipsis", ratio=1)
     found.add_column("age", no_wrap=True, justify="right")
-    for run, doing, caller in status.runs[:RUNS]:
+    for run, doing, caller in status.runs[:most]:
         found.add_row(*_run(run, doing, caller, now))
-    if len(status.runs) > RUNS:
-        found.add_row(Text(f"and {len(status.runs) - RUNS:,} more", style="dim"))
+    if len(status.runs) > most:
+        found.add_row(Text(f"and {len(status.runs) - most:,} more", style="dim"))
     return found
 
 
@@ -210,17 +220,15 @@ def _run(run: ServedRun, doing: str, caller: str, now: float) -> list[Text]:
     ]  # fmt: skip
 
 
-def _calls(status: Status, now: float) -> list[Any]:
+def _calls(status: Status, now: float, most: int) -> list[Any]:
     from rich.text import Text
 
-    found: list[Any] = [Text(f"{_many(len(status.approvals))} for approval", style="yellow")]
-    for row in status.approvals[:CALLS]:
+    count = len(status.approvals)
+    many = f"more than {CALLS} calls wait" if count > CALLS else "1 call waits" if count == 1 else f"{count} calls wait"
+    found: list[Any] = [Text(f"{many} for approval", style="yellow")]
+    for row in status.approvals[:most]:
         found += _call(row, now)
     return found
-
-
-def _many(count: int) -> str:
-    return f"more than {CALLS} calls wait" if count > CALLS else "1 call waits" if count == 1 else f"{count} calls wait"
 
 
 def _call(row: ApprovalRow, now: float) -> list[Text]:
@@ -229,7 +237,7 @@ def _call(row: ApprovalRow, now: float) -> list[Text]:
     what = f"  {printable(row.tool, keep='')} {arguments_text(row.arguments, 400)}"
     call = Text(what, no_wrap=True, overflow="ellipsis")
     left = f"  for {age(now - row.asked)}, {age(row.expires - now)} left"
-    return [call, Text.assemble(("    hookline approvals approve ", ""), (row.id[:16], "bold"), (left, "dim"))]
+    return [call, Text.assemble(("    hookline approvals approve ", ""), (row.id[5:13], "bold"), (left, "dim"))]
 
 
 def age(seconds: float) -> str:

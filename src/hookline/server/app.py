@@ -70,7 +70,7 @@ class Server:
 
     Args:
         service: the runs.
-        parts: the transports, each with ``endpoints()``.
+        parts: the transports, each with ``endpoints()``; health, metrics and a description of all are added.
         gate: who may call.
         options: where it listens, and its limits.
         keys: the keys that the gate knows; where others than this machine may call, there must be one.
@@ -96,11 +96,15 @@ class Server:
     ) -> None:
         self.service, self.gate, self.options, self.state = service, gate, options, "starting"
         self.keys, self.traffic, self._closing = keys, traffic or Traffic(), tuple(closing)
-        self.parts: tuple[Any, ...] = (HealthApi(service, lambda: self.state, metrics), *parts)
         self._host = HttpHost(
             [self], options.host, options.port, hosts=_names(options), max_body=options.max_body,
             seconds=options.body_seconds, grace=HANG_UP, extra="server",
         )  # fmt: skip
+        from .openapi import OpenApi
+
+        own: tuple[Any, ...] = HealthApi(service, lambda: self.state, metrics), *parts
+        described = OpenApi(lambda: [each for part in own for each in part.endpoints()], url=options.public_url)
+        self.parts: tuple[Any, ...] = *own, described
         self._begun: list[Any] = []
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
 

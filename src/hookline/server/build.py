@@ -18,7 +18,7 @@ from ..stores.keys import KeyStore
 from ..stores.run_log import RunLog
 from ..stores.sessions import session_store_at
 from .agents import Agents
-from .app import Server
+from .app import Part, Server
 from .errors import UnknownAgent
 from .gate import Gate
 from .log_fields import LogFieldsHook
@@ -46,6 +46,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         if find_spec(package) is None:
             raise NotInstalled(package, "server")
     from .api import RunsApi
+    from .approvals_api import ApprovalsApi
     from .chat import ChatApi
 
     home = Path.cwd() if home is None else home
@@ -64,8 +65,9 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     )  # fmt: skip
     audit = audit_of(settings, answerer)
     gate = Gate(keys, options, audit=audit, count=traffic)
+    parts: list[Part] = [RunsApi(service), ApprovalsApi(service, audit), ChatApi(service)]
     server = Server(
-        service, [RunsApi(service), ChatApi(service)], gate, options, keys=keys, metrics=metrics, traffic=traffic,
+        service, parts, gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
     )  # fmt: skip
     answerer.hooks.extend([metrics, LogFieldsHook()])

@@ -232,10 +232,10 @@ class Gate:
         seconds = time.monotonic() - visit.began
         told: dict[str, Any] = {
             "method": visit.method, "route": visit.route, "status": visit.status, "ms": round(seconds * 1000, 1),
-            "caller": visit.caller.id, "correlation_id": visit.correlation_id,
+            "caller": visit.caller.id,
         }  # fmt: skip
         access.info(
-            "%s %s %d %.1f ms caller=%s correlation_id=%s", *told.values(), extra={"access": told},
+            "%s %s %d %.1f ms caller=%s correlation_id=%s", *told.values(), visit.correlation_id, extra=told,
         )  # fmt: skip
         if self._count is not None:
             self._count(visit.method, visit.route, visit.status, seconds)

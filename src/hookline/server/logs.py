@@ -98,7 +98,7 @@ class TextFormatter(_Formatter):
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         level = _printable(level_of(record)).lower()
         code = next(code for least, code in self._COLORS if record.levelno >= least or not least)
-        given = {} if hasattr(record, "access") else fields_of(record)  # of a request the message tells them all
+        given = {} if record.name == "hookline.access" else fields_of(record)  # of a request the message tells them all
         fields = " ".join(f"{_printable(name)}={_printable(_text(value))}" for name, value in given.items())
         source = "" if record.name == "hookline" else f"{_printable(_text(record.name))}: "
         line = f"{self._in(time, '2')} {self._in(f'{level:<7}', code)} {source}{_printable(message_of(record))}"
