@@ -11,11 +11,18 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from starlette.responses import JSONResponse
 
 from hookline import ON_RUN_START, Agent, AgentContext, ScriptedModel, call, observer, tool
+from hookline.server.endpoints import Endpoint, caller_of, correlation_of
+from hookline.server.gate import Gate
 from hookline.server.log_fields import LogFieldsHook, log_fields, logging_with
 from hookline.server.logs import JsonFormatter, TextFormatter, redacted, setup_logs
+from hookline.server.options import ServerOptions
 from hookline.testing import scripted_agent
+
+from .rig import ADMIN, make, serving
+from .walk import client_of
 
 KEY = "hl_4f9aQ2xW8bLr7TzK3mNp6VcD"
 ours = logging.getLogger("hookline")
@@ -192,6 +199,15 @@ def test_lines_for_people_are_short_and_cannot_be_forged():
     assert below[-2:] == ["    OSError: x", "    y"]
 
 
+def test_lines_for_people_do_not_tell_a_thing_twice():
+    told = {"caller": "ci", "route": "/runs"}
+    with logging_with(correlation_id="c-1", run_id="run_1"):
+        shown = TextFormatter().format(
+            record("GET /runs caller=ci correlation_id=c-1", name="hookline.access", access=told)
+        )
+    assert shown.endswith(" info    GET /runs caller=ci correlation_id=c-1  run_id=run_1")
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -201,7 +217,7 @@ def test_the_form_is_picked_by_where_it_goes(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
 
-    def written(out, kind=None):
+    def written(out, kind="auto"):
         undo = setup_logs(kind, stream=out)
         ours.warning("x")
         undo()
@@ -213,7 +229,7 @@ def test_the_form_is_picked_by_where_it_goes(monkeypatch):
     assert "\x1b" not in written(io.StringIO(), "text")
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in written(Terminal())
-    with pytest.raises(ValueError, match="json or text"):
+    with pytest.raises(ValueError, match="auto, json, text"):
         setup_logs("xml")
 
 
@@ -356,6 +372,36 @@ def test_what_is_logged_in_a_run_has_its_ids():
     begun = [line["run_id"] for line in lines(out) if line["message"] == "begun"]
     assert begun == [result.ids.run_id, after.removeprefix("after ")]
     assert {line["correlation_id"] for line in lines(out) if line["message"] == "begun"} == {"corr-1"}
+
+
+async def test_what_is_logged_for_a_request_and_in_its_run_tells_both(tmp_path):
+    other = logging.getLogger("some.library")
+
+    @tool
+    def look() -> str:
+        """Look."""
+        other.warning("in a tool")
+        return "x"
+
+    async with serving(tmp_path, make([call("look"), "done"], tools=[look])) as service:
+
+        async def start(request):
+            other.warning("in the request")
+            asked = {"correlation_id": correlation_of(request)}
+            run = await service.start(caller_of(request), "x", transport="test", **asked)
+            return JSONResponse({"id": run.id})
+
+        gate = Gate(None, ServerOptions())
+        with logs() as out:
+            async with client_of(gate.routes([Endpoint("POST", "/runs", start, ("run",), "start")])) as client:
+                id = (await client.post("/runs", headers={"X-Correlation-Id": "from-ci"})).json()["id"]
+            await service.wait(id, ADMIN)
+    said = {line["message"]: line for line in lines(out)}
+    for message, run_id in (("in the request", None), ("in a tool", id)):
+        line = said[message]
+        assert (line["correlation_id"], line["caller"], line.get("run_id")) == ("from-ci", "local", run_id)
+    told = next(line for line in lines(out) if line["logger"] == "hookline.access")
+    assert (told["access"]["status"], told["access"]["correlation_id"]) == (200, "from-ci")
 
 
 async def test_runs_at_the_same_time_do_not_mix_their_fields():

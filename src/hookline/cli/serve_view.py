@@ -47,8 +47,7 @@ class LogView:
     def __enter__(self) -> Self:
         from ..server.logs import setup_logs
 
-        kind = self._server.options.logs
-        self._undo = setup_logs("json" if kind == "auto" else kind, debug=self._debug)
+        self._undo = setup_logs(self._server.options.logs, debug=self._debug)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -21,7 +21,6 @@ from .agents import Agents
 from .app import Part, Server
 from .errors import UnknownAgent
 from .gate import Gate
-from .log_fields import LogFieldsHook
 from .options import ServerOptions
 from .service import RunService
 from .traffic import Traffic
@@ -30,7 +29,7 @@ from .traffic import Traffic
 def build_server(settings: Settings, answerer: Any, *, home: Path | None = None) -> Server:
     """The server that these settings describe.
 
-    Its hooks for metrics and logs are put among those of ``answerer``.
+    A hook that counts is put among those of ``answerer``.
 
     Args:
         settings: the settings; ``server`` above all.
@@ -70,7 +69,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         service, parts, gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
     )  # fmt: skip
-    answerer.hooks.extend([metrics, LogFieldsHook()])
+    answerer.hooks.extend([metrics])
     return server
 
 

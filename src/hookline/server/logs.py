@@ -16,7 +16,7 @@ from ..builtin.sensitive.credentials import is_value, name_of_secret
 from ..builtin.sensitive.redactor import Redactor
 from .log_fields import log_fields
 
-Kind = Literal["json", "text"]
+Kind = Literal["auto", "json", "text"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 OTHERS = ("a2a", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "mcp", "sse_starlette", "uvicorn")
@@ -85,7 +85,7 @@ class JsonFormatter(_Formatter):
 
 
 class TextFormatter(_Formatter):
-    """A short line for people, with the lines of an exception below it."""
+    """A short line for people, with the lines of an exception below it. What the message tells is not told again."""
 
     _COLORS = ((logging.ERROR, "31"), (logging.WARNING, "33"), (logging.INFO, "32"), (0, "2"))
 
@@ -98,10 +98,12 @@ class TextFormatter(_Formatter):
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         level = _printable(level_of(record)).lower()
         code = next(code for least, code in self._COLORS if record.levelno >= least or not least)
-        given = {} if record.name == "hookline.access" else fields_of(record)  # of a request the message tells them all
-        fields = " ".join(f"{_printable(name)}={_printable(_text(value))}" for name, value in given.items())
-        source = "" if record.name == "hookline" else f"{_printable(_text(record.name))}: "
-        line = f"{self._in(time, '2')} {self._in(f'{level:<7}', code)} {source}{_printable(message_of(record))}"
+        said = _printable(message_of(record))
+        plain = {name: _text(value) for name, value in fields_of(record).items() if not isinstance(value, (dict, list))}
+        given = {_printable(name): _printable(value) for name, value in plain.items()}
+        fields = " ".join(f"{name}={value}" for name, value in given.items() if value not in said)
+        source = "" if record.name.startswith("hookline") else f"{_printable(_text(record.name))}: "
+        line = f"{self._in(time, '2')} {self._in(f'{level:<7}', code)} {source}{said}"
         below = [trace_of(record), redacted(_text(record.stack_info)) if record.stack_info else ""]
         lines = [f"    {_printable(each)}" for text in below for each in text.split("\n") if text]
         return "\n".join([f"{line}  {self._in(fields, '2')}" if fields else line, *lines])
@@ -131,13 +133,12 @@ _BAD_INPUT = (
 
 
 def setup_logs(
-    kind: Kind | None = None, debug: bool = False, *, stream: TextIO | None = None,
-    handler: logging.Handler | None = None,
-) -> Callable[[], None]:  # fmt: skip
+    kind: Kind = "auto", debug: bool = False, *, stream: TextIO | None = None, handler: logging.Handler | None = None
+) -> Callable[[], None]:
     """Write what is logged in this program to stderr; gives a function that undoes it.
 
     Args:
-        kind: ``json`` or ``text``; if left out, text at a terminal and else JSON.
+        kind: ``json``, ``text``, or ``auto``: text at a terminal, else JSON.
         debug: whether the library tells everything. Other libraries never tell more than warnings.
         stream: where it goes instead.
         handler: gets it in place of a stream.
@@ -145,11 +146,12 @@ def setup_logs(
     Raises:
         ValueError: another kind.
     """
+    if kind not in KINDS:
+        raise ValueError(f"logs are {', '.join(KINDS)}, not {kind!r:.80}")
     stream = sys.stderr if stream is None else stream
     is_terminal = stream.isatty()
-    kind = kind or ("text" if is_terminal else "json")
-    if kind not in KINDS:
-        raise ValueError(f"logs are {' or '.join(KINDS)}, not {kind!r:.80}")
+    if kind == "auto":
+        kind = "text" if is_terminal else "json"
     color = handler is None and is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     handler = handler or logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter(color=color))

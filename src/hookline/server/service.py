@@ -35,6 +35,7 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
+from .log_fields import LogFieldsHook
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
@@ -331,7 +332,7 @@ class RunService:
             if not results:
                 ctx.new_id = _first_id(record.id)
             live.run = answerer.start(
-                task, session=session, ctx=ctx, hooks=[approver], sinks=[live.take], keep=False,
+                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
                 metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
                 correlation_id=record.correlation_id,
             )  # fmt: skip
