@@ -234,6 +234,14 @@ class RunService:
         found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
         return [self._now(run) for run in found]
 
+    async def count(self, caller: Caller, **options: Any) -> int:
+        """How many runs :meth:`list` would give in all; options as for :meth:`RunLog.count`, but for the owner.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return await asyncio.to_thread(self._store.count, owner=caller.owner, **options)
+
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
         """A reader of the events of a run, from the one after that number on. It must be closed.
 
