@@ -100,8 +100,9 @@ class Said:
         if event.type == "discarded":
             self._shown = self._space = ""
             return ""
-        self._model_finish, self._whole = heard.finish_reason, not heard.tool_calls
-        return self._settle(heard.content.strip())
+        content = heard.content.strip()
+        self._model_finish, self._whole = heard.finish_reason, bool(content) and not heard.tool_calls
+        return self._settle(content)
 
     def _show(self, text: str) -> str:
         """A piece as it comes; space around what is said in a step is left out."""
@@ -117,13 +118,14 @@ class Said:
     def _settle(self, content: str) -> str:
         """What was said in a step, now that the hooks have seen it."""
         shown, self._shown, self._space = self._shown, "", ""
-        given = "" if self._live else self._give()
-        if content:
-            self._parts.append(content)
+        if not content:
+            return ""
+        given = self._give()
+        self._parts.append(content)
         if self._live:
             return self._rest(shown, content)
-        self._due = bool(content)
-        return given if self._whole else given + self._give()  # only the last of all may still change
+        self._due = True  # it may be the last, which may still change
+        return given
 
     def _end(self, result: _Result) -> str:
         """The end of a run: its reply is the last that was said, or what a hook made of that."""
@@ -134,17 +136,17 @@ class Said:
             return ""
         last = self._parts[-1] if len(self._parts) > self._first else ""
         if result.status == "ended":
-            given = "" if self._live else self._give()
+            given = self._give()
             if reply:
                 self._parts.append(reply)
             return given + (self._apart() + reply if reply else "")
         if reply == last or not (reply or self._whole):
-            return "" if self._live else self._give()
+            return self._give()
         if last:
             self._parts.pop()
         if reply:
             self._parts.append(reply)
-        if self._live or not self._due:
+        if self._live:
             return self._rest("" if shown else last, reply)
         self._due = bool(reply)
         return self._give()
