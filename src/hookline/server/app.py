@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -41,8 +40,8 @@ HANG_UP = 5.0
 class Part(Protocol):
     """A way to reach the service.
 
-    It may also have ``start()`` and ``stop()``, coroutines for what it does beside its endpoints, and ``hang_up()``,
-    called before the connections are closed.
+    It may also have coroutines ``open()`` and ``close()``, for what it does beside its endpoints: called when runs are
+    taken, and when all are over.
     """
 
     def endpoints(self) -> Sequence[Endpoint]:
@@ -134,9 +133,9 @@ class Server:
             await self._host.start()
             await self.service.open()
             for part in self.parts:
-                if hasattr(part, "start"):
-                    await _done(part.start())
-                self._begun.append(part)
+                if hasattr(part, "open"):
+                    await part.open()
+                    self._begun.append(part)
         except BaseException:
             await self.stop(grace=0)
             raise
@@ -158,8 +157,7 @@ class Server:
         try:
             await self._finish_runs(grace)
             for part in reversed(self._begun):
-                if hasattr(part, "stop"):
-                    await self._stopped(part)
+                await _closed(part)
             await self._host.stop()
             for close in self._closing:
                 try:
@@ -186,12 +184,6 @@ class Server:
             self.service.counts()["readers"], self.traffic.total, self.traffic.refused, self.traffic.per_second(),
             self.service.problem if self.state == "up" else "",
         )  # fmt: skip
-
-    def hang_up(self) -> None:
-        """Let go of those who wait for something; the web server calls it when it stops."""
-        for part in self.parts:
-            if hasattr(part, "hang_up"):
-                part.hang_up()
 
     def _look(self, most: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
         """What is in files."""
@@ -227,16 +219,12 @@ class Server:
         await asyncio.wait([closing, hurry])
         closing.result()
 
-    async def _stopped(self, part: Any) -> None:
-        try:
-            await _done(part.stop())
-        except Exception:
-            log.exception("%s did not end well", type(part).__name__)
 
-
-async def _done(given: Any) -> None:
-    if inspect.isawaitable(given):
-        await given
+async def _closed(part: Any) -> None:
+    try:
+        await part.close()
+    except Exception:
+        log.exception("%s did not end well", type(part).__name__)
 
 
 def _names(options: ServerOptions) -> list[str]:

@@ -41,9 +41,10 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         StoreError: a path that cannot be used.
         NotInstalled: a package is missing.
     """
-    for package in ("starlette", "uvicorn", "a2a"):
+    for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
             raise NotInstalled(package, "server")
+    from .a2a.part import A2aPart
     from .api import RunsApi
     from .approvals_api import ApprovalsApi
     from .chat import ChatApi
@@ -64,7 +65,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     )  # fmt: skip
     audit = audit_of(settings, answerer)
     gate = Gate(keys, options, audit=audit, count=traffic)
-    parts: list[Part] = [RunsApi(service), ApprovalsApi(service, audit), ChatApi(service)]
+    parts: list[Part] = [RunsApi(service), ApprovalsApi(service, audit), A2aPart(service, store), ChatApi(service)]
     server = Server(
         service, parts, gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],
