@@ -72,5 +72,5 @@ def _described(name: str, answerer: Any, id: str) -> ServedAgent:
     about = getattr(answerer, "personalities", {}).get(id)
     text = getattr(about, "description", "") or getattr(agent, "description", "")
     tools = getattr(agent, "tools", ())
-    said = freeze_flat({tool.name: tool.description for tool in tools})
+    said = freeze_flat({tool.name: tool.spec.description for tool in tools})
     return ServedAgent(name, text, tuple(said), said)

@@ -119,8 +119,7 @@ _FIELDS = ", ".join(PushRow.__struct_fields__)
 
 
 def _row(values: Sequence[Any]) -> PushRow:
-    *fields, done = values
-    return PushRow(*fields, done=bool(done))
+    return PushRow(*(*values[:-1], bool(values[-1])))
 
 
 def _me() -> tuple[str, int, float]:

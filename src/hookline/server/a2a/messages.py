@@ -16,6 +16,7 @@ from ...stores.approval_rows import ApprovalRow
 
 _YES = frozenset(("approve", "approved", "yes", "y", "allow", "ok"))
 _NO = frozenset(("deny", "denied", "no", "n", "reject"))
+_SAFE = 2**53
 _CORRELATION = re.compile(r"[!-~]{1,128}")
 
 
@@ -56,12 +57,21 @@ def said_in(message: Message) -> Said:
         if kind == "text":
             texts.append(part.text)
         elif kind == "data":
-            data.append(MessageToDict(part.data))
+            data.append(_whole(MessageToDict(part.data)))
         elif kind is not None:
             raise ContentTypeNotSupportedError("files are not taken: send text or data parts")
     if not data and not any(text.strip() for text in texts):
         raise InvalidParamsError("the message is empty: send a text or data part with something in it")
     return Said(tuple(texts), tuple(data))
+
+
+def _whole(value: Any) -> Any:
+    """The protocol has no whole numbers; what could be one becomes one again."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) <= _SAFE else value
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return {key: _whole(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def correlation_in(message: Message) -> str:

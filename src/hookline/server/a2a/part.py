@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base.installing import NotInstalled
 from ...stores.run_log import RunLog
-from ..callers import LOCAL
+from ..callers import ANYBODY, LOCAL
 from ..endpoints import OPEN, ApiError, Endpoint, caller_of
 from ..errors import UnknownAgent
 from ..service import RunService
@@ -106,7 +106,7 @@ class A2aPart:
         return closing(response, visit, self._options.heartbeat)
 
     def _visit(self, request: Request) -> Any:
-        from .visits import Visit, correlation_header
+        from .visits import Visit
 
         try:
             agent, _, _ = self._service.agents.find(request.path_params.get("agent", ""))
@@ -114,9 +114,8 @@ class A2aPart:
             raise ApiError(404, "unknown_agent", str(error)) from None
         caller = caller_of(request)
         base = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"
-        keyed = self._options.exposed or caller.id != LOCAL
-        made = request.scope.get("hookline.correlation_id", "")
-        return Visit(caller, agent, base, keyed, correlation_header(request), made)
+        keyed = self._options.exposed or caller.id not in (LOCAL, ANYBODY.id)
+        return Visit(caller, agent, base, keyed, request)
 
 
 async def _unless_gone(request: Request, work: Awaitable[T]) -> T:

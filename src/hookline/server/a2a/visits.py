@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from a2a.auth.user import User
@@ -11,26 +10,27 @@ from a2a.server.routes.common import ServerCallContextBuilder
 
 from ..agents import ServedAgent
 from ..callers import Caller
+from ..endpoints import correlation_of
 from ..reading import Reader
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_CORRELATION = re.compile(r"[!-~]{1,128}")
 _KEY = "hookline.a2a"
 
 
 class Visit:
     """One request. What it reads is closed with it, however it ends."""
 
-    def __init__(self, caller: Caller, agent: ServedAgent, base: str, keyed: bool, header: str, made: str) -> None:
+    def __init__(self, caller: Caller, agent: ServedAgent, base: str, keyed: bool, request: Request) -> None:
         self.caller, self.agent, self.base, self.keyed = caller, agent, base, keyed
-        self._header, self._made = header, made
+        self._id = correlation_of(request)
+        self._given = self._id in (request.headers.get("x-correlation-id"), request.headers.get("x-request-id"))
         self._readers: list[Reader] = []
 
     def correlation(self, named: str) -> str:
         """The correlation id: that of the request, else the one that a message names, else one that was made up."""
-        return self._header or named or self._made
+        return named if named and not self._given else self._id
 
     def keep(self, reader: Reader) -> Reader:
         """Close this too, at the end."""
@@ -79,12 +79,3 @@ def visit_of(context: ServerCallContext) -> Visit:
 def version_of(context: ServerCallContext) -> str:
     """The version of the protocol that the method is from."""
     return "0.3" if "/" in context.state.get("method", "") else "1.0"
-
-
-def correlation_header(request: Request) -> str:
-    """The correlation id that a request names; empty if there is none that can be one."""
-    for name in ("x-correlation-id", "x-request-id"):
-        given = request.headers.getlist(name)
-        if len(given) == 1 and _CORRELATION.fullmatch(given[0]):
-            return given[0]
-    return ""
