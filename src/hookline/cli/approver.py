@@ -107,8 +107,8 @@ class Approver:
             try:
                 self._deciding.add(row.id)
                 await in_thread(
-                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(), message=message,
-                    arguments=said.arguments, remember=said.remember, pattern=said.pattern,
+                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(),
+                    message=message, arguments=said.arguments, remember=said.remember, pattern=said.pattern,
                 )  # fmt: skip
             except DecisionRefused as refused:
                 terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
