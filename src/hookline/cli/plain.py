@@ -52,7 +52,8 @@ class PlainView:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
-        self._held = held = []
+        held: list[Event] = []
+        self._held = held
         try:
             yield
         finally:
