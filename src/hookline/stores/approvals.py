@@ -18,7 +18,7 @@ from ..base.frozen import freeze, scrub, thaw
 from ..base.names import is_number
 from ..kernel.payloads import ApprovalRequest
 from ..kernel.values import Ids
-from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, matches
+from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, uncovered
 from .approval_table import (
     FIELDS,
     GRANT,
@@ -349,8 +349,8 @@ def _gone(row: ApprovalRow) -> str:
 def _grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> GrantRow:
     if row.remember == "session" and not row.session_id:
         raise DecisionRefused("bad", "this call has no session that it could be allowed for")
-    if pattern is not None and not matches(pattern, row.arguments):
-        raise DecisionRefused("bad", "the pattern does not cover this call itself: every argument must match a glob")
+    if pattern is not None and (problem := uncovered(pattern, row.arguments)):
+        raise DecisionRefused("bad", f"the pattern does not cover this call itself: {problem}", row)
     return GrantRow(
         f"grant_{secrets.token_hex(16)}", row.remember, row.session_id, row.agent, row.owner, row.tool,
         scrub(pattern or {}), None if pattern else row.arguments, row.digest, row.hooks, row.by, now,
