@@ -350,7 +350,7 @@ STEPS = st.lists(
 
 
 @given(st.lists(STEPS, min_size=2, max_size=3), st.sampled_from([3600.0, 0.02]))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, seconds):
     ran, seen, won, log = [], [], [], EventLog()
     store = ApprovalStore(":memory:")

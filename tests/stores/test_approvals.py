@@ -383,14 +383,6 @@ def test_a_decision_from_before_the_waiting_is_told_too(store, monkeypatch):
         assert told.wait() == [done]
 
 
-def test_a_decision_of_another_program_is_seen(store):
-    told, row = Told(), ask(store)
-    with store.waiting(row.id, told):
-        process = python(DECIDE, store.path, "bob")
-        process.communicate("\n", timeout=60)
-        assert [outcome.by for outcome in told.wait()] == ["bob"]
-
-
 def test_one_thread_looks_for_all_and_is_gone_when_nobody_waits(store, monkeypatch):
     monkeypatch.setattr(approval_watch, "EVERY", 0.01)
     looks = Counter()

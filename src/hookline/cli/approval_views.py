@@ -86,7 +86,7 @@ def show_row(row: ApprovalRow) -> None:
         *([("owner", row.owner)] if row.owner else []),
         ("digest", row.digest),
     ]
-    facts(f"{row.tool}  {row.id}", [(one_line(label), one_line(text)) for label, text, *_ in items])
+    facts(f"{one_line(row.tool)}  {row.id}", [(one_line(label), one_line(text)) for label, text, *_ in items])
     show(Text("\n  arguments", style="dim"), Text(pretty(row.arguments)))
     if row.edit is not None:
         show(Text("\n  edited to", style="dim"), Text(pretty(row.edit)))

@@ -186,4 +186,5 @@ def _store(config: Configuration) -> ApprovalStore:
 
 def _known(config: Configuration, look: Callable[[ApprovalStore], list[Any]]) -> list[Any]:
     """What is in the file; nothing, if nobody has made it."""
-    return look(_store(config)) if os.path.exists(config.settings.approval_file) else []
+    store = _store(config)
+    return look(store) if os.path.exists(store.path) else []
