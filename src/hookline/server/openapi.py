@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from importlib.metadata import version
+from inspect import cleandoc
 from types import NoneType
 from typing import Any, get_args
 
@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..base.version import __version__
 from .callers import RIGHTS
 from .endpoints import OPEN, Answer, Endpoint
 
@@ -62,17 +63,19 @@ def describe(endpoints: Iterable[Endpoint], *, url: str = "") -> dict[str, Any]:
     kinds = [kind for endpoint in table for kind in _types(endpoint)]
     made, parts = msgspec.json.schema_components([Refusal, *kinds], ref_template="#/components/schemas/{name}")
     schemas = iter(made[1:])
+    flat = {kind for endpoint in table for kind in (endpoint.query, endpoint.takes) if kind is not None}
+    named = {_named(schema) for kind, schema in zip(kinds, made[1:], strict=True) if kind in flat}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in table:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schemas, parts)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Hookline", "version": version("hookline"), "description": _ABOUT},
+        "info": {"title": "Hookline", "version": __version__, "description": _ABOUT},
         **({"servers": [{"url": url}]} if url else {}),
         "paths": paths,
         "security": [{"bearer": []}, {"key": []}],
         "components": {
-            "schemas": parts,
+            "schemas": {name: _readable(schema) for name, schema in parts.items() if name not in named},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `hl_...`."},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -150,14 +153,25 @@ def _described(endpoint: Endpoint) -> str:
 
 
 def _parameters(place: str, schema: dict[str, Any], parts: dict[str, Any]) -> list[dict[str, Any]]:
-    """A struct as parameters, one for each field; it is needed nowhere else."""
-    found = parts.pop(schema["$ref"].rpartition("/")[2])
+    """A struct as parameters, one for each field."""
+    found = parts[_named(schema)]
     made = []
     for name, each in found["properties"].items():
         schema = {key: value for key, value in each.items() if key != "description"}
         about = {"description": each["description"]} if "description" in each else {}
         made.append({"name": name, "in": place, "required": name in found["required"], **about, "schema": schema})
     return made
+
+
+def _readable(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema whose description, a docstring, is Markdown."""
+    if "description" not in schema:
+        return schema
+    return {**schema, "description": cleandoc(schema["description"]).replace("``", "`")}
+
+
+def _named(schema: dict[str, Any]) -> str:
+    return str(schema["$ref"]).rpartition("/")[2]
 
 
 def _problems(endpoint: Endpoint) -> list[int]:
