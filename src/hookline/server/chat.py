@@ -33,10 +33,12 @@ _ENDS = {
     "cancelled": (500, "the run was cancelled"),
     "interrupted": (503, "the server stopped before the run was over"),
 }
+_ALIVE = b": the run goes on\n\n"
 _COMMENTS = {
     "tool_started": b": a tool runs\n\n",
     "approval_asked": b": a call waits for approval\n\n",
-    "approval_decided": b": the run goes on\n\n",
+    "approval_decided": _ALIVE,
+    "tool_settled": _ALIVE,
 }
 
 
@@ -144,7 +146,7 @@ class ChatApi:
             return _data({**head, "choices": [choice], **unknown})
 
         yield chunk({"role": "assistant", "content": ""})
-        said, comment = Said(live=self._live), b": the run goes on\n\n"
+        said, comment = Said(live=self._live), _ALIVE
         try:
             while (events := await reader.more(self._service.options.heartbeat)) is not None:
                 text = "".join(map(said.take, events))
