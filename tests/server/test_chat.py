@@ -46,10 +46,10 @@ def look(place: str) -> str:
 
 
 @asynccontextmanager
-async def chatting(folder, *agents, live=True, keys=None, gate=None, **options):
+async def chatting(folder, *agents, keys=None, gate=None, **options):
     """A served chat, and a client of it."""
     async with serving(folder, *agents, **options) as service:
-        api = ChatApi(service, live=live)
+        api = ChatApi(service)
         the_gate = Gate(keys, ServerOptions(**{**FAST, **(gate or {})}))
         part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.rest()])
         host = HttpHost([part], port=0, grace=1.0)
@@ -84,11 +84,13 @@ async def streamed(place, messages=HI, model="helper", **options):
 async def lines(place, **fields):
     """A stream as it is on the wire."""
     body = {"model": "helper", "messages": HI, "stream": True, **fields}
-    async with httpx.AsyncClient(verify=False) as client:
-        async with client.stream("POST", f"{place.url}/v1/chat/completions", json=body, timeout=60) as answer:
-            async for line in answer.aiter_lines():
-                if line:
-                    yield line
+    async with (
+        httpx.AsyncClient(verify=False, timeout=60) as client,
+        client.stream("POST", f"{place.url}/v1/chat/completions", json=body) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line:
+                yield line
 
 
 # Chat.
@@ -266,7 +268,7 @@ async def test_what_a_hook_takes_back_is_in_no_whole_answer_and_in_no_settled_st
     async with chatting(tmp_path / "live", agent()) as place:
         assert await whole(place) == (counts, finish)
         assert await streamed(place) == (f"You fool.\n\n{counts}", finish)
-    async with chatting(tmp_path / "settled", agent(), live=False) as place:
+    async with chatting(tmp_path / "settled", agent(), chat_stream="settled") as place:
         assert await whole(place) == (counts, finish)
         assert await streamed(place) == (counts, finish)
 
@@ -489,7 +491,7 @@ async def test_nobody_gets_in_without_the_right(tmp_path):
 
 async def test_the_embedded_model_chats(tmp_path):
     pytest.importorskip("xllamacpp")
-    agent = Agent("helper", llm="local", params={"max_tokens": 20})
+    agent = Agent("helper", llm="local", params={"max_tokens": 8})
     async with chatting(tmp_path, agent) as place:
         text, finish = await streamed(place, [{"role": "user", "content": "Say hello."}])
         assert text.strip()
