@@ -153,26 +153,27 @@ message = st.fixed_dictionaries(
 )
 body = json_values | st.fixed_dictionaries(
     {"model": st.just("helper") | json_values, "messages": st.lists(message, max_size=4) | json_values},
-    optional={
-        name: json_values
-        for name in ("stream", "stream_options", "n", "tools", "response_format", "modalities", "logprobs", "audio")
-    },
+    optional=dict.fromkeys(
+        ("stream", "stream_options", "n", "tools", "response_format", "modalities", "logprobs", "audio"), json_values
+    ),
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(body)
 def test_any_json_is_a_request_or_refused(value):
     try:
         found = read_request(json.dumps(value).encode())
     except ChatError as error:
-        assert error.status == 400
+        refused = error.status
     else:
+        refused = None
         assert found.task.strip()
         assert {message.role for message in found.history} <= {"user", "assistant"}
+    assert refused in (None, 400)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.binary(max_size=40))
 def test_any_bytes_are_refused_at_most(value):
     with pytest.raises(ChatError):

@@ -33,10 +33,12 @@ _ENDS = {
     "cancelled": (500, "the run was cancelled"),
     "interrupted": (503, "the server stopped before the run was over"),
 }
+_ALIVE = b": the run goes on\n\n"
 _COMMENTS = {
     "tool_started": b": a tool runs\n\n",
     "approval_asked": b": a call waits for approval\n\n",
-    "approval_decided": b": the run goes on\n\n",
+    "approval_decided": _ALIVE,
+    "tool_settled": _ALIVE,
 }
 
 
@@ -57,17 +59,58 @@ class Models(msgspec.Struct):
     object: str = "list"
 
 
+class Answered(msgspec.Struct):
+    """What the agent said."""
+
+    content: str
+    role: str = "assistant"
+    refusal: str | None = None
+
+
+class Choice(msgspec.Struct):
+    """The answer, and why there is no more of it: ``stop``, ``length`` (a limit) or ``content_filter`` (a guard)."""
+
+    message: Answered
+    finish_reason: str
+    index: int = 0
+    logprobs: None = None
+
+
+class PromptDetails(msgspec.Struct):
+    """What of the prompts was cached."""
+
+    cached_tokens: int
+
+
+class TokenUsage(msgspec.Struct):
+    """Tokens of all model calls of the run."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class Completion(msgspec.Struct):
+    """The answer of an agent; the id has that of the run."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: TokenUsage
+    object: str = "chat.completion"
+
+
 class ChatApi:
     """``/v1/models`` and ``/v1/chat/completions``. See docs/openai.md.
 
     Args:
         service: runs the agents.
-        live: stream text as it is written; else each reply when all hooks have seen it, so that a client is never sent
-            what one of them rejects afterwards.
     """
 
-    def __init__(self, service: RunService, *, live: bool = True) -> None:
-        self._service, self._live, self._since = service, live, int(time.time())
+    def __init__(self, service: RunService) -> None:
+        self._service, self._since = service, int(time.time())
 
     def endpoints(self) -> list[Endpoint]:
         """What can be asked for."""
@@ -83,7 +126,7 @@ class ChatApi:
             Endpoint(
                 "POST", "/v1/chat/completions", self._complete, ("run",), "chat_completions",
                 "Run an agent, as a chat completion of OpenAI; with `stream`, the answer is a stream of chunks.",
-                body=ChatRequest, answer=dict[str, Any], told=openai_error, problems=(400, 404, 500, 503),
+                body=ChatRequest, answer=Completion, told=openai_error, problems=(400, 404, 500, 503),
             ),
         ]  # fmt: skip
 
@@ -116,9 +159,8 @@ class ChatApi:
             reader.close()
         if said.status in _ENDS:
             raise _failed(run, said)
-        message = {"role": "assistant", "content": said.text, "refusal": None}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish_reason}
-        return _json({**_head(run, "chat.completion"), "choices": [choice], "usage": _usage(said)}, run)
+        choice = Choice(Answered(said.text), said.finish_reason)
+        return _json(Completion(_id(run), int(run.created), run.agent, [choice], _usage(said)), run)
 
     async def _begin(self, request: Request, asked: Asked) -> tuple[ServedRun, Reader]:
         caller = caller_of(request)
@@ -136,7 +178,8 @@ class ChatApi:
             raise _refused(error) from None
 
     async def _chunks(self, run: ServedRun, reader: Reader, *, usage: bool) -> AsyncGenerator[bytes, None]:
-        head = _head(run, "chat.completion.chunk")
+        about = {"created": int(run.created), "model": run.agent}
+        head = {"id": _id(run), "object": "chat.completion.chunk", **about}
         unknown = {"usage": None} if usage else {}
 
         def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
@@ -144,7 +187,7 @@ class ChatApi:
             return _data({**head, "choices": [choice], **unknown})
 
         yield chunk({"role": "assistant", "content": ""})
-        said, comment = Said(live=self._live), b": the run goes on\n\n"
+        said, comment = Said(live=self._service.options.chat_stream == "live"), _ALIVE
         try:
             while (events := await reader.more(self._service.options.heartbeat)) is not None:
                 text = "".join(map(said.take, events))
@@ -219,18 +262,14 @@ def _unreadable(run: ServedRun, error: StoreError) -> ChatError:
     return ChatError(503, Unavailable.code, message, headers={RUN_HEADER: run.id, **_FINAL})
 
 
-def _head(run: ServedRun, object: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{run.id}", "object": object, "created": int(run.created), "model": run.agent}
+def _id(run: ServedRun) -> str:
+    return f"chatcmpl-{run.id}"
 
 
-def _usage(said: Said) -> dict[str, Any]:
-    usage = said.usage
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
+def _usage(said: Said) -> TokenUsage:
+    used = said.usage
+    cached = PromptDetails(used.cached_tokens)
+    return TokenUsage(used.input_tokens, used.output_tokens, used.total_tokens, cached)
 
 
 def _data(value: Any) -> bytes:
