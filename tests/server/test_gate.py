@@ -598,9 +598,20 @@ async def test_over_a_real_connection(store, things, caplog):
     async def read(request):
         return JSONResponse(len(await request.body()))
 
+    async def catch(request):
+        try:
+            return await read(request)
+        except Exception:  # noqa: BLE001 - as a2a does
+            return JSONResponse("all is well")
+
     _, key = store.add("ci", RIGHTS)
     gate = Gate(store)
-    endpoints = [*things.endpoints, one(broken, path="/broken"), one(read, path="/read", method="POST")]
+    endpoints = [
+        *things.endpoints,
+        one(broken, path="/broken"),
+        one(read, path="/read", method="POST"),
+        one(catch, path="/catch", method="POST"),
+    ]
 
     class Part:
         def routes(self):
@@ -614,10 +625,11 @@ async def test_over_a_real_connection(store, things, caplog):
             assert (await client.get("/runs", headers=bearer(key))).status_code == 200
             assert (await client.head("/healthz")).status_code == 200
             with caplog.at_level(logging.INFO, "hookline.access"):
-                long = await client.post("/read", content=b"x" * 1001, headers=bearer(key) | {"X-Request-ID": "r2"})
-            assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
-            assert long.headers["X-Correlation-ID"] == "r2"
-            assert "POST /read 413" in caplog.text
+                for path in ("/read", "/catch"):
+                    long = await client.post(path, content=b"x" * 1001, headers=bearer(key) | {"X-Request-ID": "r2"})
+                    assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
+                    assert long.headers["X-Correlation-ID"] == "r2"
+                    assert f"POST {path} 413" in caplog.text
             with pytest.raises(httpx.RemoteProtocolError):
                 await client.get("/broken", headers=bearer(key) | {"X-Request-ID": "r3"})
             assert "correlation id r3" in caplog.text

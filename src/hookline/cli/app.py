@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from .. import __version__
 from . import (
+    approvals,
     audit,
     chat,
     config,
@@ -54,7 +55,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run, chat, gateway, keys, personalities, tickets, skills, plugins, stats,
+        run, chat, approvals, gateway, keys, personalities, tickets, skills, plugins, stats,
         audit, points, hooks, new, config, models, doctor,
     ):  # fmt: skip
         module.add_to(app)

@@ -92,8 +92,9 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     from .approver import Approver
     from .speaking import answering
 
-    mode = "yes" if config.settings.approvals == "yes" else "deny"  # nobody sits at a terminal
-    hooks = [Approver(mode, nullcontext), *hooks]
+    settings = config.settings
+    mode = "deny" if settings.approvals == "ask" else settings.approvals  # nobody sits at a terminal
+    hooks = [Approver(mode, nullcontext, settings.approval_file), *hooks]
     return answering(config, hooks, Session(), plugins)
 
 

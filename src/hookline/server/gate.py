@@ -23,6 +23,7 @@ from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError, Endpoint
 from .headers import CORRELATION, correlation_id, secret_of
 from .limits import Rates, WrongKeys
+from .log_fields import logging_with
 from .options import ServerOptions
 from .proxies import Proxies, same_house
 
@@ -317,7 +318,8 @@ class _Door:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
         own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
-        await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
+        with logging_with(correlation_id=visit.correlation_id, caller=visit.caller.id):
+            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
 
 
 class _Answered:

@@ -7,3 +7,11 @@ from ..base.errors import PlainError
 
 class StoreError(PlainError):
     """Something that cannot be loaded or saved; nothing that was stored is lost."""
+
+
+class LockedFile(StoreError):
+    """Another program held the file for too long; it may be free the next time."""
+
+
+class NotThere(StoreError):
+    """There is nothing with that id, or it is somebody else's."""

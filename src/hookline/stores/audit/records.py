@@ -156,6 +156,7 @@ class Approval(Fields, frozen=True):
     decision: str
     by: str
     digest: str
+    message: Text = UNSET
 
 
 class Stop(Fields, frozen=True):

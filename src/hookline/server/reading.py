@@ -1,0 +1,78 @@
+"""Reading the events of a run: from any number on, at the reader's own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from ..stores.run_log import RunLog, ServedRun, StoredEvent
+from .live import Live
+
+PAGE = 200
+"""How many events are handed over at once."""
+LOOK = 0.5
+"""Seconds after which the file is looked at again, for a run of another program."""
+
+
+class Reader:
+    """Gives the events of a run after a number, without loss or repeats, until the run is over.
+
+    It holds no events: a slow reader costs nobody anything. One that leaves early needs no farewell but :meth:`close`.
+    """
+
+    def __init__(
+        self, run: ServedRun, after: int, store: RunLog, live: Callable[[str], Live | None],
+        look: Callable[[str], Awaitable[ServedRun]], close: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.run_id, self.seq = run.id, max(0, after)
+        self._store, self._find, self._look, self._close = store, live, look, close
+        self._live: Live | None = None
+
+    async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
+        """Further events, as soon as there are some; none if time ran out; ``None`` after the last one.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._live = self._live or self._find(self.run_id)
+            left = None if until is None else until - time.monotonic()
+            found = await self._from_file() if self._live is None else self._live.after(self.seq, PAGE)
+            if found is None:
+                found = await self._from_file()
+            if found:
+                self.seq = found[-1].seq
+                return found
+            if self._live is not None:
+                if self._live.closed:
+                    return None
+                if (left is not None and left <= 0) or not await self._live.changed(left):
+                    return ()
+                continue
+            run = await self._look(self.run_id)
+            if run.is_over and run.last_seq <= self.seq:
+                return None
+            if left is not None and left <= 0:
+                return ()
+            if not run.is_over:
+                await asyncio.sleep(LOOK if left is None else min(LOOK, left))
+
+    async def _from_file(self) -> Sequence[StoredEvent]:
+        return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE)
+
+    async def __aiter__(self) -> AsyncIterator[StoredEvent]:
+        """Each event."""
+        while (found := await self.more()) is not None:
+            for event in found:
+                yield event
+
+    def close(self) -> None:
+        """Read no more."""
+        close, self._close = self._close, _nothing
+        close()
+
+
+def _nothing() -> None:
+    """It is closed already."""

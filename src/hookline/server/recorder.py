@@ -1,0 +1,104 @@
+"""Runs and events on their way into the file: whoever has one does not wait for it, but can."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..base.names import words
+from ..stores.errors import StoreError
+from ..stores.run_log import RunLog, ServedRun, StoredEvent
+from .errors import Unavailable
+
+log = logging.getLogger("hookline")
+
+LINGER = 0.005
+"""Seconds in which events gather: a transaction costs as much as many rows."""
+AGAIN = 1.0
+"""Seconds after which a file that could not be written is tried again."""
+
+
+class Recorder:
+    """Writes in a thread, in the order in which things were put in. What cannot be written is kept and tried again.
+
+    Args:
+        store: where to.
+        committed: told what is in the file now.
+    """
+
+    def __init__(self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None]) -> None:
+        self._store, self._committed = store, committed
+        self._runs: dict[str, ServedRun] = {}
+        self._events: list[StoredEvent] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "hookline-run-log")
+        self.problem = ""
+        """Why nothing can be written now."""
+
+    def put(self, run: ServedRun | None = None, event: StoredEvent | None = None) -> None:
+        """Hand over a run as it is now, an event, or both."""
+        if run is not None:
+            self._runs[run.id] = run
+        if event is not None:
+            self._events.append(event)
+        if self._task is None:
+            self._task = asyncio.create_task(self._write())
+
+    async def flushed(self) -> None:
+        """Wait until what was put in before is in the file.
+
+        Raises:
+            Unavailable: it cannot be written now.
+        """
+        if self._task is None:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        await done
+
+    async def close(self, seconds: float) -> None:
+        """Write what is left, for at most so long."""
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=seconds)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            log.error("%d events of runs are lost: %s", len(self._events), self.problem)
+        self._thread.shutdown()
+
+    async def _write(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._runs or self._events or self._waiting:
+                if not self._waiting:
+                    await asyncio.sleep(LINGER)
+                runs, events, waiting = self._runs, self._events, self._waiting
+                self._runs, self._events, self._waiting = {}, [], []
+                try:
+                    await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
+                except StoreError as error:
+                    self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
+                    self._give_up(waiting, words(error))
+                    await asyncio.sleep(AGAIN)
+                    continue
+                except BaseException:
+                    self._give_up(waiting, "the server stops")
+                    raise
+                self.problem = ""
+                self._committed(events)
+                for each in waiting:
+                    if not each.done():
+                        each.set_result(None)
+        finally:
+            self._task = None
+
+    def _give_up(self, waiting: Sequence[asyncio.Future[None]], problem: str) -> None:
+        if problem != self.problem:
+            log.error("runs cannot be stored: %s", problem)
+        self.problem = problem
+        for each in waiting:
+            if not each.done():
+                each.set_exception(Unavailable(f"runs cannot be stored now: {problem}"))

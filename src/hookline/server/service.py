@@ -1,0 +1,464 @@
+"""The one service of runs, which every transport uses: start, look, read, steer, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from socket import gethostname
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import EMPTY
+from ..base.names import words
+from ..builtin.approvals import ApprovalsHook
+from ..kernel.errors import HooklineError
+from ..kernel.state import AgentResult
+from ..kernel.values import Message
+from ..run.causes import RunFailed
+from ..run.context import AgentContext
+from ..run.interrupt import make_id
+from ..run.session import Session
+from ..stores.approvals import ApprovalStore
+from ..stores.errors import StoreError
+from ..stores.run_log import OPEN, RunLog, ServedRun, StoredEvent
+from ..stores.runs import is_running
+from ..stores.sessions import SessionStore
+from .agents import Agents
+from .callers import Caller
+from .errors import Busy, NotNow, Unavailable, UnknownRun
+from .live import Live
+from .log_fields import LogFieldsHook
+from .once import OnceKeys
+from .options import ServerOptions
+from .outcome import closing, outcome_of
+from .reading import Reader
+from .recorder import Recorder
+from .records import RunAccepted
+
+log = logging.getLogger("hookline")
+
+MAX_FOLLOW_UPS = 8
+"""How many runs may follow one another in one served run, each handed over by the one before."""
+HOUR = 3600.0
+
+
+class RunService:
+    """Runs agents for callers. Runs and their events are stored, and go on whoever reads them or leaves.
+
+    Those of one conversation follow one another; so many go on at once, others wait for their turn. Everything here is
+    for one event loop. A caller sees its own runs only, unless it is an admin.
+
+    Args:
+        agents: who is served.
+        store: where runs and events are kept.
+        approvals: where calls wait for approval.
+        sessions: where conversations are kept.
+        options: limits, and how long things take.
+        context: makes the context of a run, with its budget.
+        metadata: what hooks are told in every run.
+    """
+
+    def __init__(
+        self,
+        agents: Agents,
+        store: RunLog,
+        *,
+        approvals: ApprovalStore,
+        sessions: SessionStore,
+        options: ServerOptions,
+        context: Callable[[Session], AgentContext] | None = None,
+        metadata: Mapping[str, Any] = EMPTY,
+    ) -> None:
+        self.agents, self.approvals, self.options = agents, approvals, options
+        self._store, self._sessions, self._metadata = store, sessions, metadata
+        self._context = context or (lambda session: AgentContext(session=session))
+        self._recorder = Recorder(store, self._committed)
+        self._once = OnceKeys(store)
+        self._live: dict[str, Live] = {}
+        self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
+        self._slots = asyncio.Semaphore(options.max_runs)
+        self._readers: Counter[str] = Counter()
+        self._accepting = False
+        self._pruned = 0.0
+        self._me = gethostname(), os.getpid()
+
+    # Coming and going.
+
+    async def open(self) -> None:
+        """Begin: runs that were going on when their program ended are shown as interrupted from now on.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        for run in await asyncio.to_thread(self._store.abandoned):
+            await self._adopt(run)
+        self._accepting = True
+
+    async def close(self, grace: float | None = None) -> None:
+        """Take no more runs, let those that go on finish for so long, and break off the rest."""
+        self._accepting = False
+        for live in list(self._live.values()):
+            if live.run is None and not live.closed:
+                self._break_off(live)
+        tasks = [live.task for live in self._live.values() if live.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=self.options.grace if grace is None else grace)
+        for live in list(self._live.values()):
+            if not live.closed:
+                self._break_off(live)
+        if left := [task for task in tasks if not task.done()]:
+            await asyncio.wait(left)
+        await self._recorder.close(self.options.grace)
+
+    @property
+    def problem(self) -> str:
+        """Why no runs are taken now; empty if they are."""
+        return self._recorder.problem if self._accepting else "the server stops"
+
+    def counts(self) -> dict[str, int]:
+        """How many runs of this program are in which state, and how many readers there are."""
+        states = Counter(live.record.status for live in self._live.values() if not live.closed)
+        return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
+
+    # What callers do.
+
+    async def start(
+        self,
+        caller: Caller,
+        task: str,
+        *,
+        agent: str = "",
+        session: str = "",
+        history: Iterable[Message] | None = None,
+        task_id: str = "",
+        correlation_id: str = "",
+        transport: str = "api",
+        once: str = "",
+        asked: Any = None,
+    ) -> ServedRun:
+        """Start a run; it is stored when this returns.
+
+        Args:
+            caller: whose it is.
+            task: what the caller says.
+            agent: the agent; the first one if left out.
+            session: the caller's name of a conversation to go on with; a new one if left out.
+            history: what was said before, if the caller keeps the conversation itself: then it is not stored here.
+            task_id: an id of the task; the run's own if left out.
+            correlation_id: ties the run to what caused it.
+            transport: the way it came.
+            once: a key of the caller's: who starts with it again, gets the run that it started then.
+            asked: with ``once``, what was asked for, as JSON: with one key always the same.
+
+        Raises:
+            UnknownAgent: there is none of that name.
+            Busy: too many runs go on, or wait.
+            OtherRequest: something else was asked for with that key.
+            NotNow: another program is about to start the run of that key.
+            Unavailable: the server stops, or cannot store the run.
+            StoreError: the file of keys cannot be used.
+        """
+        fresh = make_id("run")
+        async with self._once.run_of(caller.id, once, asked, fresh) as id:
+            if id != fresh:
+                return await self.get(id, caller)
+            return await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+
+    async def _accept(
+        self, id: str, caller: Caller, task: str, agent: str, session: str, history: Iterable[Message] | None,
+        task_id: str, correlation_id: str, transport: str,
+    ) -> ServedRun:  # fmt: skip
+        if problem := self.problem:
+            raise Unavailable(f"no runs are taken now: {problem}")
+        served, answerer, personality = self.agents.find(agent)
+        self._check_room(caller)
+        name = session or make_id("session")
+        key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
+        record = ServedRun(
+            id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
+            transport, task, created=time.time(), host=self._me[0], pid=self._me[1],
+        )  # fmt: skip
+        live = self._live[id] = Live(record, self._recorder.put)
+        live.change()
+        live.take(RunAccepted(
+            at=record.created, run_id=id, agent=served.name, session=name, task_id=record.task_id,
+            correlation_id=record.correlation_id,
+        ))  # fmt: skip
+        try:
+            await self._recorder.flushed()
+        except BaseException:
+            self._finish(live, "interrupted", error="the run could not be stored")
+            raise
+        found = None if history is None else Session(record.session_id, history, platform=transport)
+        work = self._perform(live, caller, answerer, personality, found)
+        live.task = asyncio.create_task(work, name=f"hookline-{id}")
+        if not self._accepting:
+            self._break_off(live)
+        await self._tidy()
+        return live.record
+
+    async def get(self, id: str, caller: Caller) -> ServedRun:
+        """A run as it is now.
+
+        Raises:
+            UnknownRun: there is none, or it is somebody else's.
+            StoreError: the file cannot be read.
+        """
+        run = await self._look(id)
+        if caller.owner not in (None, run.owner):
+            raise _unknown(id)
+        return run
+
+    async def list(self, caller: Caller, **options: Any) -> list[ServedRun]:
+        """Runs, the newest first; options as for :meth:`RunLog.runs`, but for the owner.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if self._recorder.problem == "":
+            await self._recorder.flushed()
+        found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
+        return [self._now(run) for run in found]
+
+    async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
+        """A reader of the events of a run, from the one after that number on. It must be closed.
+
+        Raises:
+            UnknownRun: there is none, or it is somebody else's.
+            Busy: there are too many readers.
+            StoreError: the file cannot be read.
+        """
+        run = await self.get(id, caller)
+        most = self.options.max_streams_per_caller
+        if self._readers[caller.id] >= most or self._readers.total() >= self.options.max_streams:
+            raise Busy(f"too many streams are open: {most} of one caller, {self.options.max_streams} in all")
+        self._readers[caller.id] += 1
+
+        def close() -> None:
+            self._readers[caller.id] -= 1
+            if not self._readers[caller.id]:
+                del self._readers[caller.id]
+
+        return Reader(run, after, self._store, self._live.get, self._look, close)
+
+    async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> ServedRun:
+        """A run, as soon as it is over, or time ran out.
+
+        Raises:
+            UnknownRun: there is none, or it is somebody else's.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is not None and live.task is not None:
+            await asyncio.wait([live.task], timeout=timeout)
+            run = live.record
+        return run
+
+    async def cancel(self, id: str, caller: Caller, reason: str = "") -> ServedRun:
+        """Cancel a run, and give it as it is then; one that is over stays as it is.
+
+        Raises:
+            UnknownRun: there is none, or it is somebody else's.
+            NotNow: it goes on in another program.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is None or live.closed:
+            if run.is_over:
+                return run
+            raise NotNow(f"the run {id} goes on in another program: cancel it there")
+        self._stop(live, reason or f"cancelled by {caller.name}")
+        return await self.wait(id, caller, timeout=CANCEL_SECONDS)
+
+    async def steer(self, id: str, caller: Caller, text: str) -> ServedRun:
+        """Put a message into a run.
+
+        Raises:
+            UnknownRun: there is none, or it is somebody else's.
+            NotNow: it is not going on.
+            StoreError: the file cannot be read.
+        """
+        run, live = await self.get(id, caller), self._live.get(id)
+        if live is None or live.run is None or live.stopping or not live.run.steer(text):
+            raise NotNow(f"the run {id} is {run.status}: it takes no messages now")
+        return live.record
+
+    # A run.
+
+    async def _perform(
+        self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None
+    ) -> None:
+        try:
+            async with self._turn(live.record.session_id), self._slots:
+                if not live.closed:
+                    await self._run(live, caller, answerer, personality, session)
+        except asyncio.CancelledError:
+            self._finish(live, "interrupted", reason="the server stopped")
+        except HooklineError as error:
+            self._finish(live, "failed", error=words(error))
+        except Exception as error:  # a caller must not be left waiting for ever
+            log.exception("the run %s could not be made", live.record.id)
+            self._finish(live, "failed", error=f"the run could not be made: {type(error).__name__}")
+
+    async def _run(self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None) -> None:
+        record, keep = live.record, session is None
+        if session is None:
+            session = await asyncio.to_thread(self._sessions.load, record.session_id)
+        if session is None:
+            session = Session(record.session_id, platform=record.transport, personality_id=personality)
+        live.change(status="running", started=time.time())
+        about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
+        task: str | None = record.task
+        results: list[AgentResult] = []
+        while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
+            approver = ApprovalsHook(
+                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
+            )
+            ctx = self._context(session)
+            if not results:
+                ctx.new_id = _first_id(record.id)
+            live.run = answerer.start(
+                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
+                metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
+                correlation_id=record.correlation_id,
+            )  # fmt: skip
+            try:
+                results.append(await live.run.result())
+            except RunFailed as failure:
+                results.append(failure.result)
+            follow_up = getattr(answerer, "follow_up", None)
+            task = None if follow_up is None else follow_up(session, results[-1])
+            task = await task if inspect.isawaitable(task) else task
+        problem = await self._saved(session) if keep else ""
+        status, fields = outcome_of(results, problem)
+        if live.stopping:
+            status, fields["reason"] = live.ending if live.ending and status == "cancelled" else status, live.stopping
+        self._finish(live, status, **fields)
+
+    async def _saved(self, session: Session) -> str:
+        """Keep a conversation; what went wrong, if something did: the answer is there all the same."""
+        try:
+            await asyncio.to_thread(self._sessions.save, session)
+        except StoreError as error:
+            log.error("the session %s is not stored: %s", session.id, words(error))
+            return f"the conversation could not be stored: {words(error)}"
+        return ""
+
+    def _finish(self, live: Live, status: str, **fields: Any) -> None:
+        """The run is over; only the first word on how counts."""
+        if live.closed:
+            return
+        live.run = None
+        ended = time.time()
+        live.take(closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
+        live.change(status=status, ended=ended, **fields)
+        live.close()
+
+    def _stop(self, live: Live, reason: str) -> None:
+        if live.stopping:
+            return
+        live.stopping = reason
+        if live.run is not None:
+            live.run.cancel(reason)
+            return
+        self._finish(live, live.ending or "cancelled", reason=reason)
+        if live.task is not None:
+            live.task.cancel()  # it may not even have begun
+
+    def _break_off(self, live: Live) -> None:
+        live.ending = "interrupted"
+        self._stop(live, "the server stopped")
+
+    @asynccontextmanager
+    async def _turn(self, session_id: str) -> AsyncIterator[None]:
+        """One run of a conversation at a time, in the order in which they came."""
+        lock, users = self._turns.setdefault(session_id, (asyncio.Lock(), Counter()))
+        users[None] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            users[None] -= 1
+            if not users[None]:
+                self._turns.pop(session_id, None)
+
+    # What is stored.
+
+    def _committed(self, events: Sequence[StoredEvent]) -> None:
+        last = {event.run_id: event.seq for event in events}
+        for run_id, seq in last.items():
+            live = self._live.get(run_id)
+            if live is None:
+                continue
+            live.committed(seq)
+            if live.closed and seq == live.record.last_seq:
+                del self._live[run_id]  # from now on it is read from the file
+
+    async def _look(self, id: str) -> ServedRun:
+        live = self._live.get(id)
+        if live is not None:
+            return live.record
+        run = await asyncio.to_thread(self._store.get, id)
+        if run is None:
+            raise _unknown(id)
+        run = self._now(run)
+        if not run.is_over and not is_running(run.host, run.pid, run.created):
+            return await self._adopt(run)
+        return run
+
+    def _now(self, run: ServedRun) -> ServedRun:
+        live = self._live.get(run.id)
+        return run if live is None else live.record
+
+    async def _adopt(self, run: ServedRun) -> ServedRun:
+        """See to a run whose program is gone: it has a last event, and is over."""
+        seq = await asyncio.to_thread(self._store.last_seq, run.id) + 1
+        over = msgspec.structs.replace(
+            run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq
+        )
+        event = closing(over).replace(seq=seq)
+        stored = StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
+        await asyncio.to_thread(self._store.write, [over], [stored])
+        return over
+
+    def _check_room(self, caller: Caller) -> None:
+        going = [live for live in self._live.values() if not live.closed]
+        own = sum(live.record.owner == caller.id for live in going)
+        if own >= self.options.max_runs_per_caller:
+            raise Busy(f"{own} runs of yours go on or wait, which is the limit: wait for one, or cancel it")
+        if len(going) >= self.options.max_runs + self.options.max_queued:
+            raise Busy("too many runs wait for their turn: try again later")
+
+    async def _tidy(self) -> None:
+        if time.monotonic() > self._pruned + HOUR:
+            self._pruned = time.monotonic()
+            try:
+                await asyncio.to_thread(self._store.prune, self.options.keep_days)
+            except StoreError as error:
+                log.error("old runs stay: %s", words(error))
+
+
+CANCEL_SECONDS = 10.0
+"""How long a cancellation waits for the run to be over."""
+
+
+def _unknown(id: str) -> UnknownRun:
+    return UnknownRun(f"there is no run {id!r:.80}")
+
+
+def _first_id(run_id: str) -> Callable[[str], str]:
+    """Makes ids; the first one of a run is given."""
+    given = [run_id]
+
+    def make(prefix: str = "id") -> str:
+        return given.pop() if prefix == "run" and given else make_id(prefix)
+
+    return make

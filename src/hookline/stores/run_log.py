@@ -1,0 +1,264 @@
+"""Runs that somebody else started, with every event of theirs, in one SQLite file."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from .runs import is_running
+from .sqlite import Database, storable
+
+OPEN = ("queued", "running", "waiting")
+"""The states of a run that is not over: it waits for its turn, goes on, or waits for somebody to approve a call."""
+
+STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
+
+_SCHEMA = (
+    """CREATE TABLE runs (
+        id TEXT PRIMARY KEY, agent TEXT NOT NULL, owner TEXT NOT NULL, session TEXT NOT NULL, session_id TEXT NOT NULL,
+        task_id TEXT NOT NULL, correlation_id TEXT NOT NULL, transport TEXT NOT NULL, task TEXT NOT NULL,
+        status TEXT NOT NULL, reply TEXT NOT NULL, error TEXT NOT NULL, reason TEXT NOT NULL, steps INTEGER NOT NULL,
+        tool_calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL, cost REAL, created REAL NOT NULL, started REAL, ended REAL,
+        last_seq INTEGER NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL
+    )""",
+    "CREATE INDEX runs_by_time ON runs (created, id)",
+    "CREATE INDEX runs_by_owner ON runs (owner, created, id)",
+    "CREATE INDEX runs_by_session ON runs (session_id, created, id)",
+    "CREATE INDEX runs_open ON runs (status) WHERE ended IS NULL",
+    """CREATE TABLE events (
+        run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
+        PRIMARY KEY (run_id, seq)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE once (
+        owner TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, PRIMARY KEY (owner, key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX once_by_run ON once (run_id)",
+)
+
+
+class ServedRun(msgspec.Struct, frozen=True):
+    """A run as callers see it.
+
+    ``session`` is the caller's name of the conversation, ``session_id`` the one in the store of sessions; ``error`` is
+    what went wrong, ``reason`` what stopped or ended it; ``last_seq`` counts its events.
+    """
+
+    id: str
+    agent: str
+    owner: str
+    session: str
+    session_id: str
+    task_id: str
+    correlation_id: str
+    transport: str
+    task: str
+    status: str = "queued"
+    reply: str = ""
+    error: str = ""
+    reason: str = ""
+    steps: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = 0.0
+    created: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    last_seq: int = 0
+    host: str = ""
+    pid: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will happen in it."""
+        return self.status not in OPEN
+
+
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event of a run: its number there, its type, when it was, and the whole of it as JSON."""
+
+    run_id: str
+    seq: int
+    type: str
+    at: float
+    data: bytes
+
+
+class Once(msgspec.Struct, frozen=True):
+    """A key that stands for one run, however often a caller asks with it.
+
+    ``digest`` is of what was asked for; ``host`` and ``pid`` are of the program that is to start the run.
+    """
+
+    owner: str
+    key: str
+    digest: str
+    run_id: str
+    at: float
+    host: str
+    pid: int
+
+
+class RunLog:
+    """Keeps runs and their events, for several threads and programs. Everything here waits for the file.
+
+    Args:
+        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+
+    Raises:
+        StoreError: the path cannot be used.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+
+    def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
+        """Keep runs and events, all or none of them; a run that is there already is replaced.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            marks = ",".join("?" * len(ServedRun.__struct_fields__))
+            db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
+            db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
+
+    def get(self, id: str) -> ServedRun | None:
+        """A run.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            row = db.execute("SELECT * FROM runs WHERE id = ?", (storable(id),)).fetchone()
+        return None if row is None else ServedRun(*row)
+
+    def runs(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str = "",
+        session: str = "",
+        session_id: str = "",
+        states: Sequence[str] = (),
+        since: float = 0.0,
+        before: str = "",
+        limit: int = 50,
+    ) -> list[ServedRun]:
+        """Runs, the newest first.
+
+        Args:
+            owner: whose; ``None`` for everybody's.
+            agent: of one agent only.
+            session: of conversations of this name only.
+            session_id: of one conversation only.
+            states: in one of these states only.
+            since: that were changed at that time or later: begun, or over.
+            before: those that come after the run with this id in the list.
+            limit: at most so many.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        wanted: list[tuple[str, Sequence[Any]]] = []
+        for column, value in {"owner": owner, "agent": agent, "session": session, "session_id": session_id}.items():
+            if value if column != "owner" else value is not None:
+                wanted.append((f"{column} = ?", (storable(value or ""),)))
+        if states:
+            wanted.append((f"status IN ({','.join('?' * len(states))})", states))
+        if since:
+            wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
+        if before:
+            wanted.append(("(created, id) < (SELECT created, id FROM runs WHERE id = ?)", (storable(before),)))
+        where = f"WHERE {' AND '.join(each for each, _ in wanted)}" if wanted else ""
+        values = [value for _, given in wanted for value in given]
+        with self.db.transaction() as db:
+            query = f"SELECT * FROM runs {where} ORDER BY created DESC, id DESC LIMIT ?"
+            return [ServedRun(*row) for row in db.execute(query, (*values, limit))]
+
+    def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
+        """The events of a run that come after that number, in order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        with self.db.transaction() as db:
+            return [StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))]
+
+    def last_seq(self, run_id: str) -> int:
+        """The number of the last event of a run.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            (found,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (storable(run_id),)).fetchone()
+        return found or 0
+
+    def reserve(self, wanted: Once) -> tuple[Once, bool]:
+        """Take a key for a run that is to be started; or what the key stands for already, and whether that run exists.
+
+        A key whose run was never stored, because its program ended before, can be taken again.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        values = tuple(storable(v) if isinstance(v, str) else v for v in msgspec.structs.astuple(wanted))
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM once WHERE owner = ? AND key = ?", values[:2]).fetchone()
+            there = None if row is None else Once(*row)
+            if there is not None:
+                if db.execute("SELECT 1 FROM runs WHERE id = ?", (there.run_id,)).fetchone():
+                    return there, True
+                if is_running(there.host, there.pid, there.at):
+                    return there, False
+            db.execute("INSERT OR REPLACE INTO once VALUES (?,?,?,?,?,?,?)", values)
+        return wanted, False
+
+    def release(self, run_id: str) -> None:
+        """Forget the key of a run that was not started after all.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.execute("DELETE FROM once WHERE run_id = ?", (run_id,))
+
+    def abandoned(self) -> list[ServedRun]:
+        """The runs that are not over, but whose program is gone.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            left = [ServedRun(*row) for row in db.execute("SELECT * FROM runs WHERE ended IS NULL")]
+        return [run for run in left if not is_running(run.host, run.pid, run.created)]
+
+    def prune(self, days: float) -> int:
+        """Delete the runs that ended more than so many days ago, with their events; how many there were.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        before = (time.time() - days * 24 * 3600,)
+        old = "SELECT id FROM runs WHERE ended < ?"
+        with self.db.transaction(write=True) as db:
+            for table in ("events", "once"):
+                db.execute(f"DELETE FROM {table} WHERE run_id IN ({old})", before)
+            return db.execute("DELETE FROM runs WHERE ended < ?", before).rowcount
+
+    def close(self) -> None:
+        """Close the file."""
+        self.db.close()
+
+
+def _row(run: ServedRun) -> tuple[Any, ...]:
+    return tuple(storable(value) if isinstance(value, str) else value for value in msgspec.structs.astuple(run))
