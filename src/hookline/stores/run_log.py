@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from .pushes import SCHEMA as _PUSHES
+from .pushes import Pushes
 from .runs import is_running
 from .sqlite import Database, storable
 
@@ -34,6 +36,12 @@ _SCHEMA = (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
         PRIMARY KEY (run_id, seq)
     ) WITHOUT ROWID""",
+    """CREATE TABLE once (
+        owner TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, PRIMARY KEY (owner, key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX once_by_run ON once (run_id)",
+    _PUSHES,
 )
 
 
@@ -86,6 +94,21 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
+class Once(msgspec.Struct, frozen=True):
+    """A key that stands for one run, however often a caller asks with it.
+
+    ``digest`` is of what was asked for; ``host`` and ``pid`` are of the program that is to start the run.
+    """
+
+    owner: str
+    key: str
+    digest: str
+    run_id: str
+    at: float
+    host: str
+    pid: int
+
+
 class RunLog:
     """Keeps runs and their events, for several threads and programs. Everything here waits for the file.
 
@@ -98,6 +121,7 @@ class RunLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
         """Keep runs and events, all or none of them; a run that is there already is replaced.
@@ -120,46 +144,52 @@ class RunLog:
             row = db.execute("SELECT * FROM runs WHERE id = ?", (storable(id),)).fetchone()
         return None if row is None else ServedRun(*row)
 
-    def runs(
-        self,
-        *,
-        owner: str | None = None,
-        agent: str = "",
-        session_id: str = "",
-        states: Sequence[str] = (),
-        since: float = 0.0,
-        before: str = "",
-        limit: int = 50,
-    ) -> list[ServedRun]:
+    def runs(self, *, before: str = "", limit: int = 50, **wanted: Any) -> list[ServedRun]:
         """Runs, the newest first.
 
         Args:
-            owner: whose; ``None`` for everybody's.
-            agent: of one agent only.
-            session_id: of one conversation only.
-            states: in one of these states only.
-            since: that were changed at that time or later: begun, or over.
             before: those that come after the run with this id in the list.
             limit: at most so many.
+            wanted: which ones, as for :meth:`count`.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        wanted: list[tuple[str, Sequence[Any]]] = []
-        for column, value in (("owner", owner), ("agent", agent or None), ("session_id", session_id or None)):
-            if value is not None:
-                wanted.append((f"{column} = ?", (storable(value),)))
-        if states:
-            wanted.append((f"status IN ({','.join('?' * len(states))})", states))
-        if since:
-            wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
+        where, values = _where(**wanted)
         if before:
-            wanted.append(("(created, id) < (SELECT created, id FROM runs WHERE id = ?)", (storable(before),)))
-        where = f"WHERE {' AND '.join(each for each, _ in wanted)}" if wanted else ""
-        values = [value for _, given in wanted for value in given]
+            where += " AND (created, id) < (SELECT created, id FROM runs WHERE id = ?)"
+            values.append(storable(before))
         with self.db.transaction() as db:
-            query = f"SELECT * FROM runs {where} ORDER BY created DESC, id DESC LIMIT ?"
+            query = f"SELECT * FROM runs WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"
             return [ServedRun(*row) for row in db.execute(query, (*values, limit))]
+
+    def count(
+        self,
+        *,
+        owner: str | None = None,
+        agent: str = "",
+        session: str = "",
+        session_id: str = "",
+        states: Sequence[str] = (),
+        since: float = 0.0,
+    ) -> int:
+        """How many runs there are.
+
+        Args:
+            owner: whose; ``None`` for everybody's.
+            agent: of one agent only.
+            session: of conversations with this name only.
+            session_id: of one conversation only.
+            states: in one of these states only.
+            since: that were changed at that time or later: begun, or over.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        where, values = _where(owner, agent, session, session_id, states, since)
+        with self.db.transaction() as db:
+            (found,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
+        return int(found)
 
     def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
         """The events of a run that come after that number, in order.
@@ -181,6 +211,35 @@ class RunLog:
             (found,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (storable(run_id),)).fetchone()
         return found or 0
 
+    def reserve(self, wanted: Once) -> tuple[Once, bool]:
+        """Take a key for a run that is to be started; or what the key stands for already, and whether that run exists.
+
+        A key whose run was never stored, because its program ended before, can be taken again.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        values = tuple(storable(v) if isinstance(v, str) else v for v in msgspec.structs.astuple(wanted))
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM once WHERE owner = ? AND key = ?", values[:2]).fetchone()
+            there = None if row is None else Once(*row)
+            if there is not None:
+                if db.execute("SELECT 1 FROM runs WHERE id = ?", (there.run_id,)).fetchone():
+                    return there, True
+                if is_running(there.host, there.pid, there.at):
+                    return there, False
+            db.execute("INSERT OR REPLACE INTO once VALUES (?,?,?,?,?,?,?)", values)
+        return wanted, False
+
+    def release(self, run_id: str) -> None:
+        """Forget the key of a run that was not started after all.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.execute("DELETE FROM once WHERE run_id = ?", (run_id,))
+
     def abandoned(self) -> list[ServedRun]:
         """The runs that are not over, but whose program is gone.
 
@@ -200,7 +259,8 @@ class RunLog:
         before = (time.time() - days * 24 * 3600,)
         old = "SELECT id FROM runs WHERE ended < ?"
         with self.db.transaction(write=True) as db:
-            db.execute(f"DELETE FROM events WHERE run_id IN ({old})", before)
+            for table in ("events", "once", "pushes"):
+                db.execute(f"DELETE FROM {table} WHERE run_id IN ({old})", before)
             return db.execute("DELETE FROM runs WHERE ended < ?", before).rowcount
 
     def close(self) -> None:
@@ -210,3 +270,17 @@ class RunLog:
 
 def _row(run: ServedRun) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in msgspec.structs.astuple(run))
+
+
+def _where(
+    owner: str | None = None, agent: str = "", session: str = "", session_id: str = "", states: Sequence[str] = (),
+    since: float = 0.0,
+) -> tuple[str, list[Any]]:  # fmt: skip
+    wanted: list[tuple[str, Sequence[Any]]] = [("1", ())]
+    named = {"owner": owner, "agent": agent or None, "session": session or None, "session_id": session_id or None}
+    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value is not None]
+    if states:
+        wanted.append((f"status IN ({','.join('?' * len(states))})", states))
+    if since:
+        wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
+    return " AND ".join(each for each, _ in wanted), [value for _, given in wanted for value in given]

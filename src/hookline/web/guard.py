@@ -153,6 +153,8 @@ class _Exchange:
         elif message["type"] == "websocket.accept":
             self._started = True
         await self._send(message)
+        if message.get("more_body"):  # sending need not wait for anything, least of all when nobody is there any more
+            await asyncio.sleep(0)
 
     def _refusing(self, refused: Refused) -> Refused:
         self._refused = not self._started
