@@ -262,6 +262,13 @@ def test_runs_inside_a_run_count_once():
     assert sum(samples(metrics, "hookline_tokens_total").values()) == result.usage.total_tokens
 
 
+def test_only_tools_that_ran_are_timed():
+    metrics = MetricsHook()
+    for outcome, duration in (("ok", 0.0), ("error", 0.5), ("error", 0.0), ("blocked", 0.0), ("answered", 0.0)):
+        metrics.on_event(ToolEnded(tool="t", outcome=outcome, duration=duration))
+    assert value(metrics, "hookline_tool_seconds_count", tool="t") == 2
+
+
 def test_names_without_end_take_a_bounded_room():
     metrics = MetricsHook(limit=5)
     for number in range(50):
