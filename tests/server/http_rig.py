@@ -30,7 +30,7 @@ class Served:
     def __init__(self, folder, agents, audit, options):
         self.service = service_at(folder, *agents, **FAST | options)
         self.store = KeyStore(folder / "keys.db")
-        known = {row.name for row in self.store.keys()}
+        known = {row.name for row in self.store.keys()}  # noqa: SIM118
         wanted = {name: scopes for name, scopes in RIGHTS.items() if f"{name}'s" not in known}
         self.secrets = {name: self.store.add(f"{name}'s", scopes)[1] for name, scopes in wanted.items()}
         self.parts = [RunsApi(self.service), ApprovalsApi(self.service, audit)]

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -12,8 +11,6 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.server.endpoints import OPEN, Endpoint
-from hookline.server.openapi import OpenApi, describe
 
 from .http_rig import api, finished
 from .rig import make, until
@@ -27,7 +24,6 @@ CHECKS = [
     checks.negative_data_rejection,
     checks.positive_data_acceptance,
     checks.unsupported_method,
-    checks.ignored_auth,
 ]
 EXAMPLES = 8
 
@@ -138,7 +134,8 @@ def test_whatever_is_sent_is_answered_as_described(server, method, path):
             case.path_parameters["id"] = data.draw(st.sampled_from(known(server, path)))
         if isinstance(case.body, dict) and "digest" in case.body and data.draw(st.booleans()):
             case.body["digest"] = server.digest
-        case.call_and_validate(server.url, session, headers=server.headers, checks=CHECKS, timeout=60)
+        answer = case.call_and_validate(server.url, session, headers=server.headers, checks=CHECKS, timeout=60)
+        assert answer.status_code != 429, "what follows would not be looked at"
 
     with session:
         fuzz()

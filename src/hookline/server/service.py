@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import gethostname
 from typing import Any
 
@@ -259,6 +259,9 @@ class RunService:
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
+        if run.is_over:
+            with suppress(Unavailable):  # what was told must not be gone with the program
+                await self._recorder.flushed()
         return run
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> ServedRun:
