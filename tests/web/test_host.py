@@ -41,6 +41,19 @@ class Echo:
         return [Route(self.path, echo, methods=["GET", "POST"]), WebSocketRoute(f"{self.path}/ws", talk)]
 
 
+class CatchesAll:
+    """Catches whatever goes wrong, as some libraries do."""
+
+    def routes(self):
+        async def catch(request):
+            try:
+                return PlainTextResponse(str(len(await request.body())))
+            except Exception as error:  # noqa: BLE001
+                return PlainTextResponse(f"oh: {error}", 200)
+
+        return [Route("/catch", catch, methods=["POST"])]
+
+
 @pytest.fixture
 async def host():
     host = HttpHost([Echo()], port=0, max_body=1000, seconds=20, grace=1)
@@ -53,6 +66,13 @@ async def host():
 async def client(host):
     async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
         yield client
+
+
+async def test_what_is_refused_is_answered_even_if_somebody_catches_it(host, client):
+    host.add(CatchesAll())
+    answer = await client.post("/catch", content=b"x" * 5000)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_long")
+    assert (await client.post("/catch", content=b"x" * 1000)).text == "1000"
 
 
 async def raw(host, *pieces):

@@ -35,6 +35,7 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
+from .log_fields import LogFieldsHook
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
@@ -120,12 +121,16 @@ class RunService:
     @property
     def problem(self) -> str:
         """Why no runs are taken now; empty if they are."""
-        return self._recorder.problem if self._accepting else "the server stops"
+        return self._recorder.problem if self._accepting else "the server starts or stops"
 
     def counts(self) -> dict[str, int]:
         """How many runs of this program are in which state, and how many readers there are."""
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
         return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
+
+    def under_way(self) -> list[tuple[ServedRun, str]]:
+        """The runs of this program that are not over, in the order in which they came, and what each does now."""
+        return [(live.record, live.doing) for live in self._live.values() if not live.closed]
 
     # What callers do.
 
@@ -196,7 +201,9 @@ class RunService:
         except BaseException:
             self._finish(live, "interrupted", error="the run could not be stored")
             raise
-        found = None if history is None else Session(record.session_id, history, platform=transport)
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         work = self._perform(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
@@ -226,6 +233,14 @@ class RunService:
             await self._recorder.flushed()
         found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
         return [self._now(run) for run in found]
+
+    async def count(self, caller: Caller, **options: Any) -> int:
+        """How many runs :meth:`list` would give in all; options as for :meth:`RunLog.count`, but for the owner.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return await asyncio.to_thread(self._store.count, owner=caller.owner, **options)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
         """A reader of the events of a run, from the one after that number on. It must be closed.
@@ -328,7 +343,7 @@ class RunService:
             if not results:
                 ctx.new_id = _first_id(record.id)
             live.run = answerer.start(
-                task, session=session, ctx=ctx, hooks=[approver], sinks=[live.take], keep=False,
+                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
                 metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
                 correlation_id=record.correlation_id,
             )  # fmt: skip
