@@ -126,6 +126,8 @@ def _operation(endpoint: Endpoint, schemas: Iterator[dict[str, Any]], parts: dic
         found["headers"] = _headers("X-Correlation-ID", *(["Location"] if endpoint.name == "start_run" else []))
         if each.type is not None:
             found.setdefault("content", {})[each.media] = {"schema": next(schemas)}
+        elif each.media != JSON and endpoint.method != "HEAD":
+            found.setdefault("content", {})[each.media] = {"schema": {"type": "string"}}
     for status in _problems(endpoint):
         names = ["X-Correlation-ID"] if status not in _BEFORE_THE_GATE else []
         if status == 429 or (status == 503 and endpoint.scopes != OPEN):
