@@ -74,7 +74,7 @@ WRONG = {
 async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "hookline")
     caplog.set_level(logging.INFO, "a2a")
-    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient() as http:
+    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
         await http.post(f"{rig.url}/a2a/helper", content=rpc(), headers=VERSION)
         (run,) = await rig.service.list(ADMIN)
         before = len(asyncio.all_tasks())
@@ -93,7 +93,7 @@ async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(t
 
 
 async def test_a_version_that_is_not_spoken_is_refused(tmp_path):
-    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient() as http:
+    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
         for method, version in (
             ("SendMessage", "2.0"),
             ("SendMessage", "0.3"),
