@@ -29,9 +29,11 @@ class Agents:
     """
 
     def __init__(self, answerers: Mapping[str, Any], only: Iterable[str] = ()) -> None:
-        self._answerers, self._only = dict(answerers), tuple(only)
-        for name in self._only:
+        self._answerers = dict(answerers)
+        self._only: tuple[str, ...] = ()
+        for name in (wanted := tuple(only)):
             self.find(name)
+        self._only = wanted
 
     def list(self) -> list[ServedAgent]:
         """All of them, as they are now."""

@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 
 from ..base.event import Event
-from ..run.events import ApprovalAsked, ApprovalDecided, RunFinished, SubagentEvent
+from ..run.events import (
+    ApprovalAsked,
+    ApprovalDecided,
+    RunFinished,
+    StepStarted,
+    SubagentEvent,
+    ToolEnded,
+    ToolStarted,
+)
 from ..run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
 
@@ -35,7 +43,9 @@ class Live:
         self.ending = ""
         """The state that it is to end in, whatever becomes of it."""
         self.closed = False
-        self.pending: set[tuple[str, str]] = set()
+        self.pending: dict[tuple[str, str], str] = {}
+        self._steps = 0
+        self._tools: dict[tuple[str, str], str] = {}
         self._put = put
         self._tail: list[StoredEvent] = []
         self._first = 1
@@ -59,14 +69,28 @@ class Live:
         self._put(None, stored)
         self._wake()
 
+    @property
+    def doing(self) -> str:
+        """What it does now, for people."""
+        if self.pending:
+            return f"asks for {', '.join(self.pending.values())}"
+        return ", ".join(self._tools.values()) or (f"step {self._steps}" if self._steps else "")
+
     def _look(self, event: Event) -> None:
         """What an event means for the state of the run; calls of runs inside it wait for approval too."""
-        inner = event.event if isinstance(event, SubagentEvent) else event
-        if not isinstance(inner, (ApprovalAsked, ApprovalDecided)):
-            return
-        key = inner.run_id, inner.call_id
-        (self.pending.add if isinstance(inner, ApprovalAsked) else self.pending.discard)(key)
-        self.change(status="waiting" if self.pending else "running")
+        match event.event if isinstance(event, SubagentEvent) else event:
+            case StepStarted():
+                self._steps += not isinstance(event, SubagentEvent)
+            case ToolStarted() as started:
+                self._tools[started.run_id, started.call_id] = started.tool
+            case ToolEnded() as ended:
+                self._tools.pop((ended.run_id, ended.call_id), None)
+            case ApprovalAsked() as asked:
+                self.pending[asked.run_id, asked.call_id] = asked.tool
+                self.change(status="waiting")
+            case ApprovalDecided() as decided:
+                self.pending.pop((decided.run_id, decided.call_id), None)
+                self.change(status="waiting" if self.pending else "running")
 
     def committed(self, seq: int) -> None:
         """All up to this one is in the file."""

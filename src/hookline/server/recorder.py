@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 
 from ..base.names import words
 from ..stores.errors import StoreError
@@ -45,7 +46,7 @@ class Recorder:
         if event is not None:
             self._events.append(event)
         if self._task is None:
-            self._task = asyncio.create_task(self._write())
+            self._task = asyncio.create_task(self._write(), context=Context())  # what it logs is of no request
 
     async def flushed(self) -> None:
         """Wait until what was put in before is in the file.
