@@ -19,13 +19,13 @@ def look_up(word: str, ctx) -> str:
 @hook("before_llm")
 def must_look(ctx, request):
     """With which word, the model decides."""
-    return request.replace(tool_choice="look_up") if request.messages[-1].role == "user" else None
+    return request.replace(tool_choice="look_up")
 
 
 async def test_a_tool_call_of_the_embedded_model_is_seen_as_it_goes(tmp_path):
     pytest.importorskip("xllamacpp")
     agent = Agent(
-        "helper", llm=get_model("local"), tools=[look_up], hooks=[must_look], params={"max_tokens": 40}, max_steps=2
+        "helper", llm=get_model("local"), tools=[look_up], hooks=[must_look], params={"max_tokens": 24}, max_steps=1
     )
     async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         events = await told(client, saying("What does mauve mean?", metadata={"correlation_id": "q-1"}))
@@ -38,4 +38,4 @@ async def test_a_tool_call_of_the_embedded_model_is_seen_as_it_goes(tmp_path):
         ]
         assert all(text_of(each.status.message) for each in steps)
         assert {each["correlation_id"] for each in seen} == {"q-1"}
-        assert state(put_together(events)) in ("COMPLETED", "FAILED")  # it may want to look again
+        assert state(put_together(events)) == "FAILED"  # at its limit of one step

@@ -46,10 +46,12 @@ from a2a.utils.task import (
 
 from ...base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
+from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.run_log import ServedRun
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
+from ..grant_records import GrantRecords, name_of
 from ..service import RunService
 from .cards import card_of
 from .following import Following
@@ -71,10 +73,12 @@ class Handler(RequestHandler):
     Args:
         service: has the runs.
         push: tells receivers.
+        audit: gets a record of every standing permission that is given.
     """
 
-    def __init__(self, service: RunService, push: Push) -> None:
+    def __init__(self, service: RunService, push: Push, audit: AuditLog | None = None) -> None:
         self._service, self._push = service, push
+        self._records = GrantRecords(service.approvals, audit)
 
     # Messages.
 
@@ -168,9 +172,9 @@ class Handler(RequestHandler):
         rows = [each.row for each in story.waiting.values() if each.row is not None]
         try:
             row, answer = decision_in(said, rows)
-            await asyncio.to_thread(
+            decided = await asyncio.to_thread(
                 self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
-                by=visit.caller.name, message=answer.message, arguments=answer.arguments, remember=answer.remember,
+                by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
                 pattern=answer.pattern, owner=visit.caller.owner,
             )  # fmt: skip
         except Unclear as unclear:
@@ -178,6 +182,7 @@ class Handler(RequestHandler):
         except DecisionRefused as refused:
             return _again(refused, rows)
         story.answered((row.run_id, row.call_id))
+        await self._records.decided(decided, visit.correlation(""))
         return ""
 
     # Tasks.
