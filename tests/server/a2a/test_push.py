@@ -19,7 +19,7 @@ from a2a.types import (
 from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFoundError
 
 from hookline import call, reply
-from hookline.server.a2a.push import MAX_RECEIVERS
+from hookline.server.a2a import push as push_module
 
 from ..rig import ADMIN, make, until
 from .rig import saying, sent, serving_a2a, state
@@ -110,7 +110,8 @@ async def test_a_receiver_is_told_of_each_state_in_order_with_its_token(tmp_path
     assert "s3cret" not in caplog.text
 
 
-async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_owners(tmp_path):
+async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_owners(tmp_path, monkeypatch):
+    monkeypatch.setattr(push_module, "MAX_RECEIVERS", 3)
     door = Door()
     async with serving_a2a(tmp_path, door.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
         mine, other = rig.key("mine", "run", "read"), rig.key("other", "run", "read")
@@ -124,18 +125,18 @@ async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_
             one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="one")
             assert await client.get_task_push_notification_config(one) == made
             assert (made.token, made.authentication.credentials) == ("t", "abc")
-            for n in range(MAX_RECEIVERS - 1):
+            for n in range(2):
                 await client.create_task_push_notification_config(config(url, task_id=task.id, id=str(n)))
             with pytest.raises(InvalidParamsError, match="at most"):
                 await client.create_task_push_notification_config(config(url, task_id=task.id, id="more"))
             await client.create_task_push_notification_config(config(url, task_id=task.id, id="0"))
             every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
-            assert len((await client.list_task_push_notification_configs(every)).configs) == MAX_RECEIVERS
+            assert len((await client.list_task_push_notification_configs(every)).configs) == 3
             gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="0")
             await client.delete_task_push_notification_config(gone)
             with pytest.raises(TaskNotFoundError):
                 await client.delete_task_push_notification_config(gone)
-            assert len((await client.list_task_push_notification_configs(every)).configs) == MAX_RECEIVERS - 1
+            assert len((await client.list_task_push_notification_configs(every)).configs) == 2
         async with rig.client(headers=boss) as client:
             seen = (await client.get_task_push_notification_config(one)).SerializeToString()
             assert b"abc" not in seen

@@ -20,6 +20,7 @@ from a2a.types import (
     ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
+    Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
@@ -129,31 +130,38 @@ class Handler(RequestHandler):
         wanted = params.configuration.task_push_notification_config
         pushing = params.configuration.HasField("task_push_notification_config")
         run = None if not message.task_id else await self._run(message.task_id, context)
-        note = ""
         if run is None or pushing:
             _need(visit, "run")
         if pushing:
             await self._push.check(wanted)
-        if run is None:
-            run = await self._start(said, params, context)
+        if run is not None:
+            following, note = await self._go_on(run, said, message, context)
+            if pushing:
+                await self._push.put(run, wanted, visit.caller, version_of(context))
+            return following, note
+        run = await self._start(said, message, visit)
+        try:
+            if pushing:
+                await self._push.put(run, wanted, visit.caller, version_of(context), new=True)
             following = await self._following(run, context)
             await following.begin()
-        else:
-            if message.context_id and message.context_id != run.session:
-                raise InvalidParamsError(
-                    f"the task {run.id} belongs to another context than {message.context_id!r:.80}"
-                )
-            if run.is_over:
-                raise UnsupportedOperationError(f"the task {run.id} is over: send the message without its id")
-            following = await self._following(run, context)
-            await following.catch_up()
-            note = await self._say(following, said, visit)
-        if pushing:
-            await self._push.put(run, wanted, visit.caller, version_of(context), new=not message.task_id)
-        return following, note
+        except (Busy, StoreError) as error:  # the caller must learn of what has begun
+            said_so = f"the task {run.id} goes on, but cannot be followed now: {words(error)}"
+            raise InternalError(said_so, {"task_id": run.id}) from None
+        return following, ""
 
-    async def _start(self, said: Said, params: SendMessageRequest, context: ServerCallContext) -> ServedRun:
-        visit, message = visit_of(context), params.message
+    async def _go_on(
+        self, run: ServedRun, said: Said, message: Message, context: ServerCallContext
+    ) -> tuple[Following, str]:
+        if message.context_id and message.context_id != run.session:
+            raise InvalidParamsError(f"the task {run.id} belongs to another context than {message.context_id!r:.80}")
+        if run.is_over:
+            raise UnsupportedOperationError(f"the task {run.id} is over: send the message without its id")
+        following = await self._following(run, context)
+        await following.catch_up()
+        return following, await self._say(following, said, visit_of(context))
+
+    async def _start(self, said: Said, message: Message, visit: Visit) -> ServedRun:
         if len(message.context_id) > MAX_CONTEXT:
             raise InvalidParamsError(f"a context id has at most {MAX_CONTEXT} characters")
         return await self._service.start(
