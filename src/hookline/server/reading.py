@@ -46,7 +46,7 @@ class Reader:
                 self.seq = found[-1].seq
                 return found
             if self._live is not None:
-                if self._live.closed:
+                if self._live.is_read(self.seq):
                     return None
                 if (left is not None and left <= 0) or not await self._live.changed(left):
                     return ()
