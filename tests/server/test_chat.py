@@ -117,7 +117,7 @@ async def test_an_answer_has_what_clients_read(tmp_path):
 
 
 async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_order(tmp_path):
-    async with chatting(tmp_path, make([reply("Hello there, you.")])) as place:
+    async with chatting(tmp_path, make([reply("Hello\u2028there, you.")])) as place:
         found = [line async for line in lines(place, stream_options={"include_usage": True})]
         assert found.pop() == "data: [DONE]"
         chunks = [json.loads(line.removeprefix("data: ")) for line in found if not line.startswith(":")]
@@ -125,7 +125,7 @@ async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_orde
         assert len({chunk["id"] for chunk in chunks}) == 1
         first, *middle, end, usage = chunks
         assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in middle) == "Hello there, you."
+        assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in middle) == "Hello\u2028there, you."
         assert {chunk["choices"][0]["finish_reason"] for chunk in (first, *middle)} == {None}
         assert (end["choices"][0]["delta"], end["choices"][0]["finish_reason"]) == ({}, "stop")
         assert usage["choices"] == []
