@@ -151,6 +151,7 @@ from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
+    from .builtin.approvals import ApprovalsHook
     from .builtin.audit_log import AuditLogHook
     from .builtin.audit_trail import AuditTrailHook
     from .builtin.compaction import Compactor, ContextCompactionHook
@@ -209,6 +210,8 @@ if TYPE_CHECKING:
     from .channels.web import WebChannel
     from .channels.webhook import WebhookChannel
     from .plugins.manager import PluginManager
+    from .stores.approval_rows import ApprovalRow, DecisionRefused, GrantRow
+    from .stores.approvals import ApprovalStore
     from .stores.artifacts import Artifact, ArtifactStore
     from .stores.audit.lines import AuditHead
     from .stores.audit.log import AuditError, AuditLog
@@ -260,6 +263,8 @@ _PARTS = {
     ".channels.web": ("WebChannel",),
     ".channels.webhook": ("WebhookChannel",),
     ".plugins.manager": ("PluginManager",),
+    ".stores.approval_rows": ("ApprovalRow", "DecisionRefused", "GrantRow"),
+    ".stores.approvals": ("ApprovalStore",),
     ".stores.artifacts": ("Artifact", "ArtifactStore"),
     ".stores.audit.lines": ("AuditHead",),
     ".stores.audit.log": ("AuditError", "AuditLog"),
@@ -315,36 +320,37 @@ __all__ = [
     "PERSONALITY_SWITCHED", "POINTS", "SESSION_START", "SUBAGENT_ENDED", "SUBAGENT_SPAWNED", "SUBAGENT_SPAWNING",
     "TOOL_END_WITH_PATH", "Access", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
     "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
-    "ApprovalRequest", "Artifact", "ArtifactStore", "AuditError", "AuditFinding", "AuditHead", "AuditLog",
-    "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused",
-    "CallRow", "Capabilities", "Channel", "ChannelError", "CommandError", "CommandLine", "Compaction", "Compactor",
-    "ContextCompactionHook", "ContextOverflow", "CostLimitHook", "Discarded", "EchoedPayloadHook", "EchoingHook",
-    "Egress", "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
-    "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
-    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
-    "GatewayOptions", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted",
-    "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound",
-    "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
-    "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
-    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "Model", "ModelCalled",
-    "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook", "ModelTimeout",
-    "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook", "OpenTelemetryHook",
-    "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook", "Personality",
-    "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError", "PluginManager",
-    "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question", "RateLimitHook",
-    "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook", "RetryIgnored", "RoleBasedAccessHook",
-    "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats", "RunStore",
-    "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook", "SensitiveValue",
-    "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill",
-    "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore", "Steered", "Step", "StepFinished",
-    "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange",
-    "SubagentEvent", "SubagentRefused", "SwitchRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard",
-    "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules",
-    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
-    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
-    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable",
-    "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "calculator",
-    "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard",
-    "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
-    "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
+    "ApprovalRequest", "ApprovalRow", "ApprovalStore", "ApprovalsHook", "Artifact", "ArtifactStore", "AuditError",
+    "AuditFinding", "AuditHead", "AuditLog", "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError", "BadRequest",
+    "Blackboard", "Budget", "CallRefused", "CallRow", "Capabilities", "Channel", "ChannelError", "CommandError",
+    "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow", "CostLimitHook",
+    "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError", "EgressGuard",
+    "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook", "Fact", "Failed",
+    "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen", "FrozenDict",
+    "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions", "GrantRow", "GroundedReplyHook", "Health",
+    "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry", "HookResult", "HookStack",
+    "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage", "InjectionGuard", "Interceptor",
+    "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "LLMAgent", "LoopDetectorHook", "Mailbox",
+    "McpError", "McpServer", "MemoryChannel", "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message",
+    "MessageChange", "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest",
+    "ModelResponse", "ModelRetryHook", "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook",
+    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
+    "PersistSessionHook", "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin",
+    "PluginApi", "PluginError", "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts",
+    "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook",
+    "RetryIgnored", "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart",
+    "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel",
+    "SensitiveDataHook", "SensitiveValue", "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting",
+    "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore",
+    "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping",
+    "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused", "SwitchRefused", "TaskTaken",
+    "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError",
+    "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook",
+    "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook", "ToolEnded",
+    "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec",
+    "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow",
+    "WebChannel", "WebhookChannel", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
+    "find_sensitive", "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp",
+    "observer", "parse_command", "points_table", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ CONCERNS = {
     "Safety and access": {
         "SafetyGuardrailHook": "safety",
         "PlanModeHook": "plan_mode",
+        "ApprovalsHook": "approvals",
         "RoleBasedAccessHook": "roles",
         "PathGuard": "path_guard",
         "EgressGuard": "egress_guard",

@@ -7,3 +7,7 @@ from ..base.errors import PlainError
 
 class StoreError(PlainError):
     """Something that cannot be loaded or saved; nothing that was stored is lost."""
+
+
+class LockedFile(StoreError):
+    """Another program held the file for too long; it may be free the next time."""

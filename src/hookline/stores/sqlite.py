@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from urllib.parse import quote
 
 from ..base.workers import in_forked_child
-from .errors import StoreError
+from .errors import LockedFile, StoreError
 from .paths import checked_path
 
 BUSY_SECONDS = 5.0
@@ -203,7 +203,7 @@ class Database:
             connection.close()
 
     def _locked(self) -> StoreError:
-        return StoreError(
+        return LockedFile(
             f"{self.path} was locked for {BUSY_SECONDS:g} s by another program: try again, or end that program"
         )
 

@@ -1,0 +1,126 @@
+"""Calls that wait for a person's yes, and what was allowed for good: the rows, and which calls a grant covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import scrub
+from ..kernel.payloads import Question
+from .errors import StoreError
+
+MAX_GLOB = 1000
+MAX_NAMES = 100
+
+
+class ApprovalRow(msgspec.Struct, frozen=True):
+    """A call that was put to people, with its exact arguments, and what became of it.
+
+    ``status``: ``pending``, ``approved``, ``denied``, ``edited``, ``expired`` or ``cancelled``. ``digest`` is of the
+    tool's name and the arguments: a decision must name it. ``root_id`` is the run that was started, ``run_id`` the one
+    that asks, which may be inside it. ``remember``: ``once``, ``session`` or ``always``.
+    """
+
+    id: str
+    run_id: str
+    root_id: str
+    call_id: str
+    attempt: int
+    tool: str
+    arguments: dict[str, Any]
+    questions: tuple[Question, ...]
+    digest: str
+    agent: str
+    session_id: str
+    owner: str
+    correlation_id: str
+    asked: float
+    expires: float
+    status: str
+    decided: float | None
+    by: str
+    message: str
+    edit: dict[str, Any] | None
+    remember: str
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that ask."""
+        return tuple(sorted({question.hook for question in self.questions}))
+
+
+class GrantRow(msgspec.Struct, frozen=True):
+    """A standing permission, which answers later calls of a tool.
+
+    ``scope``: ``session``, in the session ``session_id``; or ``always``, for the agent ``agent`` in every session.
+    Either way only for runs of ``owner``, and only the questions of ``hooks``. It is for the calls that ``pattern``
+    covers; if that is empty, for those with exactly ``arguments``.
+    """
+
+    id: str
+    scope: str
+    session_id: str
+    agent: str
+    owner: str
+    tool: str
+    pattern: dict[str, str]
+    arguments: dict[str, Any] | None
+    digest: str
+    hooks: tuple[str, ...]
+    by: str
+    at: float
+
+    def covers(self, digest: str, arguments: Mapping[str, Any], hooks: Iterable[str]) -> bool:
+        """Whether it answers all that these hooks ask about a call of its tool."""
+        if not set(hooks) <= set(self.hooks):
+            return False
+        return matches(self.pattern, arguments) if self.pattern else digest == self.digest
+
+
+class DecisionRefused(StoreError):
+    """A decision that does not count.
+
+    ``code`` is ``gone`` (it was decided, or is over), ``digest`` (what was shown is not what waits) or ``bad`` (such a
+    decision cannot be made). ``row`` is the call as it is now, if it was looked at.
+    """
+
+    def __init__(self, code: str, message: str, row: ApprovalRow | None = None) -> None:
+        super().__init__(message)
+        self.code, self.row = code, row
+
+
+def matches(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
+    """Whether a pattern covers these arguments.
+
+    Every argument must match the glob of its name, or else that of ``*``; a name in the pattern must be among the
+    arguments. Text is compared as it is, every other value as JSON.
+    """
+    if not all(name == "*" or name in arguments for name in pattern):
+        return False  # an argument that is left out has a default, which nobody looked at
+    for name, value in arguments.items():
+        glob = pattern.get(name, pattern.get("*"))
+        if glob is None or not fnmatchcase(_text(value), glob):
+            return False
+    return True
+
+
+def checked_pattern(pattern: object) -> dict[str, str]:
+    """A pattern that can be used.
+
+    Raises:
+        DecisionRefused: it cannot (``bad``).
+    """
+    if not isinstance(pattern, Mapping) or not 0 < len(pattern) <= MAX_NAMES:
+        raise DecisionRefused("bad", 'a pattern is argument names with globs, such as {"path": "notes/*"}')
+    for name, glob in pattern.items():
+        if not isinstance(name, str) or not isinstance(glob, str) or not name or len(glob) > MAX_GLOB:
+            raise DecisionRefused("bad", f"in a pattern, {name!r:.80} needs a glob, a text of at most {MAX_GLOB}")
+    return dict(pattern)
+
+
+def _text(value: Any) -> str:
+    value = scrub(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
