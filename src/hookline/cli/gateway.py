@@ -92,8 +92,9 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     from .approver import Approver
     from .speaking import answering
 
-    mode = "yes" if config.settings.approvals == "yes" else "deny"  # nobody sits at a terminal
-    hooks = [Approver(mode, nullcontext), *hooks]
+    mode = config.settings.approvals
+    if mode in ("yes", "deny"):  # else calls wait, until somebody in the conversation or an operator decides
+        hooks = [Approver(mode, nullcontext), *hooks]
     return answering(config, hooks, Session(), plugins)
 
 
