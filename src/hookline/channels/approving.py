@@ -14,7 +14,7 @@ import msgspec
 from ..base.names import describe, words
 from ..base.workers import in_thread
 from ..builtin.approvals import ApprovalsHook
-from ..stores.approval_rows import ApprovalRow, DecisionRefused
+from ..stores.approval_rows import ApprovalRow, DecisionRefused, matches
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
@@ -86,8 +86,6 @@ class Approving:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        if self.store is not None:
-            await in_thread(self.store.close)
 
     async def obey(self, letter: Letter, name: str, argument: str) -> str:
         """Carry out one of the commands; the answer."""
@@ -153,6 +151,8 @@ class Approving:
                 choice = _remembered(rest)
                 if choice.get("remember") == "always" and not self._may(letter, always=True):
                     return wording.not_always(question.code)
+                if choice.get("pattern") and not matches(choice["pattern"], question.row.arguments):
+                    return wording.NOT_COVERED
             case "deny":
                 choice = {"message": rest}
             case _:
@@ -205,7 +205,7 @@ class Approving:
         secret = not question.answerable and not letter.message.direct
         texts, whole = shown(question, secret=secret, limit=can.max_length, length=can.length)
         if earlier := await self._earlier(question, letter):
-            texts[0] = f"{wording.asked_anew(earlier)}\n{texts[0]}"
+            texts = [wording.asked_anew(earlier), *texts]
         for text in texts:
             parcels = await self._postman.reply(letter.key, letter.channel, [], [text])
             self._postman.watch(parcels)  # at once: they are sent when this task waits for something
@@ -219,11 +219,11 @@ class Approving:
         if not letter.tries or self.store is None:
             return []
         row = question.row
-        rows = await in_thread(self.store.rows, status="cancelled", owner=row.owner, limit=REMEMBERED)
+        rows = await in_thread(self.store.rows, owner=row.owner, limit=REMEMBERED)
         return [
             code_of(letter.key, old.id)[:SHORTEST] for old in rows
             if (old.session_id, old.correlation_id) == (row.session_id, row.correlation_id)
-            and old.root_id != row.root_id
+            and old.root_id != row.root_id and old.status in ("pending", "cancelled")
         ]  # fmt: skip
 
     async def tell(self, question: Open, again: bool) -> None:

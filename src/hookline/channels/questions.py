@@ -70,7 +70,7 @@ def shown(
         length: how long a text is, as the platform counts.
     """
     row, code = question.row, question.code
-    head = f"{code}: may `{plain(row.tool)}` run?" + (f" {plain(row.agent)} wants to call it" if row.agent else "")
+    head = f"{code}: {plain(row.agent) or 'the agent'} wants to call `{plain(row.tool)}`"
     tail = "\n".join([*_reasons(row), *_how_to_answer(question)])
     arguments = exact(row.arguments)
     if secret:
@@ -84,7 +84,7 @@ def shown(
     parts = _pieces(arguments, max(_LABEL, limit - _LABEL), length)
     count = len(parts)
     middle = [f"{code}, {i} of {count}:\n```\n{part}\n```" for i, part in enumerate(parts, 1)]
-    return [f"{head}. What it is to be called with:", *middle, f"{code}, `{plain(row.tool)}`:\n{tail}"], True
+    return [f"{head}, with arguments in {count} parts:", *middle, f"{code}, `{plain(row.tool)}`:\n{tail}"], True
 
 
 def listed(question: Open, *, secret: bool) -> str:

@@ -48,6 +48,10 @@ APPROVE_USAGE = (
     "Nothing is decided. Write /approve CODE, /approve CODE session, or /approve CODE always path=notes/* "
     "(for the arguments that are to be allowed, each with a pattern)."
 )
+NOT_COVERED = (
+    "Nothing is decided. That pattern does not cover this call: name each of its arguments, or *=* for all others, "
+    "as in path=notes/* *=*."
+)
 EDIT_USAGE = 'Nothing is decided. Write /edit CODE and all arguments as JSON, such as {"path": "notes/a.txt"}.'
 _OUTCOMES = {
     "approved": "runs", "edited": "runs, with other arguments", "denied": "does not run",
