@@ -132,6 +132,7 @@ CASES = [
     Case("AuditLogHook", lambda: h.AuditLogHook("audit.jsonl"), AFTER_TOOL, RESULT),
     Case("TimingHook", lambda: h.TimingHook(), AFTER_TOOL, RESULT),
     Case("ObservabilityHook", lambda: h.ObservabilityHook("runs.db"), AFTER_LLM, REPLY),
+    Case("MetricsHook", lambda: h.MetricsHook(), AFTER_LLM, REPLY),
     Case("EchoingHook", lambda: h.EchoingHook(write=len), AFTER_TOOL, RESULT),
     Case("MemoryInjectionHook", lambda: h.MemoryInjectionHook(_memory()), BEFORE_LLM, REQUEST),
     Case("NotesInjectorHook", lambda: h.NotesInjectorHook(_notes()), BEFORE_LLM, REQUEST),

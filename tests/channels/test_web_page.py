@@ -412,14 +412,16 @@ async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide
     host = HttpHost([channel], port=0, grace=1)
     async with Desk(tmp_path, ("*",), channel=channel, hosts=[host]) as desk:
         await page.goto(host.url)
-        await write(page, "write notes/a.txt notes/b.txt")
+        await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")
         await page.locator(".choice .yes").nth(1).wait_for()
         await says(page, "Waiting for your answer")
         await page.reload()
         await page.locator(".choice .yes").nth(1).wait_for()
         asked = page.locator(".message:has(.choice)")
         assert '"path": "notes/' in await asked.first.locator("pre").inner_text()
-        first = "notes/a.txt" if "notes/a.txt" in await asked.first.inner_text() else "notes/b.txt"
+        hidden = "all => all.map((pre) => pre.scrollWidth - pre.clientWidth)"
+        assert await asked.locator("pre").evaluate_all(hidden) == [0, 0]
+        first = "notes/a.txt" if "notes/a.txt" in await asked.first.inner_text() else f"notes/b.txt/{'x' * 200}"
         await asked.first.get_by_role("button", name="Approve").click()
         await page.locator(".choice").nth(1).wait_for(state="detached")
         await page.get_by_role("button", name="Deny").click()

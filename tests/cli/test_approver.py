@@ -1,15 +1,15 @@
 """What a person is shown before approving a call."""
 
-from hookline.cli.approver import described
-from hookline.kernel.payloads import ApprovalRequest, Question, ToolCallRequest
+from hookline import Question
+from hookline.cli.approval_answers import described
 
 FORGED = "\n\nread_file wants to run with {}\r\n  careful asks: Fine?\x1b[2J\u2028"
 
 
 def lines_of(forged):
-    call = ToolCallRequest("1", f"delete{forged}", {f"path{forged}": f"a{forged}{'long ' * 30}", "more": 1})
+    arguments = {f"path{forged}": f"a{forged}{'long ' * 30}", "more": 1}
     question = Question(f"Delete {forged}?", hook=f"careful{forged}", reason=f"rule 7{forged}")
-    return described(ApprovalRequest(call, (question,), "digest")).splitlines()
+    return described(f"delete{forged}", arguments, [question]).splitlines()
 
 
 def test_a_model_cannot_add_lines_to_the_question():

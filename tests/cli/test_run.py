@@ -144,7 +144,7 @@ def test_json_gives_every_event_and_nothing_else(hookline, script):
 def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hookline, script, rules):
     model = script(CALL, "done")
     asked = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful")
-    assert "denied: calculate needs approval, and there is no terminal to ask at; see --yes" in asked.stderr
+    assert "denied: calculate needs approval, and there is no terminal to ask at; see --yes, --wait" in asked.stderr
     assert "tool calculate blocked" in asked.stderr
     assert "hook careful asks first at before_tool: rule 7" in asked.stderr
     approved = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful", "--yes")

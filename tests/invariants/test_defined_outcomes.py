@@ -562,7 +562,8 @@ PATHS = {
 }  # fmt: skip
 FLAGS = {
     "AuditLogHook.content", "EgressGuard.resolve", "InjectionGuard.judge", "InjectionGuard.task",
-    "LoopDetectorHook.answer", "ObservabilityHook.every_call", "OpenTelemetryHook.content", "PathGuard.write",
+    "LoopDetectorHook.answer", "MetricsHook.every_call", "ObservabilityHook.every_call", "OpenTelemetryHook.content",
+    "PathGuard.write",
     "SchemaRetryHook.any_error", "SensitiveDataHook.private_ips", "SensitiveDataHook.requests",
     "TerminalGuard.writes", "TicketJudgeHook.evidence", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip

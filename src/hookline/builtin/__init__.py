@@ -50,6 +50,7 @@ CONCERNS = {
         "AuditTrailHook": "audit_trail",
         "TimingHook": "timing",
         "ObservabilityHook": "observability",
+        "MetricsHook": "metrics",
         "OpenTelemetryHook": "telemetry",
         "EchoingHook": "echoing",
     },

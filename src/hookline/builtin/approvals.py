@@ -79,12 +79,20 @@ class ApprovalsHook:
             StoreError: the file cannot be used.
         """
         try:
-            row = await self._ask(request, ctx.ids)
-            if row.status == "pending":
-                row = await self._decided(row)
+            return await self.put(ctx, request)
         except StoreError as error:
             log.error("a call of %r could not be put to anybody, and is denied: %s", request.call.name, error)
             raise
+
+    async def put(self, ctx: Any, request: ApprovalRequest) -> HookResult:
+        """The same, where somebody else says what happens if the file cannot be used.
+
+        Raises:
+            StoreError: it cannot.
+        """
+        row = await self._ask(request, ctx.ids)
+        if row.status == "pending":
+            row = await self._decided(row)
         if row.digest != request.digest:
             raise StoreError(f"what was decided about {row.id} is not the call that waits")
         return answer_of(row, self.seconds)

@@ -43,7 +43,7 @@ class Scribe:
             e.RunStarted: lambda event: r.RunStart(),
             e.TaskTaken: lambda event: r.Task(len(event.task), self._text(event.task)),
             e.ApprovalAsked: self._asked,
-            e.ApprovalDecided: lambda event: r.Approval(event.call_id, event.decision, event.by, event.digest),
+            e.ApprovalDecided: self._decided,
             e.Signalled: self._stop,
             e.Failed: self._error,
             e.Steered: lambda event: r.Steered(len(event.text), self._text(event.text)),
@@ -99,6 +99,10 @@ class Scribe:
     def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAsked:
         questions = [self._safe(text) for text in event.questions[:MOST]] if self.content else UNSET
         return r.ApprovalAsked(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
+
+    def _decided(self, event: e.ApprovalDecided) -> r.Approval:
+        message = self._text(event.message) if event.message else UNSET
+        return r.Approval(event.call_id, event.decision, event.by, event.digest, message)
 
     def _stop(self, event: e.Signalled) -> r.Stop:
         return r.Stop(event.signal.kind, event.signal.hook, self._text(event.signal.message))

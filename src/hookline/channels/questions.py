@@ -109,8 +109,8 @@ def _how_to_answer(question: Open) -> list[str]:
     if not question.answerable:
         return [f"An operator must approve it, until {until} (`hookline approvals`); else it does not run."]
     return [
-        f"Until {until}, answer `/approve {code}` or `/deny {code} why`; else it does not run.",
-        f"If nothing else waits, yes or no will do. `/approve {code} session`: also when it is to run again.",
+        f"Answer until {until}: `/approve {code}`, or `/deny {code} why`. Without an answer it does not run.",
+        f"If nothing else waits, yes or no will do. `/approve {code} session` allows it in all of this conversation.",
     ]
 
 

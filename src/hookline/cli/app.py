@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from .. import __version__
 from . import (
+    approvals,
     audit,
     chat,
     config,
@@ -53,7 +54,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run, chat, gateway, personalities, tickets, skills, plugins, stats,
+        run, chat, approvals, gateway, personalities, tickets, skills, plugins, stats,
         audit, points, hooks, new, config, models, doctor,
     ):  # fmt: skip
         module.add_to(app)

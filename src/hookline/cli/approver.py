@@ -1,4 +1,4 @@
-"""Who approves a call that a hook asks about: the person at the terminal, or a flag."""
+"""Who approves a call that a hook asks about: whoever answers first, here or elsewhere; or a flag."""
 
 from __future__ import annotations
 
@@ -6,35 +6,48 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from ..base.frozen import thaw
+from ..base.workers import in_thread
 from ..kernel.payloads import ApprovalRequest
 from ..kernel.results import HookResult
+from ..stores.errors import StoreError
+from .approval_answers import Said, asked, described, person
+from .failures import say_note
 from .terminal import Terminal
-from .text import arguments_text, printable
+from .text import printable
 
-QUESTION = "Approve? yes / no / edit: "
+if TYPE_CHECKING:
+    from ..stores.approval_rows import ApprovalRow
+
+HERE = 24 * 3600.0
+"""Seconds that a call waits if somebody sits here, who may be at lunch."""
+
+DENIED = "The user denied this call."
 
 
 class Approver:
     """A hook at ``approval_requested``. Approvers among the user's own hooks come first.
 
+    A call that waits is in the file of approvals, so that it can be decided elsewhere too (``hookline approvals``).
+
     Args:
-        mode: ``ask``, ``yes`` or ``deny``.
+        mode: ``ask``, ``wait``, ``yes`` or ``deny``.
         paused: keeps the view off the terminal while a question is open.
+        file: the file of approvals.
     """
 
     points = ("approval_requested",)
     name = "approver"
     priority = -100
 
-    def __init__(self, mode: str, paused: Callable[[], AbstractContextManager[None]]) -> None:
-        self._mode, self._paused = mode, paused
+    def __init__(self, mode: str, paused: Callable[[], AbstractContextManager[None]], file: str) -> None:
+        self._mode, self._paused, self._file = mode, paused, file
         self._turn: asyncio.Lock | None = None
         self._terminal = Terminal.find() if mode == "ask" else None
+        self._hook: Any = None
+        self._told = False
+        self._deciding: set[str] = set()
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Decide about one call."""
@@ -42,54 +55,98 @@ class Approver:
             return HookResult.approve(by="--yes")
         if self._mode == "deny":
             return HookResult.deny("The user denies all calls that need approval.", by="--deny")
-        if self._terminal is None:
+        if self._mode == "ask" and self._terminal is None:
             name = printable(request.call.name, keep="")
-            sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes\n")
+            sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes, --wait\n")
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
+        try:
+            result: HookResult = await self._waiting().put(ctx, request)
+        except StoreError as error:
+            if self._terminal is None:
+                raise
+            return await self._alone(self._terminal, request, error)
+        return result
+
+    def _waiting(self) -> Any:
+        from ..builtin.approvals import ApprovalsHook
+        from ..stores.approvals import ApprovalStore
+
+        if self._hook is None:
+            store = ApprovalStore(self._file)
+            self._hook = (
+                ApprovalsHook(store, tell=self._say_waiting)
+                if self._terminal is None
+                else ApprovalsHook(store, seconds=HERE, tell=self._ask)
+            )
+        return self._hook
+
+    async def _say_waiting(self, row: ApprovalRow) -> None:
+        name = printable(row.tool, keep="")
+        with self._paused():
+            sys.stderr.write(f"waiting: {name} needs approval: hookline approvals show {row.id[5:13]}\n")
+
+    async def _ask(self, row: ApprovalRow) -> None:
+        """Ask here, and decide; if somebody else does so first, the question is withdrawn."""
+        assert self._terminal is not None
         self._turn = self._turn or asyncio.Lock()
         async with self._turn:  # one question at a time
             with self._paused():
-                return await self._ask(self._terminal, request)
+                try:
+                    await self._decide(self._terminal, row)
+                except asyncio.CancelledError:
+                    self._say_withdrawn(row)
+                    raise
 
-    async def _ask(self, terminal: Terminal, request: ApprovalRequest) -> HookResult:
-        terminal.show(described(request))
+    async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
+        from ..stores.approval_rows import DecisionRefused
+
+        terminal.show(described(row.tool, row.arguments, row.questions))
         while True:
-            answer = (await terminal.ask(QUESTION) or "no").lower()
-            if answer in ("y", "yes"):
-                return HookResult.approve(by="user")
-            if answer in ("n", "no"):
-                return HookResult.deny("The user denied this call.", by="user")
-            if answer in ("e", "edit"):
-                edited = await self._edited(terminal, request)
-                if edited is not None:
-                    return HookResult.edit(edited, by="user")
+            said = await asked(terminal)
+            message = _reason(said) if said.decision == "deny" else ""
+            try:
+                self._deciding.add(row.id)
+                await in_thread(
+                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(), message=message,
+                    arguments=said.arguments, remember=said.remember, pattern=said.pattern,
+                )  # fmt: skip
+            except DecisionRefused as refused:
+                terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
+                if refused.code != "bad":
+                    return
+            except StoreError as error:
+                terminal.show(f"That could not be kept: {printable(str(error), keep='')}\n")
             else:
-                terminal.show("Type yes, no or edit.\n")
+                return
 
-    async def _edited(self, terminal: Terminal, request: ApprovalRequest) -> dict[str, Any] | None:
-        text = await terminal.ask("New arguments, as JSON (empty: keep them): ")
-        if not text:
-            return None
+    def _say_withdrawn(self, row: ApprovalRow) -> None:
+        """Who answered instead; nothing, if the run was cancelled."""
         try:
-            return msgspec.json.decode(text, type=dict[str, Any])
-        except (msgspec.DecodeError, ValueError) as error:
-            terminal.show(f"That is no JSON object: {error}\n")
-            return None
+            now = self._hook.store.find(row.id)
+        except StoreError:
+            return
+        mine = row.id in self._deciding and now.by == person()
+        if not mine and now.status not in ("pending", "cancelled"):
+            by = f" by {printable(now.by, keep='')}" if now.by else ""
+            sys.stderr.write(f"{printable(row.tool, keep='')} was {now.status}{by}\n")
+
+    async def _alone(self, terminal: Terminal, request: ApprovalRequest, error: StoreError) -> HookResult:
+        """Ask here only: the file cannot be used."""
+        if not self._told:
+            self._told = True
+            say_note(f"this can only be answered here: {error}")
+        self._turn = self._turn or asyncio.Lock()
+        async with self._turn:
+            with self._paused():
+                call = request.call
+                terminal.show(described(call.name, call.arguments, request.questions))
+                said = await asked(terminal, remembers=False)
+        if said.decision == "approve":
+            return HookResult.approve(by=person())
+        if said.arguments is not None:
+            return HookResult.edit(said.arguments, by=person())
+        return HookResult.deny(_reason(said), by=person())
 
 
-def described(request: ApprovalRequest) -> str:
-    """What is to be approved: the tool, its exact arguments, and who asks what.
-
-    A model has a say in all of these, so none may begin a line of its own.
-    """
-    call = request.call
-    arguments = arguments_text(call.arguments, None)
-    if len(arguments) > 80 and call.arguments:
-        given = thaw(call.arguments).items()
-        fields = [f"{printable(name, keep='')}: {arguments_text(value, None)}" for name, value in given]
-        arguments = "\n    ".join(["", *fields])
-    lines = ["", f"{printable(call.name, keep='')} wants to run with {arguments}"]
-    for question in request.questions:
-        why = f" ({printable(question.reason, keep='')})" if question.reason else ""
-        lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
-    return "\n".join(lines) + "\n"
+def _reason(said: Said) -> str:
+    return f"The user denied this call: {said.message}" if said.message else DENIED

@@ -32,8 +32,8 @@ _TEXTS = ("text", "content", "result", "error", "message", "reply")
 _BAD = frozenset(("block", "end", "failed", "error", "blocked", "cancelled", "denied", "retry", "stopped", "ended"))
 _STYLES = {
     "run_start": "bold", "run_end": "bold", "model": "cyan", "tool": "blue", "tool_start": "blue", "verdict": "magenta",
-    "approval": "yellow", "approval_asked": "yellow", "error": "red", "lost": "bold red", "open": "dim",
-    "rotate": "dim", "no record": "bold red",
+    "approval": "yellow", "approval_asked": "yellow", "auth": "green", "error": "red", "lost": "bold red",
+    "open": "dim", "rotate": "dim", "no record": "bold red",
 }  # fmt: skip
 
 
@@ -240,6 +240,10 @@ _TELL: dict[str, Any] = {
     "approval": lambda r: [r["decision"] + (f" by {r['by']}" if r["by"] else ""), r["call_id"]],
     "stop": lambda r: [r["kind"], r["hook"]],
     "error": lambda r: [f"{r['where']}: {r['error_type']}", r["source"], "fatal" if r["fatal"] else ""],
+    "auth": lambda r: [
+        f"{r['decision']}: {r['name'] or r['caller'] or 'nobody'}" + (f", {r['why']}" if r["why"] else ""),
+        f"{r['method']} {r['route']}", f"needs {r['right']}" if r["right"] else "", f"from {r['address']}",
+    ],
     "open": lambda r: [
         f"hookline {r['version']}, process {r['pid']}", f"signed by {r['key']}" if r["key"] else "",
         f"after half a line of {r['torn']:,} bytes" if r["torn"] else "",

@@ -55,7 +55,7 @@ def chat(
     settings = config.settings
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
-    hooks = [Approver(settings.approvals, view.paused), *recorder(settings)]
+    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorder(settings)]
     conversation = opened(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
     answerer, agent = answering(config, hooks, conversation, plugins)

@@ -92,9 +92,9 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     from .approver import Approver
     from .speaking import answering
 
-    mode = config.settings.approvals
-    if mode in ("yes", "deny"):  # else calls wait, until somebody in the conversation or an operator decides
-        hooks = [Approver(mode, nullcontext), *hooks]
+    settings = config.settings
+    if settings.approvals in ("yes", "deny"):  # else calls wait: for somebody in the conversation, or an operator
+        hooks = [Approver(settings.approvals, nullcontext, settings.approval_file), *hooks]
     return answering(config, hooks, Session(), plugins)
 
 

@@ -122,7 +122,8 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
             hook.register(registry)
     else:
         registry, plugins = build_hooks(config.settings, config.home, config.hooks_file)
-        registry.register(Approver(config.settings.approvals, PlainView(None).paused))
+        settings = config.settings
+        registry.register(Approver(settings.approvals, PlainView(None).paused, settings.approval_file))
         if (recorder := build_recorder(config.settings)) is not None:
             registry.register(recorder)
         manager = build_plugins(config.settings, config.home)

@@ -17,6 +17,7 @@ from .text import printable
 
 APPROVALS = {
     "ask": "Ask at the terminal when a hook asks for approval; with no terminal, deny. [default]",
+    "wait": "Wait for an answer from elsewhere: hookline approvals.",
     "yes": "Approve every call that a hook asks about.",
     "deny": "Deny every call that a hook asks about.",
 }

@@ -77,7 +77,8 @@ def run(
     recorders, plugins = recorder(settings), build_plugins(settings, config.home)
     conversation = opened(settings, session)
     ctx = context(settings, conversation)
-    answerer, agent = answering(config, [Approver(settings.approvals, view.paused), *recorders], ctx.session, plugins)
+    approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    answerer, agent = answering(config, [approver, *recorders], ctx.session, plugins)
     make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
     try:

@@ -19,7 +19,8 @@ WIDE = 200
 STATES = {
     "accepted": "green", "done": "green", "on": "green", "running": "cyan", "verifying": "magenta", "review": "blue",
     "needs_revision": "yellow", "proposed": "yellow", "broken": "red", "missing": "red", "cancelled": "dim",
-    "off": "dim", "rejected": "dim",
+    "off": "dim", "rejected": "dim", "pending": "yellow", "approved": "green", "edited": "green", "denied": "red",
+    "expired": "dim",
 }  # fmt: skip
 """The colours of what things can be, the same in all tables."""
 

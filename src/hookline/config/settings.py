@@ -140,7 +140,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About("what hooks are told of the user, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),
     ] = EMPTY
     approvals: Annotated[
-        Literal["ask", "yes", "deny"], About("when a hook asks for approval", CONTROL, "--ask/--yes/--deny")
+        Literal["ask", "wait", "yes", "deny"],
+        About("when a hook asks for approval", CONTROL, "--ask/--wait/--yes/--deny"),
     ] = "ask"
     approval_file: Annotated[
         str,

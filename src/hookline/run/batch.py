@@ -233,7 +233,9 @@ class Batch:
     async def _decided(self, slot: Slot, decision: Decision, by: str, message: str) -> None:
         slot.asking = False
         loop, request = self.loop, slot.request
-        loop.ctx.emit(ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest)
+        loop.ctx.emit(
+            ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest, message=message
+        )  # fmt: skip
         payload = ApprovalDecision(request.id, decision, by, request.digest, message, loop.ctx.ids)
         await loop.fire(APPROVAL_DECIDED, payload)
 

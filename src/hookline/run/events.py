@@ -169,6 +169,7 @@ class ApprovalDecided(Event, frozen=True):
     decision: str = ""
     by: str = ""
     digest: str = ""
+    message: str = ""
 
 
 class Steered(Event, frozen=True):

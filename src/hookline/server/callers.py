@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ..base.frozen import EMPTY, Frozen
+from ..stores.keys import RIGHTS, Right
 
-Right = Literal["read", "run", "approve", "admin"]
-RIGHTS: tuple[Right, ...] = get_args(Right)
-"""What a caller may do: look at runs, start and cancel them, decide about calls; ``admin``: with everybody's."""
+__all__ = ["ANYBODY", "LOCAL", "RIGHTS", "Caller", "Right"]
 
 LOCAL = "local"
 """The id of a caller at this machine, where no key is needed."""
@@ -31,3 +30,7 @@ class Caller(Frozen, frozen=True):
     def owner(self) -> str | None:
         """Whose runs it sees: its own; ``None`` for everybody's."""
         return None if "admin" in self.scopes else self.id
+
+
+ANYBODY = Caller("", "", frozenset())
+"""Who asks for what is open to everybody."""

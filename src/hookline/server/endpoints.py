@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-OPEN: tuple[str, ...] = ()
-"""No rights are needed."""
+OPEN: tuple[str, ...] = ("open",)
+"""No rights are needed. It is not empty: to forget the rights opens nothing."""
 
 
 class ApiError(HooklineError):
@@ -51,3 +51,9 @@ def caller_of(request: Request) -> Caller:
     """Who sends a request; the gate has let it in."""
     caller: Caller = request.scope["hookline.caller"]
     return caller
+
+
+def correlation_of(request: Request) -> str:
+    """The id that ties together all that a request brings about: its caller's, or a fresh one."""
+    id: str = request.scope["hookline.correlation_id"]
+    return id

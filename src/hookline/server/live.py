@@ -54,7 +54,7 @@ class Live:
         if isinstance(event, RunFinished):  # what was said is in the events before, and in the session
             event = event.replace(result=event.result.replace(messages=(), steps=()))
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
-        stored = StoredEvent(self.record.id, seq, event.__struct_config__.tag or "", event.at, data)
+        stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
         self._tail.append(stored)
         self._put(None, stored)
         self._wake()

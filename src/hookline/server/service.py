@@ -21,7 +21,7 @@ from ..base.names import words
 from ..builtin.approvals import ApprovalsHook
 from ..kernel.errors import HooklineError
 from ..kernel.state import AgentResult
-from ..kernel.values import Message, Usage
+from ..kernel.values import Message
 from ..run.causes import RunFailed
 from ..run.context import AgentContext
 from ..run.interrupt import make_id
@@ -36,9 +36,10 @@ from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
 from .options import ServerOptions
+from .outcome import closing, outcome_of
 from .reading import Reader
 from .recorder import Recorder
-from .records import RunAccepted, RunClosed
+from .records import RunAccepted
 
 log = logging.getLogger("hookline")
 
@@ -277,18 +278,15 @@ class RunService:
     ) -> None:
         try:
             async with self._turn(live.record.session_id), self._slots:
-                if not live.stopping:
+                if not live.closed:
                     await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
-            if not live.stopping:  # not ours: the loop is going down
-                live.stopping, live.ending = "the server stops", "interrupted"
+            self._finish(live, "interrupted", reason="the server stopped")
         except HooklineError as error:
             self._finish(live, "failed", error=words(error))
         except Exception as error:  # a caller must not be left waiting for ever
             log.exception("the run %s could not be made", live.record.id)
             self._finish(live, "failed", error=f"the run could not be made: {type(error).__name__}")
-        finally:
-            self._finish(live, live.ending or "cancelled", reason=live.stopping)
 
     async def _run(self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None) -> None:
         record, keep = live.record, session is None
@@ -300,7 +298,7 @@ class RunService:
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         task: str | None = record.task
         results: list[AgentResult] = []
-        while task and len(results) <= MAX_FOLLOW_UPS and not live.stopping:
+        while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
             approver = ApprovalsHook(
                 self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
             )
@@ -319,27 +317,20 @@ class RunService:
             follow_up = getattr(answerer, "follow_up", None)
             task = None if follow_up is None else follow_up(session, results[-1])
             task = await task if inspect.isawaitable(task) else task
-        if keep:
-            await asyncio.to_thread(self._sessions.save, session)
-        self._conclude(live, results)
+        problem = await self._saved(session) if keep else ""
+        status, fields = outcome_of(results, problem)
+        if live.stopping:
+            status, fields["reason"] = live.ending if live.ending and status == "cancelled" else status, live.stopping
+        self._finish(live, status, **fields)
 
-    def _conclude(self, live: Live, results: Sequence[AgentResult]) -> None:
-        last = results[-1]
-        status = live.ending if live.ending and last.status == "cancelled" else last.status
-        fatal = [error for error in last.errors if error.fatal]
-        stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
-        costs = [result.cost for result in results]
-        self._finish(
-            live, status,
-            reply="\n\n".join(result.reply for result in results if result.reply),
-            error=f"{fatal[-1].type}: {fatal[-1].message}" if fatal else "",
-            reason=live.stopping or last.hook_ended or ("" if status == "completed" else stop),
-            steps=sum(len(result.steps) for result in results), tool_calls=sum(r.tool_calls for r in results),
-            input_tokens=sum(r.usage.input_tokens for r in results),
-            output_tokens=sum(r.usage.output_tokens for r in results),
-            cached_tokens=sum(r.usage.cached_tokens for r in results),
-            cost=None if None in costs else sum(filter(None, costs)),
-        )  # fmt: skip
+    async def _saved(self, session: Session) -> str:
+        """Keep a conversation; what went wrong, if something did: the answer is there all the same."""
+        try:
+            await asyncio.to_thread(self._sessions.save, session)
+        except StoreError as error:
+            log.error("the session %s is not stored: %s", session.id, words(error))
+            return f"the conversation could not be stored: {words(error)}"
+        return ""
 
     def _finish(self, live: Live, status: str, **fields: Any) -> None:
         """The run is over; only the first word on how counts."""
@@ -347,7 +338,7 @@ class RunService:
             return
         live.run = None
         ended = time.time()
-        live.take(_closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
+        live.take(closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
         live.change(status=status, ended=ended, **fields)
         live.close()
 
@@ -357,8 +348,10 @@ class RunService:
         live.stopping = reason
         if live.run is not None:
             live.run.cancel(reason)
-        elif live.task is not None:
-            live.task.cancel()
+            return
+        self._finish(live, live.ending or "cancelled", reason=reason)
+        if live.task is not None:
+            live.task.cancel()  # it may not even have begun
 
     def _break_off(self, live: Live) -> None:
         live.ending = "interrupted"
@@ -411,7 +404,7 @@ class RunService:
         over = msgspec.structs.replace(
             run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq
         )
-        event = _closing(over).replace(seq=seq)
+        event = closing(over).replace(seq=seq)
         stored = StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
         await asyncio.to_thread(self._store.write, [over], [stored])
         return over
@@ -439,14 +432,6 @@ CANCEL_SECONDS = 10.0
 
 def _unknown(id: str) -> UnknownRun:
     return UnknownRun(f"there is no run {id!r:.80}")
-
-
-def _closing(run: ServedRun) -> RunClosed:
-    usage = Usage(run.input_tokens, run.output_tokens, run.cached_tokens)
-    return RunClosed(
-        at=run.ended or 0.0, run_id=run.id, status=run.status, reply=run.reply, error=run.error, reason=run.reason,
-        usage=usage, cost=run.cost,
-    )  # fmt: skip
 
 
 def _first_id(run_id: str) -> Callable[[str], str]:

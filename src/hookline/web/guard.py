@@ -34,16 +34,20 @@ HEADERS = {
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
+_BETWEEN = frozenset((b"forwarded", b"via", b"x-real-ip"))
 _DRAIN_BYTES, _DRAIN_SECONDS = 8_000_000, 2.0
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """What the guard answers itself. Whoever is in between lets it pass, and may add ``headers`` to the answer."""
+
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message
+        self.headers: list[tuple[bytes, bytes]] = []
 
 
-class _Gone(Exception):
+class Gone(Exception):
     """Nobody is there any more who could be answered."""
 
 
@@ -73,9 +77,9 @@ class HttpGuard:
         try:
             self._check(scope)
             await self._app(scope, exchange.receive, exchange.send)
-        except _Refused as refused:
+        except Refused as refused:
             await exchange.refuse(refused)
-        except _Gone:
+        except Gone:
             log.debug("somebody was gone before the whole body was there")
 
     def _check(self, scope: Scope) -> None:
@@ -83,9 +87,9 @@ class HttpGuard:
         try:
             host, port = parse_host(asked or "")
         except UrlError:
-            raise _Refused(400, "bad_host", "the Host header is missing, or is not one host") from None
+            raise Refused(400, "bad_host", "the Host header is missing, or is not one host") from None
         if address_of(host) is None and host not in self._hosts:
-            raise _Refused(
+            raise Refused(
                 421, "unknown_host", f"this server is not known as {host}: list the name under hosts, if it is yours"
             )
         origin = header(scope, b"origin")
@@ -98,7 +102,7 @@ class HttpGuard:
         except UrlError:
             same = False
         if not same:
-            raise _Refused(403, "other_origin", "this comes from a page of another site, which may not do that")
+            raise Refused(403, "other_origin", "this comes from a page of another site, which may not do that")
 
 
 class _Exchange:
@@ -121,11 +125,11 @@ class _Exchange:
             async with asyncio.timeout_at(self._end):
                 message = await self._receive()
         except TimeoutError:
-            late = _Refused(408, "too_slow", f"the body did not arrive in {self._seconds:g} s")
+            late = Refused(408, "too_slow", f"the body did not arrive in {self._seconds:g} s")
             raise self._refusing(late) from None
         if message["type"] == "http.disconnect":
             self._refused = True
-            raise _Gone
+            raise Gone
         if message["type"] == "http.request":
             self._left -= len(message.get("body", b""))
             self._all_here = not message.get("more_body", False)
@@ -145,14 +149,14 @@ class _Exchange:
             self._started = True
         await self._send(message)
 
-    def _refusing(self, refused: _Refused) -> _Refused:
+    def _refusing(self, refused: Refused) -> Refused:
         self._refused = not self._started
         return refused
 
-    def _too_long(self) -> _Refused:
-        return _Refused(413, "too_long", f"the body has more than {self._max_body} bytes")
+    def _too_long(self) -> Refused:
+        return Refused(413, "too_long", f"the body has more than {self._max_body} bytes")
 
-    async def refuse(self, refused: _Refused) -> None:
+    async def refuse(self, refused: Refused) -> None:
         if self._started:
             raise refused
         self._refused = False
@@ -163,6 +167,7 @@ class _Exchange:
             return
         body = msgspec.json.encode({"error": {"code": refused.code, "message": refused.message}})
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers += refused.headers
         if not self._all_here:
             headers.append((b"connection", b"close"))
         await self.send({"type": "http.response.start", "status": refused.status, "headers": headers})
@@ -202,7 +207,7 @@ def is_loopback(host: str) -> bool:
 def is_local(scope: Scope) -> bool:
     """Whether a request comes from this machine and asks for it, not through somebody in between."""
     address = str((scope.get("client") or ("",))[0])
-    passed_on = any(key in (b"forwarded", b"via") or key.startswith(b"x-forwarded-") for key, _ in scope["headers"])
+    passed_on = any(key in _BETWEEN or key.startswith(b"x-forwarded-") for key, _ in scope["headers"])
     return is_loopback(address) and is_loopback(header(scope, b"host") or "") and not passed_on
 
 

@@ -184,6 +184,7 @@ function offer() {
       choice.append(button);
     }
     item.append(choice);
+    item.classList.add("question");
   }
 }
 

@@ -156,6 +156,7 @@ class Approval(Fields, frozen=True):
     decision: str
     by: str
     digest: str
+    message: Text = UNSET
 
 
 class Stop(Fields, frozen=True):
@@ -214,6 +215,22 @@ class RunEnd(Fields, frozen=True):
     reply: Text = UNSET
 
 
+class Auth(Fields, frozen=True):
+    """Whether somebody may call a server."""
+
+    type = "auth"
+    when = "a server let a request in (`granted`) or not (`denied`, and why); of the ids it has only `correlation_id`"
+
+    decision: str
+    why: str
+    caller: str
+    name: str
+    right: str
+    method: str
+    route: str
+    address: str
+
+
 class Open(Fields, frozen=True):
     """A process begins to write, or a file begins."""
 
@@ -261,5 +278,5 @@ OWN = (Open, Rotate, Lost, Checkpoint)
 """What the log writes about itself: these records have no ids."""
 TYPES: tuple[type[Fields], ...] = (
     RunStart, Task, Model, Verdict, Shadow, Notice, ToolStart, ToolEnd, ApprovalAsked, Approval, Stop, Error, Steered,
-    RunEnd, *OWN,
+    RunEnd, Auth, *OWN,
 )  # fmt: skip

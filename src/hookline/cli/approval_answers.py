@@ -1,0 +1,140 @@
+"""What a person at a terminal is shown of a call that needs approval, and what the answer means."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from getpass import getuser
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import thaw
+from ..config.errors import ConfigError
+from ..kernel.payloads import Question
+from .terminal import Terminal
+from .text import arguments_text, printable
+
+ANY = {"*": "*"}
+"""The pattern of any arguments at all."""
+
+_NO = re.compile(r"n(?:o\b)?(?:\W+(.*))?$", re.IGNORECASE | re.DOTALL)
+_REMEMBER = re.compile(r"(s|session|a|always)(?:\s+(.*))?$", re.IGNORECASE | re.DOTALL)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A decision, as ``ApprovalStore.decide`` takes it; ``skip`` is none."""
+
+    decision: str
+    message: str = ""
+    arguments: dict[str, Any] | None = None
+    remember: str = "once"
+    pattern: dict[str, str] | None = None
+
+
+class Unclear(Exception):
+    """An answer that means nothing; the text says what can be answered."""
+
+
+def person() -> str:
+    """Who decides here."""
+    try:
+        return f"{getuser()}@terminal"
+    except (KeyError, OSError, ImportError):  # nobody that the system knows by name
+        return "unknown@terminal"
+
+
+def described(tool: str, arguments: Mapping[str, Any], questions: Sequence[Question], agent: str = "") -> str:
+    """What is to be approved: the tool, its exact arguments, and who asks what.
+
+    A model has a say in all of these, so none may begin a line of its own.
+    """
+    given = arguments_text(arguments, None)
+    if len(given) > 80 and arguments:
+        items = thaw(arguments).items()
+        given = "\n    ".join(["", *(f"{printable(n, keep='')}: {arguments_text(value, None)}" for n, value in items)])
+    by = f" ({printable(agent, keep='')})" if agent else ""
+    lines = ["", f"{printable(tool, keep='')}{by} wants to run with {given}"]
+    for question in questions:
+        why = f" ({printable(question.reason, keep='')})" if question.reason else ""
+        lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
+    return "\n".join(lines) + "\n"
+
+
+async def asked(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> Said:
+    """Ask until there is an answer that means something."""
+    more = " / session / always" if remembers else ""
+    question = f"Approve? yes / no [why]{more}{' / skip' if skips else ''} / edit: "
+    while True:
+        text = await terminal.ask(question)
+        try:
+            if text is None or text == "":
+                return Said("skip") if skips else Said("deny")
+            return await _meant(terminal, text, remembers=remembers, skips=skips)
+        except Unclear as unclear:
+            terminal.show(f"{unclear}\n")
+
+
+async def _meant(terminal: Terminal, text: str, *, remembers: bool, skips: bool) -> Said:
+    word = text.lower()
+    if word in ("y", "yes"):
+        return Said("approve")
+    if word in ("e", "edit"):
+        return Said("edit", arguments=await _edited(terminal))
+    if skips and word == "skip":
+        return Said("skip")
+    if no := _NO.match(text):
+        return Said("deny", (no[1] or "").strip())
+    if remembers and (scope := _REMEMBER.match(text)):
+        given = scope[2] or await terminal.ask(
+            "For which arguments? (empty: exactly these; any; or globs, as in path='notes/*'): "
+        )
+        remember = "session" if scope[1].lower().startswith("s") else "always"
+        return Said("approve", remember=remember, pattern=_globs(given or ""))
+    kept = ", session, always" if remembers else ""
+    raise Unclear(f"Type yes, no{kept}{', skip' if skips else ''} or edit. A no may say why: no, use the other file.")
+
+
+async def _edited(terminal: Terminal) -> dict[str, Any]:
+    text = await terminal.ask("New arguments, as JSON (empty: keep them): ")
+    if not text:
+        raise Unclear("Nothing was changed.")
+    return new_arguments(text)
+
+
+def new_arguments(text: str) -> dict[str, Any]:
+    """The arguments of an edit.
+
+    Raises:
+        Unclear: that is no JSON object.
+    """
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise Unclear(f"That is no JSON object: {error}") from error
+
+
+def _globs(text: str) -> dict[str, str] | None:
+    try:
+        words = shlex.split(text)
+        return ANY if words == ["any"] else pattern_of(words)
+    except (ValueError, ConfigError) as error:
+        raise Unclear(f"That is no pattern: {error}") from error
+
+
+def pattern_of(words: Iterable[str]) -> dict[str, str] | None:
+    """The pattern that ``name=glob`` words make; none, if there are none.
+
+    Raises:
+        ConfigError: one of them is not of that kind.
+    """
+    pattern: dict[str, str] = {}
+    for word in words:
+        name, equals, glob = word.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{word!r:.80} is not NAME=GLOB, as in path='notes/*'; '*=*' is any arguments at all")
+        if name in pattern:
+            raise ConfigError(f"there are two globs for {name!r:.80}")
+        pattern[name] = glob
+    return pattern or None

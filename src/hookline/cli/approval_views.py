@@ -1,0 +1,157 @@
+"""Calls that wait for approval, and permissions, on a screen or as plain text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ..stores.approval_rows import ApprovalRow, GrantRow
+from .screen import facts, show, state, table
+from .text import arguments_text, counted, printable, short
+
+SHORT = 8
+"""How much of an id is shown."""
+
+
+def short_id(id: str) -> str:
+    """The beginning of an id, without what it is an id of."""
+    return id.rpartition("_")[2][:SHORT]
+
+
+def span(seconds: float) -> str:
+    """So long, roughly."""
+    seconds = max(0.0, seconds)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def questions_of(row: ApprovalRow, width: int = 60) -> str:
+    """Who asks what."""
+    return short(
+        "; ".join(f"{q.hook}: {q.text}" + (f" ({q.reason})" if q.reason else "") for q in row.questions), width
+    )
+
+
+def show_rows(rows: Sequence[ApprovalRow], *, all: bool) -> None:
+    """A line for each call, the newest last."""
+    if not rows:
+        none = "No call was ever put to anybody here." if all else "Nothing waits for approval."
+        show(Text(none))
+        return
+    now = time.time()
+    heads = ("id", "tool", "arguments", "asked by", "agent", "age", "by" if all else "expires in")
+    lines = [
+        (
+            short_id(row.id), short(row.tool, 30), arguments_text(row.arguments, 60), questions_of(row),
+            short(row.agent, 20), span(now - row.asked), _became(row) if all else span(row.expires - now),
+        )
+        for row in reversed(rows)
+    ]  # fmt: skip
+    if all:
+        heads = (heads[0], "state", *heads[1:])
+        lines = [
+            (line[0], state(row.status), *line[1:]) for line, row in zip(lines, reversed(rows), strict=True)
+        ]  # type: ignore[misc]  # fmt: skip
+    table(heads, lines, keep=("id", "state", "tool", "agent", "age", "expires in"))
+
+
+def _became(row: ApprovalRow) -> str:
+    if row.status == "pending":
+        return f"expires in {span(row.expires - time.time())}"
+    later = {"session": " (session)", "always": " (always)"}.get(row.remember, "")
+    return short(row.by, 40) + later
+
+
+def show_row(row: ApprovalRow) -> None:
+    """All there is to know about a call."""
+    asked = [(f"{q.hook} asks", q.text + (f" ({q.reason})" if q.reason else "")) for q in row.questions]
+    items: list[tuple[str, ...]] = [
+        ("state", row.status + (f" by {row.by}" if row.by else "")),
+        *([("message", row.message)] if row.message else []),
+        *([("remembered", row.remember)] if row.remember != "once" else []),
+        ("asked", _when(row.asked)),
+        *([("decided", _when(row.decided))] if row.decided is not None else [("expires", _when(row.expires))]),
+        *asked,
+        ("agent", row.agent),
+        ("session", row.session_id),
+        ("run", row.run_id + (f" in {row.root_id}" if row.root_id != row.run_id else "")),
+        ("call", row.call_id + (f", attempt {row.attempt}" if row.attempt > 1 else "")),
+        *([("owner", row.owner)] if row.owner else []),
+        ("digest", row.digest),
+    ]
+    facts(f"{row.tool}  {row.id}", [(one_line(label), one_line(text)) for label, text, *_ in items])
+    show(Text("\n  arguments", style="dim"), Text(pretty(row.arguments)))
+    if row.edit is not None:
+        show(Text("\n  edited to", style="dim"), Text(pretty(row.edit)))
+
+
+def pretty(arguments: dict[str, Any]) -> str:
+    """Exact arguments as indented JSON, which escapes all that would begin a line of its own."""
+    text = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
+    return "\n".join(f"  {printable(line, keep='')}" for line in text.split("\n"))
+
+
+def show_grants(rows: Sequence[GrantRow]) -> None:
+    """A line for each permission, the newest last."""
+    if not rows:
+        show(Text("Nothing is allowed for a session or for good."))
+        return
+    lines = [
+        (
+            short_id(row.id), short(row.tool, 30), _covered(row), _where(row), short(", ".join(row.hooks), 40),
+            short(row.by, 30), span(time.time() - row.at),
+        )
+        for row in reversed(rows)
+    ]  # fmt: skip
+    table(
+        ("id", "tool", "arguments", "where", "answers", "by", "age"), lines, keep=("id", "tool", "by", "age")
+    )  # fmt: skip
+
+
+def _covered(row: GrantRow) -> str:
+    if not row.pattern:
+        return f"exactly {arguments_text(row.arguments, 60)}"
+    if row.pattern == {"*": "*"}:
+        return "any"
+    return short(", ".join(f"{name}={glob}" for name, glob in row.pattern.items()), 60)
+
+
+def _where(row: GrantRow) -> str:
+    owner = f" of {row.owner}" if row.owner else ""
+    return short(f"session {row.session_id}{owner}" if row.scope == "session" else f"agent {row.agent}{owner}", 50)
+
+
+def drawn(rows: Sequence[ApprovalRow], skipped: int) -> Any:
+    """What waits, for the live view."""
+    now = time.time()
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for head in ("id", "tool", "arguments", "agent", "age", "expires in"):
+        made.add_column(head, no_wrap=True, overflow="ellipsis")
+    for row in reversed(rows):
+        cells = (
+            short_id(row.id), short(row.tool, 30), arguments_text(row.arguments, 60), short(row.agent, 20),
+            span(now - row.asked), span(row.expires - now),
+        )  # fmt: skip
+        made.add_row(*map(Text, cells))
+    note = f"{counted(skipped, 'call')} skipped: hookline approvals approve ID" if skipped else ""
+    head = Text(f"{counted(len(rows), 'call')} waiting" if rows else "Nothing waits for approval.")
+    return Group(head, *([made] if rows else []), Text(" · ".join(filter(None, (note, "Ctrl-C leaves"))), style="dim"))
+
+
+def one_line(text: str) -> str:
+    """A text that cannot begin a line of its own."""
+    return printable(text, keep="")
+
+
+def _when(at: float) -> str:
+    ago = time.time() - at
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    return f"{when} ({span(ago)} ago)" if ago >= 0 else f"{when} (in {span(-ago)})"

@@ -1,0 +1,64 @@
+"""A service of runs in the test's own loop, with scripted agents."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from hookline import Agent, ScriptedModel, reply
+from hookline.server.agents import Agents
+from hookline.server.callers import RIGHTS, Caller
+from hookline.server.options import ServerOptions
+from hookline.server.service import RunService
+from hookline.stores.approvals import ApprovalStore
+from hookline.stores.run_log import RunLog
+from hookline.stores.sessions import JsonSessionStore
+
+ME = Caller("key_me", "me", frozenset(("read", "run", "approve")))
+OTHER = Caller("key_other", "other", frozenset(("read", "run", "approve")))
+ADMIN = Caller("key_admin", "admin", frozenset(RIGHTS))
+
+
+def make(turns=(), name="helper", **options):
+    """An agent on a scripted model; without turns it says ``done`` for ever."""
+    return Agent(name, llm=ScriptedModel(list(turns) or [reply("done")], loop=not turns), **options)
+
+
+def service_at(folder, *agents, **options):
+    """A service whose files are in that folder."""
+    agents = agents or (make(),)
+    return RunService(
+        Agents({getattr(agent, "name", "helper"): agent for agent in agents}),
+        RunLog(folder / "server.db"),
+        approvals=ApprovalStore(folder / "approvals.db"),
+        sessions=JsonSessionStore(folder / "sessions"),
+        options=msgspec.convert(options, ServerOptions),
+    )
+
+
+@asynccontextmanager
+async def serving(folder, *agents, **options):
+    service = service_at(folder, *agents, **options)
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close(grace=0)
+
+
+async def read_all(service, run_id, caller=ME, after=0):
+    """All events of a run, as dicts."""
+    reader = await service.read(run_id, caller, after)
+    try:
+        return [json.loads(event.data) async for event in reader]
+    finally:
+        reader.close()
+
+
+async def until(condition, seconds=30):
+    """Wait for something to become true."""
+    async with asyncio.timeout(seconds):
+        while not (found := condition()):
+            await asyncio.sleep(0.005)
+    return found

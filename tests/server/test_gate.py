@@ -1,0 +1,558 @@
+"""The gate: who is let in, who is not, and what is told of it."""
+
+import asyncio
+import json
+import logging
+import sqlite3
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+
+from hookline.server.callers import LOCAL, Caller
+from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
+from hookline.server.gate import Gate
+from hookline.server.options import ServerOptions
+from hookline.stores import keys as keys_module
+from hookline.stores.audit.log import AuditLog
+from hookline.stores.keys import RIGHTS, KeyStore
+from hookline.web.host import HttpHost
+
+from .walk import GARBAGE, Keys, bearer, client_of, walk, walk_with_garbage
+
+FAST = ServerOptions(rate=1e9, burst=1_000_000)
+
+
+class Things:
+    """Endpoints that tell whom they were called by."""
+
+    def __init__(self):
+        self.calls = []
+        self.endpoints = [
+            Endpoint("GET", "/healthz", self.call, OPEN, "health"),
+            Endpoint("GET", "/runs", self.call, ("read",), "list"),
+            Endpoint("POST", "/runs", self.call, ("run",), "start"),
+            Endpoint("GET", "/runs/{id}", self.call, ("read", "run"), "show"),
+            Endpoint("POST", "/approvals/{id}", self.call, ("approve",), "decide"),
+            Endpoint("GET", "/metrics", self.call, ("admin",), "metrics"),
+        ]
+
+    async def call(self, request):
+        self.calls.append(caller_of(request))
+        return JSONResponse({
+            "caller": caller_of(request).id, "correlation_id": correlation_of(request), "scheme": request.url.scheme,
+            "client": request.client and request.client.host,
+        })  # fmt: skip
+
+    def routes(self, gate):
+        return [*gate.routes(self.endpoints), gate.rest()]
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = KeyStore(tmp_path / "keys.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def things():
+    return Things()
+
+
+def one(call, scopes=("run",), path="/x", method="GET", **more):
+    return Endpoint(method, path, call, scopes, "one", **more)
+
+
+async def get(gate, endpoints, path="/x", headers=None, **where):
+    async with client_of([*gate.routes(endpoints), gate.rest()], **where) as client:
+        return await client.get(path, headers=headers)
+
+
+# Who is let in.
+
+
+async def test_at_this_machine_nothing_is_needed_while_there_is_no_key(store, things):
+    answer = await get(Gate(store), things.endpoints, "/runs")
+    assert (answer.status_code, answer.json()["caller"]) == (200, LOCAL)
+    assert things.calls == [Caller(LOCAL, LOCAL, frozenset(RIGHTS))]
+
+
+@pytest.mark.parametrize(
+    ("where", "headers"),
+    [
+        ({"peer": ("192.0.2.7", 1)}, {}),
+        ({"base": "http://agents.example"}, {}),
+        ({}, {"X-Forwarded-For": "127.0.0.1"}),
+        ({}, {"Forwarded": "for=127.0.0.1"}),
+        ({}, {"X-Real-IP": "127.0.0.1"}),
+        ({"peer": ("", 0)}, {}),
+    ],
+)
+async def test_who_is_elsewhere_or_comes_through_somebody_needs_a_key_always(store, things, where, headers):
+    answer = await get(Gate(store), things.endpoints, "/runs", headers, **where)
+    assert (answer.status_code, things.calls) == (401, [])
+
+
+async def test_the_first_key_closes_the_door_here_too_and_revoking_it_does_not_open_it(store, things):
+    gate = Gate(store)
+    assert (await get(gate, things.endpoints, "/runs")).status_code == 200
+    row, key = store.add("ci", ["read"])
+    assert (await get(gate, things.endpoints, "/runs")).status_code == 401
+    assert (await get(gate, things.endpoints, "/runs", bearer(key))).json()["caller"] == row.id
+    store.revoke("ci")
+    assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 401
+    for each in (gate, Gate(store)):
+        assert (await get(each, things.endpoints, "/runs")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ServerOptions(host="0.0.0.0"),
+        ServerOptions(hosts=("agents.example",)),
+        ServerOptions(trusted_proxies=("127.0.0.1",)),
+        ServerOptions(public_url="https://agents.example"),
+    ],
+)
+async def test_a_server_that_others_may_reach_needs_keys_before_there_is_one(store, things, options):
+    assert (await get(Gate(store, options), things.endpoints, "/runs")).status_code == 401
+
+
+async def test_without_a_store_nobody_has_a_key(things):
+    assert (await get(Gate(None), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 200
+    assert (await get(Gate(None, needed=True), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 401
+    assert things.calls[0].id == LOCAL
+
+
+async def test_both_headers_carry_a_key_and_the_query_none(store, things):
+    _, key = store.add("ci", ["read"], metadata={"user_role": "customer"})
+    for headers in (
+        bearer(key),
+        {"X-API-Key": key},
+        {"Authorization": f"bearer  {key} "},
+        bearer(key) | {"X-API-Key": key},
+    ):
+        assert (await get(Gate(store), things.endpoints, "/runs", headers)).status_code == 200
+    assert things.calls[0].metadata == {"user_role": "customer"}
+    for path, headers in (
+        (f"/runs?key={key}&api_key={key}&access_token={key}", {}),
+        ("/runs", bearer(key) | {"X-API-Key": GARBAGE}),
+        ("/runs", {"Authorization": f"Basic {key}"}),
+        ("/runs", {"Authorization": key}),
+        ("/runs", {"Cookie": f"key={key}"}),
+    ):
+        assert (await get(Gate(store), things.endpoints, path, headers)).status_code == 401, (path, headers)
+
+
+async def test_nobody_gets_anywhere_without_the_right(store, things):
+    keys, gate = Keys.of(store), Gate(store, FAST)
+    async with client_of(things.routes(gate)) as client:
+        refused = await walk(client, things.endpoints, keys, lambda: not things.calls)
+    assert refused > 200
+
+
+async def test_nobody_gets_anywhere_with_garbage(store, things):
+    store.add("ci", RIGHTS)
+    gate = Gate(store, FAST)
+    refused = await walk_with_garbage(
+        lambda n: client_of(things.routes(gate), peer=(f"192.0.2.{n}", 1)), things.endpoints, lambda: not things.calls
+    )
+    assert refused == 20
+
+
+async def test_what_is_open_is_open_even_if_the_key_is_wrong_or_no_key_can_be_read(tmp_path, things):
+    (tmp_path / "keys.db").write_bytes(b"no database" * 500)
+    gate = Gate(KeyStore(tmp_path / "keys.db"), needed=True)
+    answer = await get(gate, things.endpoints, "/healthz", bearer(GARBAGE))
+    assert (answer.status_code, answer.json()["caller"]) == (200, "")
+
+
+async def test_a_missing_right_is_named(store, things):
+    _, key = store.add("ci", ["approve", "admin"])
+    answer = await get(Gate(store), things.endpoints, "/runs/1", bearer(key))
+    assert answer.status_code == 403
+    assert "read or run" in answer.json()["error"]["message"]
+
+
+async def test_paths_and_methods_that_are_not_there_are_told_to_callers_alone(store, things):
+    _, key = store.add("ci", ["read"])
+    async with client_of(things.routes(Gate(store))) as client:
+        missing = await client.get("/nothing", headers=bearer(key))
+        wrong = await client.delete("/runs", headers=bearer(key))
+        assert (await client.get("/runs/", headers=bearer(key))).status_code == 404
+        assert (await client.get("/runs/")).status_code == 401
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.headers["Allow"]) == (405, "GET, HEAD, POST")
+
+
+async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
+    stream = one(things.call, path="/events", media="text/event-stream")
+    async with client_of(Gate(None).routes([*things.endpoints, stream])) as client:
+        assert (await client.head("/healthz")).status_code == 200
+        assert (await client.head("/events")).status_code == 405
+
+
+@pytest.mark.parametrize("scopes", [(), ("reed",), ("open", "run"), "run", ("read", "")])
+def test_an_endpoint_that_does_not_say_who_may_is_not_served(scopes, things):
+    with pytest.raises(ValueError, match="OPEN"):
+        Gate(None).routes([one(things.call, scopes)])
+    with pytest.raises(ValueError, match="OPEN"):
+        Gate(None).wrap(things.call, "/x", scopes)
+
+
+def test_an_endpoint_is_there_once(things):
+    with pytest.raises(ValueError, match="twice"):
+        Gate(None).routes([one(things.call), one(things.call)])
+
+
+rights = st.frozensets(st.sampled_from(RIGHTS))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["/a", "/b", "/c"]), st.sampled_from(["GET", "POST", "PUT"]), rights), unique_by=lambda e: e[:2]),
+    rights,
+)  # fmt: skip
+def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(tmp_path_factory, table, held):
+    store, things = KeyStore(":memory:"), Things()
+    key = store.add("ci", held or ["admin"])[1] if held else GARBAGE
+    store.add("other", ["admin"])
+    endpoints = [Endpoint(m, path, things.call, tuple(r) or OPEN, "x") for path, m, r in table]
+
+    async def call_all():
+        async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.rest()]) as client:
+            for n, (path, method, needed) in enumerate(table):
+                gate._wrong = type(gate._wrong)()
+                status = (await client.request(method, path, headers=bearer(key))).status_code
+                allowed = not needed or bool(held & needed)
+                assert status == (200 if allowed else 403 if held else 401), (n, method, path, needed, held)
+
+    asyncio.run(call_all())
+    store.close()
+    assert len(things.calls) == sum(not needed or bool(held & needed) for *_, needed in table)
+
+
+header_bytes = st.binary(max_size=80) | st.sampled_from(
+    [b"Bearer", b"Bearer ", b"bearer hl_", b"Bearer hl__", b"Basic Og=="]
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([b"authorization", b"x-api-key", b"x-correlation-id", b"x-forwarded-for", b"forwarded"]), header_bytes), max_size=4))  # fmt: skip
+def test_whatever_is_in_the_headers_nobody_gets_in_and_nothing_breaks(headers):
+    store, things = KeyStore(":memory:"), Things()
+    store.add("ci", RIGHTS)
+    options = ServerOptions(rate=1e9, burst=1_000_000, trusted_proxies=("127.0.0.1",))
+    door, sent = Gate(store, options).routes(things.endpoints)[1], []
+
+    async def call():
+        scope = {
+            "type": "http", "method": "GET", "path": "/runs", "headers": [(b"host", b"localhost"), *headers],
+            "client": ("127.0.0.1", 1), "query_string": b"", "scheme": "http",
+        }  # fmt: skip
+        await door.app(scope, None, lambda message: asyncio.sleep(0, sent.append(message)))
+
+    asyncio.run(call())
+    store.close()
+    assert (sent[0]["status"], things.calls) == (401, [])
+
+
+# Keys that cannot be read.
+
+
+def break_file(path, how):
+    if how == "corrupt":
+        path.write_bytes(b"this is no database " * 500)
+    elif how == "missing":
+        path.rename(path.with_suffix(".away"))
+    elif how == "a folder":
+        path.rename(path.with_suffix(".away"))
+        path.mkdir()
+    elif how == "another database":
+        path.rename(path.with_suffix(".away"))
+        other = sqlite3.connect(path)
+        other.execute("CREATE TABLE keys (id)")
+        other.commit()
+        other.close()
+
+
+@pytest.mark.parametrize("how", ["corrupt", "missing", "a folder", "another database"])
+async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_path, monkeypatch):
+    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    _, key = store.add("ci", RIGHTS)
+    gate = Gate(store)
+    assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 200
+    store.flush()
+    for left in (tmp_path / "keys.db-wal", tmp_path / "keys.db-shm"):
+        if how == "corrupt":
+            store._database.close()
+            store._marking.close()
+            store._database = keys_module._database(store.path)
+            left.unlink(missing_ok=True)
+    break_file(tmp_path / "keys.db", how)
+    for headers in ({}, bearer(key), bearer(GARBAGE)):
+        answer = await get(gate, things.endpoints, "/runs", headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "keys_unreadable")
+        assert "keys.db" not in answer.text
+    assert len(things.calls) == 1
+
+
+async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, things, tmp_path, monkeypatch):
+    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
+    _, key = store.add("ci", RIGHTS)
+    store.close()
+    holder = sqlite3.connect(tmp_path / "keys.db", isolation_level=None)
+    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    again = KeyStore(tmp_path / "keys.db")
+    gate = Gate(again)
+    assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 503
+    assert (await get(gate, things.endpoints, "/runs")).status_code == 503
+    holder.execute("COMMIT")
+    holder.close()
+    assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 200
+    again.close()
+
+
+async def test_an_emptied_file_of_keys_opens_nothing(store, things, tmp_path, monkeypatch):
+    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    store.add("ci", RIGHTS)
+    gate = Gate(store)
+    assert (await get(gate, things.endpoints, "/runs")).status_code == 401
+    with store._database.transaction(write=True) as db:
+        db.execute("DELETE FROM keys")
+    assert (await get(gate, things.endpoints, "/runs")).status_code == 401
+    assert store.is_empty
+
+
+# Limits.
+
+
+async def test_more_requests_than_allowed_have_to_wait(store, things):
+    _, key = store.add("ci", RIGHTS)
+    _, other = store.add("other", RIGHTS)
+    async with client_of(things.routes(Gate(store, ServerOptions(rate=0.1, burst=3)))) as client:
+        statuses = [(await client.get("/runs", headers=bearer(key))).status_code for _ in range(5)]
+        late = await client.get("/runs", headers=bearer(key))
+        assert (await client.get("/runs", headers=bearer(other))).status_code == 200
+    assert statuses == [200, 200, 200, 429, 429]
+    assert 500 < int(late.headers["Retry-After"]) <= 600
+
+
+async def test_after_ten_wrong_keys_an_address_has_to_wait_and_keys_are_not_even_looked_at(store, things, tmp_path):
+    _, key = store.add("ci", RIGHTS)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    gate = Gate(store, audit=audit)
+    async with client_of(things.routes(gate)) as client:
+        statuses = [(await client.get("/runs", headers=bearer(f"{GARBAGE}{n}"))).status_code for n in range(12)]
+        assert statuses == [401] * 10 + [429] * 2
+        late = await client.get("/runs", headers=bearer(key))
+        assert (late.status_code, 0 < int(late.headers["Retry-After"]) <= 60) == (429, True)
+        assert (await client.get("/healthz")).status_code == 200
+    assert (await get(gate, things.endpoints, "/runs", bearer(key), peer=("192.0.2.1", 1))).status_code == 200
+    audit.close()
+    assert "aaaaaaaa" not in (tmp_path / "audit.jsonl").read_text()
+
+
+async def test_a_key_that_was_good_once_does_not_lock_its_neighbours_out(store, things):
+    _, old = store.add("old", RIGHTS)
+    store.revoke("old")
+    _, key = store.add("ci", RIGHTS)
+    async with client_of(things.routes(Gate(store))) as client:
+        assert {(await client.get("/runs", headers=bearer(old))).status_code for _ in range(20)} == {401}
+        assert (await client.get("/runs", headers=bearer(key))).status_code == 200
+
+
+async def test_who_has_no_key_cannot_fill_the_log(store, things, tmp_path):
+    store.add("ci", RIGHTS)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    async with client_of(things.routes(Gate(store, ServerOptions(rate=1, burst=5), audit=audit))) as client:
+        statuses = [(await client.get("/runs")).status_code for _ in range(20)]
+    audit.close()
+    assert statuses == [401] * 5 + [429] * 15
+    assert len([line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]) == 5
+
+
+# What is told.
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def test_every_decision_is_in_the_audit_log_and_no_secret(store, things, tmp_path):
+    row, key = store.add("ci", ["read"])
+    gone, old = store.add("old", ["read"])
+    store.revoke("old")
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    gate = Gate(store, ServerOptions(trusted_proxies=("127.0.0.1",)), audit=audit)
+    through = {"X-Forwarded-For": "203.0.113.9"}
+    async with client_of(things.routes(gate)) as client:
+        for headers in ({}, bearer(GARBAGE), bearer(old), bearer(key), through | bearer(key)):
+            await client.get("/runs/7?secret=q", headers=headers | {"X-Correlation-ID": "c-1"})
+        await client.post("/runs", headers=bearer(key))
+        await client.get("/nothing", headers=bearer(key))
+        await client.get("/healthz")
+    audit.close()
+    told = [line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]
+    assert [(line["decision"], line["why"], line["caller"], line["route"], line["right"]) for line in told] == [
+        ("denied", "no key was given", "", "/runs/{id}", "read,run"),
+        ("denied", "nobody has this key", "", "/runs/{id}", "read,run"),
+        ("denied", "the key is revoked", gone.id, "/runs/{id}", "read,run"),
+        ("granted", "", row.id, "/runs/{id}", "read,run"),
+        ("granted", "", row.id, "/runs/{id}", "read,run"),
+        ("denied", "a right is missing", row.id, "/runs", "run"),
+        ("granted", "", row.id, "*", ""),
+    ]
+    assert [line["correlation_id"] for line in told][:4] == ["c-1"] * 4
+    assert [line["address"] for line in told][3:5] == ["127.0.0.1", "203.0.113.9"]
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert not [secret for secret in (key[12:], old[12:], GARBAGE[12:], GARBAGE[3:11], "secret=q") if secret in text]
+
+
+async def test_the_access_log_has_no_query_header_or_body(store, things, caplog):
+    row, key = store.add("ci", RIGHTS)
+    counted = []
+    gate = Gate(store, count=lambda *given: counted.append(given[:3]))
+    with caplog.at_level(logging.INFO, "hookline.access"):
+        async with client_of(things.routes(gate)) as client:
+            await client.post("/runs?q=secret", headers=bearer(key) | {"X-Request-ID": "r1"}, content=b"secret")
+            await client.request("BREW", "/runs", headers=bearer(key))
+            await client.get("/no%0A/%E2%80%A8x", headers=bearer(key))
+    assert counted == [("POST", "/runs", 200), ("other", "/runs", 405), ("GET", "*", 404)]
+    first = caplog.records[0]
+    assert first.getMessage().startswith("POST /runs 200 ")
+    assert first.getMessage().endswith(f"caller={row.id} correlation_id=r1")
+    assert first.access["route"] == "/runs"
+    assert "secret" not in caplog.text
+    assert key not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "given"),
+    [
+        ({"X-Correlation-ID": "abc-123"}, "abc-123"),
+        ({"X-Request-ID": "abc"}, "abc"),
+        ({"X-Correlation-ID": "a", "X-Request-ID": "b"}, "a"),
+        ({"X-Correlation-ID": "a b", "X-Request-ID": "b"}, "b"),
+        ({"X-Correlation-ID": "x" * 129}, None),
+        ({"X-Correlation-ID": "é".encode()}, None),
+        ({"X-Correlation-ID": ""}, None),
+        ({}, None),
+    ],
+)
+async def test_a_correlation_id_is_taken_if_it_is_plain_and_made_if_not(things, headers, given):
+    answer = await get(Gate(None), things.endpoints, "/runs", headers)
+    told = answer.headers["X-Correlation-ID"]
+    assert told == answer.json()["correlation_id"]
+    assert told == given if given else (len(told) == 32 and told not in headers.values())
+
+
+async def test_an_error_is_told_as_json_and_an_unexpected_one_without_its_words(things, caplog):
+    async def refuse(request):
+        raise ApiError(409, "busy", "come again", {"Retry-After": "3"})
+
+    async def fail(request):
+        raise ValueError("the password is hunter2")
+
+    async def bad(request):
+        raise HTTPException(400, "no form")
+
+    endpoints = [one(refuse, path="/refuse"), one(fail, path="/fail"), one(bad, path="/bad")]
+    answer = await get(Gate(None), endpoints, "/refuse")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (409, "3")
+    assert answer.json() == {"error": {"code": "busy", "message": "come again"}}
+    answer = await get(Gate(None), endpoints, "/fail", {"X-Correlation-ID": "c-9"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "c-9" in answer.json()["error"]["message"]
+    assert "hunter2" not in answer.text
+    assert "correlation id c-9" in caplog.text
+    answer = await get(Gate(None), endpoints, "/bad")
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "no form")
+
+
+# Routes from elsewhere, proxies, and a real server.
+
+
+async def test_routes_that_were_made_elsewhere_pass_the_same_gate(store):
+    async def hello(request):
+        return JSONResponse({"caller": caller_of(request).id})
+
+    row, key = store.add("ci", ["approve"])
+    _, admin = store.add("boss", ["admin"])
+    gate = Gate(store)
+    made = [Route("/a2a", hello, methods=["POST"]), Route("/a2a", hello, methods=["GET"])]
+    routes = gate.around(made, ("read", "run", "approve"))
+    assert len(routes) == 1
+    async with client_of([*routes, gate.rest()]) as client:
+        assert (await client.post("/a2a")).status_code == 401
+        assert (await client.post("/a2a", headers=bearer(admin))).status_code == 403
+        assert (await client.put("/a2a", headers=bearer(key))).status_code == 405
+        assert (await client.post("/a2a", headers=bearer(key))).json() == {"caller": row.id}
+
+
+async def test_an_app_can_stand_behind_the_gate(store, things):
+    _, key = store.add("ci", ["run"])
+
+    async def app(scope, receive, send):
+        await JSONResponse({"caller": scope["hookline.caller"].name})(scope, receive, send)
+
+    gate = Gate(store)
+    async with client_of([Route("/app", gate.wrap(app, "/app", ("run",)))]) as client:
+        assert (await client.get("/app")).status_code == 401
+        assert (await client.patch("/app", headers=bearer(key))).json() == {"caller": "ci"}
+
+
+async def test_only_a_trusted_proxy_is_believed(store, things):
+    _, key = store.add("ci", RIGHTS)
+    options = ServerOptions(trusted_proxies=("10.0.0.0/8",))
+    told = bearer(key) | {"X-Forwarded-For": "203.0.113.9, 10.1.1.1", "X-Forwarded-Proto": "https"}
+    believed = await get(Gate(store, options), things.endpoints, "/runs", told, peer=("10.0.0.2", 1))
+    ignored = await get(Gate(store, options), things.endpoints, "/runs", told, peer=("192.0.2.2", 1))
+    assert (believed.json()["client"], believed.json()["scheme"]) == ("203.0.113.9", "https")
+    assert (ignored.json()["client"], ignored.json()["scheme"]) == ("192.0.2.2", "http")
+
+
+async def test_over_a_real_connection(store, things, caplog):
+    async def broken(request):
+        async def pieces():
+            yield b"first"
+            raise ValueError("hunter2")
+
+        return StreamingResponse(pieces())
+
+    async def read(request):
+        return JSONResponse(len(await request.body()))
+
+    _, key = store.add("ci", RIGHTS)
+    gate = Gate(store)
+    endpoints = [*things.endpoints, one(broken, path="/broken"), one(read, path="/read", method="POST")]
+
+    class Part:
+        def routes(self):
+            return [*gate.routes(endpoints), gate.rest()]
+
+    host = HttpHost([Part()], port=0, max_body=1000, grace=1)
+    await host.start()
+    try:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
+            assert (await client.get("/runs")).status_code == 401
+            assert (await client.get("/runs", headers=bearer(key))).status_code == 200
+            assert (await client.head("/healthz")).status_code == 200
+            with caplog.at_level(logging.INFO, "hookline.access"):
+                long = await client.post("/read", content=b"x" * 1001, headers=bearer(key) | {"X-Request-ID": "r2"})
+            assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
+            assert long.headers["X-Correlation-ID"] == "r2"
+            assert "POST /read 413" in caplog.text
+            with pytest.raises(httpx.RemoteProtocolError):
+                await client.get("/broken", headers=bearer(key) | {"X-Request-ID": "r3"})
+            assert "correlation id r3" in caplog.text
+            assert (await client.get("/runs", headers=bearer(key))).status_code == 200
+    finally:
+        await host.stop()

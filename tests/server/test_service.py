@@ -1,0 +1,462 @@
+"""The service of runs: what every transport counts on."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline.kernel.values import Message
+from hookline.server import live as live_module
+from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
+from hookline.stores.errors import StoreError
+from hookline.stores.run_log import RunLog, ServedRun
+
+from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving, until
+
+
+class Door:
+    """A tool that does not return before it is opened."""
+
+    def __init__(self):
+        self.open, self.entered, self.left = asyncio.Event(), 0, 0
+
+    def tool(self):
+        @tool
+        async def door() -> str:
+            """Wait."""
+            self.entered += 1
+            await self.open.wait()
+            self.left += 1
+            return "through"
+
+        return door
+
+
+def always(turn):
+    return ScriptedModel([turn], loop=True)
+
+
+def at_the_door(door, name="helper"):
+    model = always(lambda request: reply("done") if request.messages[-1].role == "tool" else call("door"))
+    return Agent(name, llm=model, tools=[door.tool()])
+
+
+def asking(*tools, **options):
+    @guard(BEFORE_TOOL)
+    def ask(ctx, payload):
+        return HookResult.ask(f"May {payload.name} run?")
+
+    return make([call("delete", path="a.txt"), reply("gone")], tools=list(tools), hooks=[ask], **options)
+
+
+# A run.
+
+
+async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have_no_gaps(tmp_path):
+    async with serving(tmp_path) as service:
+        run = await service.start(ME, "hello", task_id="t-7", correlation_id="c-9")
+        assert RunLog(tmp_path / "server.db").get(run.id).task == "hello"
+        events = await read_all(service, run.id)
+        over = await service.get(run.id, ME)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (events[0]["type"], events[1]["type"], events[-2]["type"], events[-1]["type"]) == (
+        "run_accepted",
+        "run_started",
+        "run_finished",
+        "run_closed",
+    )
+    assert {event["run_id"] for event in events} == {run.id}
+    assert events[1]["ids"] | {"session_id": "", "agent": ""} == {
+        "run_id": run.id, "task_id": "t-7", "correlation_id": "c-9", "session_id": "", "agent": "", "parent_run_id": "",
+    }  # fmt: skip
+    assert (over.status, over.reply, over.last_seq) == ("completed", "done", len(events))
+    assert (events[-1]["status"], events[-1]["reply"]) == ("completed", "done")
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "status", "reason"),
+    [
+        ([reply("fine")], {}, "completed", ""),
+        ([ConnectionError("no line")], {}, "failed", ""),
+        ([call("nothing"), reply("x")], {"max_steps": 1}, "stopped", "steps_limit"),
+    ],
+)
+async def test_how_a_run_ended_is_told(tmp_path, turns, options, status, reason):
+    async with serving(tmp_path, make(turns, **options)) as service:
+        run = await service.start(ME, "x")
+        run = await service.wait(run.id, ME)
+        events = await read_all(service, run.id)
+    assert (run.status, events[-1]["status"]) == (status, status)
+    assert run.reason.startswith(reason)
+    assert ("no line" in run.error) is (status == "failed")
+
+
+async def test_a_guard_that_ends_a_run_is_named_as_the_reason(tmp_path):
+    @guard(ON_RUN_START)
+    def no(ctx, payload):
+        return HookResult.end("Not here.", reason="policy")
+
+    async with serving(tmp_path, make(hooks=[no])) as service:
+        run = await service.wait((await service.start(ME, "x")).id, ME)
+    assert (run.status, run.reply, run.reason) == ("ended", "Not here.", "policy")
+
+
+async def test_an_agent_that_cannot_even_start_a_run_closes_it_as_failed(tmp_path):
+    class Broken:
+        name, hooks = "helper", ()
+
+        def start(self, task, **options):
+            raise ZeroDivisionError("secret details")
+
+    async with serving(tmp_path, Broken()) as service:
+        run = await service.start(ME, "x")
+        events = await read_all(service, run.id)
+    assert [event["type"] for event in events] == ["run_accepted", "run_closed"]
+    assert (events[-1]["status"], events[-1]["error"]) == ("failed", "the run could not be made: ZeroDivisionError")
+
+
+async def test_the_transcript_is_not_in_the_last_events(tmp_path):
+    async with serving(tmp_path) as service:
+        run = await service.start(ME, "hello")
+        finished = next(event for event in await read_all(service, run.id) if event["type"] == "run_finished")
+    assert (finished["result"]["messages"], finished["result"]["steps"]) == ([], [])
+    assert finished["result"]["reply"] == "done"
+
+
+async def test_runs_that_hand_over_are_one_run_to_the_caller(tmp_path):
+    class Pair:
+        name, hooks = "helper", ()
+
+        def __init__(self):
+            self.agents = [make([reply("over to B")], "a"), make([reply("here is B")], "b")]
+
+        def start(self, task, **options):
+            return self.agents.pop(0).start(task, **options)
+
+        def follow_up(self, session, result):
+            return "go on" if self.agents else None
+
+    async with serving(tmp_path, Pair()) as service:
+        run = await service.start(ME, "x")
+        events = await read_all(service, run.id)
+        run = await service.get(run.id, ME)
+    assert [e["type"] for e in events if e["type"].startswith("run_")] == [
+        "run_accepted", "run_started", "run_finished", "run_started", "run_finished", "run_closed",
+    ]  # fmt: skip
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert (run.reply, run.steps) == ("over to B\n\nhere is B", 2)
+
+
+# Conversations.
+
+
+async def test_a_conversation_goes_on_by_its_name_and_belongs_to_its_caller(tmp_path):
+    seen = []
+    model = always(lambda request: seen.append([m.content for m in request.messages]) or reply("ok"))
+    async with serving(tmp_path, Agent("helper", llm=model)) as service:
+        for caller, text in ((ME, "one"), (ME, "two"), (OTHER, "three")):
+            await service.wait((await service.start(caller, text, session="talk")).id, caller)
+    assert seen == [["one"], ["one", "ok", "two"], ["three"]]
+
+
+async def test_a_caller_who_keeps_the_conversation_itself_leaves_nothing_in_the_store_of_sessions(tmp_path):
+    seen = []
+    model = always(lambda request: seen.append([m.content for m in request.messages]) or reply("ok"))
+    async with serving(tmp_path, Agent("helper", llm=model)) as service:
+        history = [Message("user", "before"), Message("assistant", "yes")]
+        await service.wait((await service.start(ME, "now", history=history)).id, ME)
+    assert seen == [["before", "yes", "now"]]
+    assert not list((tmp_path / "sessions").glob("*.json")) if (tmp_path / "sessions").exists() else True
+
+
+async def test_runs_of_one_conversation_follow_one_another_and_others_do_not_wait_for_them(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        first = await service.start(ME, "1", session="a")
+        await until(lambda: door.entered == 1)
+        second = await service.start(ME, "2", session="a")
+        third = await service.start(ME, "3", session="b")
+        await until(lambda: door.entered == 2)
+        assert (await service.get(second.id, ME)).status == "queued"
+        door.open.set()
+        runs = [await service.wait(run.id, ME) for run in (first, second, third)]
+    assert [run.status for run in runs] == ["completed"] * 3
+    assert runs[0].ended <= runs[1].started
+
+
+# Whose they are.
+
+
+async def test_a_run_is_unknown_to_everybody_but_its_caller_and_an_admin(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        for attempt in (
+            lambda: service.get(run.id, OTHER),
+            lambda: service.read(run.id, OTHER),
+            lambda: service.cancel(run.id, OTHER),
+            lambda: service.steer(run.id, OTHER, "hi"),
+            lambda: service.wait(run.id, OTHER),
+            lambda: service.get("run_none", ME),
+        ):
+            with pytest.raises(UnknownRun):
+                await attempt()
+        assert await service.list(OTHER) == []
+        assert (
+            [each.id for each in await service.list(ME)] == [each.id for each in await service.list(ADMIN)] == [run.id]
+        )
+        assert (await service.get(run.id, ADMIN)).id == run.id
+        door.open.set()
+
+
+async def test_runs_are_listed_newest_first_in_pages(tmp_path):
+    async with serving(tmp_path, make(), make(name="second")) as service:
+        ids = [(await service.start(ME, str(n), agent=("helper", "second")[n % 2])).id for n in range(7)]
+        first = await service.list(ME, limit=3)
+        rest = await service.list(ME, before=first[-1].id, limit=10)
+        assert [run.id for run in (*first, *rest)] == ids[::-1]
+        assert [run.task for run in await service.list(ME, agent="second")] == ["5", "3", "1"]
+    with pytest.raises(UnknownAgent, match="helper"):
+        service.agents.find("helpr")
+
+
+# Limits.
+
+
+async def test_what_is_too_much_is_refused_and_nothing_of_it_is_kept(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
+        await service.start(ME, "1")
+        await service.start(ME, "2")
+        with pytest.raises(Busy, match="of yours"):
+            await service.start(ME, "3")
+        await service.start(OTHER, "4")
+        with pytest.raises(Busy, match="wait for their turn"):
+            await service.start(OTHER, "5")
+        assert len(await service.list(ADMIN)) == 3
+        assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
+        await until(lambda: door.entered == 1)
+        door.open.set()
+        await until(lambda: door.left == 3)
+
+
+async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
+    async with serving(tmp_path, max_streams=2, max_streams_per_caller=1) as service:
+        mine, theirs = await service.start(ME, "x"), await service.start(OTHER, "x")
+        reader = await service.read(mine.id, ME)
+        with pytest.raises(Busy):
+            await service.read(mine.id, ME)
+        other = await service.read(theirs.id, OTHER)
+        with pytest.raises(Busy):
+            await service.read(mine.id, ADMIN)
+        reader.close()
+        reader.close()
+        (await service.read(mine.id, ADMIN)).close()
+        other.close()
+        assert service.counts()["readers"] == 0
+
+
+# Cancelling, steering, approving.
+
+
+async def test_a_run_is_cancelled_wherever_it_is(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door), max_runs=1) as service:
+        running = await service.start(ME, "1")
+        queued = await service.start(ME, "2")
+        await until(lambda: door.entered == 1)
+        assert (await service.cancel(queued.id, ME, "no need")).status == "cancelled"
+        over = await service.cancel(running.id, ME)
+        assert (over.status, over.reason, door.left) == ("cancelled", "cancelled by me", 0)
+        events = await read_all(service, queued.id)
+        assert [(e["type"], e.get("reason")) for e in events] == [("run_accepted", None), ("run_closed", "no need")]
+        assert (await service.cancel(running.id, ME, "again")).reason == "cancelled by me"
+
+
+async def test_a_message_is_put_into_a_run_that_goes_on_and_into_no_other(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        await until(lambda: door.entered == 1)
+        await service.steer(run.id, ME, "hurry")
+        door.open.set()
+        events = await read_all(service, run.id)
+        assert [event["text"] for event in events if event["type"] == "steered"] == ["hurry"]
+        with pytest.raises(NotNow, match="completed"):
+            await service.steer(run.id, ME, "too late")
+
+
+async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
+    deleted = []
+
+    @tool
+    def delete(path: str) -> str:
+        """Delete."""
+        deleted.append(path)
+        return "ok"
+
+    async with serving(tmp_path, asking(delete)) as service:
+        run = await service.start(ME, "clean up")
+        await until(lambda: service.approvals.rows(status="pending"))
+        assert (await service.get(run.id, ME)).status == "waiting"
+        (row,) = service.approvals.rows(status="pending", root_id=run.id)
+        assert (row.tool, row.arguments, row.owner, row.run_id) == ("delete", {"path": "a.txt"}, ME.id, run.id)
+        assert deleted == []
+        service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
+        run = await service.wait(run.id, ME)
+        events = await read_all(service, run.id)
+    assert (run.status, deleted) == ("completed", ["a.txt"])
+    assert [e["type"] for e in events if e["type"].startswith("approval")] == ["approval_asked", "approval_decided"]
+
+
+# Reading.
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
+async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_path_factory, visits):
+    door, got = Door(), []
+    folder = tmp_path_factory.mktemp("served")
+    async with serving(folder, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        for many, opens in visits:
+            if opens:
+                door.open.set()
+            reader = await service.read(run.id, ME, len(got))
+            got += [event.seq for event in (await reader.more(0.001) or ())[:many]]
+            reader.close()
+        door.open.set()
+        got += [event["seq"] for event in await read_all(service, run.id, after=len(got))]
+        assert service.counts()["readers"] == 0
+    assert got == list(range(1, RunLog(folder / "server.db").get(run.id).last_seq + 1))
+
+
+async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_module, "KEEP", 10)
+    model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
+    async with serving(tmp_path, Agent("helper", llm=model, max_steps=None)) as service:
+        run = await service.start(ME, "x")
+        live = service._live[run.id]
+        slow = await service.read(run.id, ME)
+        await until(lambda: live.closed)
+        await service._recorder.flushed()
+        assert len(live._tail) <= 30 < live.record.last_seq
+        got = [event.seq async for event in slow]
+        slow.close()
+    assert got == list(range(1, live.record.last_seq + 1))
+
+
+async def test_a_reader_whose_time_runs_out_is_told_so_and_goes_on(tmp_path):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        await until(lambda: door.entered == 1)
+        reader = await service.read(run.id, ME)
+        while found := await reader.more(0.05):
+            pass
+        assert found == ()
+        door.open.set()
+        seqs = [event.seq async for event in reader]
+        reader.close()
+        assert seqs[-1] == (await service.get(run.id, ME)).last_seq
+
+
+# Coming and going.
+
+
+async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrupted(tmp_path):
+    door, stuck = Door(), Door()
+    service = service_at(tmp_path, at_the_door(door, "quick"), at_the_door(stuck, "stuck"), max_runs=2)
+    await service.open()
+    quick, slow = await service.start(ME, "1", agent="quick"), await service.start(ME, "2", agent="stuck")
+    queued = await service.start(ME, "3", agent="quick")
+    await until(lambda: door.entered + stuck.entered == 2)
+    closing = asyncio.create_task(service.close(grace=1))
+    await until(lambda: service.problem)
+    with pytest.raises(Unavailable):
+        await service.start(ME, "4")
+    door.open.set()
+    await closing
+    runs = [RunLog(tmp_path / "server.db").get(run.id) for run in (quick, slow, queued)]
+    assert [run.status for run in runs] == ["completed", "interrupted", "interrupted"]
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("hookline")] == []
+
+
+async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    store = RunLog(tmp_path / "server.db")
+    left = ServedRun(
+        "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
+        host=os.uname().nodename, pid=gone.pid,
+    )  # fmt: skip
+    store.write([left], [])
+    async with serving(tmp_path) as service:
+        run = await service.get("run_left", ME)
+        assert (run.status, run.reason) == ("interrupted", "its program ended")
+        events = await read_all(service, "run_left")
+        assert [(e["seq"], e["type"], e["status"]) for e in events] == [(1, "run_closed", "interrupted")]
+        store.write([msgspec.structs.replace(left, id="run_later")], [])
+        assert (await service.get("run_later", ME)).status == "interrupted"
+        assert (await service.cancel("run_later", ME)).status == "interrupted"
+
+
+async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_those_that_go_on(tmp_path, monkeypatch):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
+        run = await service.start(ME, "x")
+        await until(lambda: door.entered == 1)
+        await service._recorder.flushed()
+        real, broken = RunLog.write, [True]
+
+        def write(self, runs, events):
+            if broken:
+                raise StoreError("the disk is full")
+            real(self, runs, events)
+
+        monkeypatch.setattr(RunLog, "write", write)
+        door.open.set()
+        await until(lambda: service.problem)
+        with pytest.raises(Unavailable, match="disk is full"):
+            await service.start(ME, "y")
+        events = await read_all(service, run.id)
+        broken.clear()
+        await until(lambda: not service.problem)
+        await service._recorder.flushed()
+        stored = [json.loads(event.data) for event in RunLog(tmp_path / "server.db").events(run.id)]
+    assert stored == events
+    assert events[-1]["status"] == "completed"
+
+
+async def test_old_runs_are_forgotten_with_their_events(tmp_path):
+    async with serving(tmp_path) as service:
+        run = await service.wait((await service.start(ME, "x")).id, ME)
+        await service._recorder.flushed()
+        store = RunLog(tmp_path / "server.db")
+        assert store.prune(1) == 0
+        store.write([msgspec.structs.replace(run, ended=time.time() - 3 * 24 * 3600)], [])
+        assert store.prune(1) == 1
+        assert (store.get(run.id), store.events(run.id)) == (None, [])
+
+
+async def test_what_hooks_are_told_of_the_caller_cannot_be_changed_by_it(tmp_path):
+    told = []
+
+    @hook(ON_RUN_START, phase="observe")
+    def look(ctx, payload):
+        told.append(dict(ctx.state.metadata))
+
+    async with serving(tmp_path, make(hooks=[look])) as service:
+        who = ME.replace(metadata={"user_role": "customer", "caller": "root"})
+        await service.wait((await service.start(who, "x", session="talk")).id, who)
+    assert told[0]["user_role"] == "customer"
+    assert (told[0]["caller"], told[0]["caller_id"], told[0]["session"]) == ("me", "key_me", "talk")
