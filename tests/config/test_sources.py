@@ -210,7 +210,7 @@ def test_none_unsets_and_an_empty_variable_says_nothing():
         ("model", "a text"),
         ("folder", "a text"),
         ("write", "true or false"),
-        ("approvals", "one of ask, yes, deny"),
+        ("approvals", "one of ask, wait, yes, deny"),
     ],
 )
 def test_what_cannot_be_none_says_what_it_can_be(key, expected):

@@ -161,7 +161,7 @@ class ApprovalsHook:
 
 def answer_of(row: ApprovalRow, seconds: float) -> HookResult:
     """What a row that is decided means for its call."""
-    reason = f"approval {row.id}"
+    reason = f"approval {row.id}" + ("" if row.remember == "once" else f", remembered: {row.remember}")
     match row.status:
         case "approved":
             return HookResult.approve(by=row.by, reason=reason)

@@ -13,6 +13,7 @@ import msgspec
 from ..base.frozen import thaw
 from ..config.errors import ConfigError
 from ..kernel.payloads import Question
+from ..stores.approval_rows import ApprovalRow
 from .terminal import Terminal
 from .text import arguments_text, printable
 
@@ -60,6 +61,12 @@ def described(tool: str, arguments: Mapping[str, Any], questions: Sequence[Quest
         why = f" ({printable(question.reason, keep='')})" if question.reason else ""
         lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
     return "\n".join(lines) + "\n"
+
+
+def decided_text(row: ApprovalRow) -> str:
+    """What was decided, in a line."""
+    later = {"session": ", and later ones in this session", "always": f", and later ones of {row.agent}"}
+    return printable(f"{row.status}{later.get(row.remember, '')}", keep="")
 
 
 async def asked(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from .text import arguments_text, counted, printable, short
 
 SHORT = 8
 """How much of an id is shown."""
+
+_GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{SHORT}}})[0-9a-f]*")
 
 
 def short_id(id: str) -> str:
@@ -47,27 +50,23 @@ def show_rows(rows: Sequence[ApprovalRow], *, all: bool) -> None:
         show(Text(none))
         return
     now = time.time()
-    heads = ("id", "tool", "arguments", "asked by", "agent", "age", "by" if all else "expires in")
+    heads = ["id", *(["state"] if all else []), "tool", "arguments", "asked by", "agent", "age"]
     lines = [
         (
-            short_id(row.id), short(row.tool, 30), arguments_text(row.arguments, 60), questions_of(row),
-            short(row.agent, 20), span(now - row.asked), _became(row) if all else span(row.expires - now),
+            short_id(row.id), *([state(row.status)] if all else []), short(row.tool, 30),
+            arguments_text(row.arguments, 60), questions_of(row), short(row.agent, 20), span(now - row.asked),
+            _became(row) if all else span(row.expires - now),
         )
         for row in reversed(rows)
     ]  # fmt: skip
-    if all:
-        heads = (heads[0], "state", *heads[1:])
-        lines = [
-            (line[0], state(row.status), *line[1:]) for line, row in zip(lines, reversed(rows), strict=True)
-        ]  # type: ignore[misc]  # fmt: skip
-    table(heads, lines, keep=("id", "state", "tool", "agent", "age", "expires in"))
+    table((*heads, "by" if all else "expires in"), lines, keep=("id", "state", "tool", "agent", "age", "expires in"))
 
 
 def _became(row: ApprovalRow) -> str:
     if row.status == "pending":
         return f"expires in {span(row.expires - time.time())}"
     later = {"session": " (session)", "always": " (always)"}.get(row.remember, "")
-    return short(row.by, 40) + later
+    return short(_GRANT.sub(r"\1", row.by), 40) + later
 
 
 def show_row(row: ApprovalRow) -> None:
@@ -87,7 +86,7 @@ def show_row(row: ApprovalRow) -> None:
         *([("owner", row.owner)] if row.owner else []),
         ("digest", row.digest),
     ]
-    facts(f"{row.tool}  {row.id}", [(one_line(label), one_line(text)) for label, text, *_ in items])
+    facts(f"{one_line(row.tool)}  {row.id}", [(one_line(label), one_line(text)) for label, text, *_ in items])
     show(Text("\n  arguments", style="dim"), Text(pretty(row.arguments)))
     if row.edit is not None:
         show(Text("\n  edited to", style="dim"), Text(pretty(row.edit)))
@@ -142,8 +141,8 @@ def drawn(rows: Sequence[ApprovalRow], skipped: int) -> Any:
         )  # fmt: skip
         made.add_row(*map(Text, cells))
     note = f"{counted(skipped, 'call')} skipped: hookline approvals approve ID" if skipped else ""
-    head = Text(f"{counted(len(rows), 'call')} waiting" if rows else "Nothing waits for approval.")
-    return Group(head, *([made] if rows else []), Text(" · ".join(filter(None, (note, "Ctrl-C leaves"))), style="dim"))
+    title = Text(f"{counted(len(rows), 'call')} waiting" if rows else "Nothing waits for approval.")
+    return Group(title, *([made] if rows else []), Text(" · ".join(filter(None, (note, "Ctrl-C leaves"))), style="dim"))
 
 
 def one_line(text: str) -> str:

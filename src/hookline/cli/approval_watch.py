@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from ..base.workers import in_thread
 from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.errors import StoreError
-from .approval_answers import asked, described, person
+from .approval_answers import asked, decided_text, described, person
 from .approval_views import drawn, questions_of, short_id
-from .approvals import decided_text
 from .exits import COMPLETED
 from .terminal import Terminal
 from .text import arguments_text, printable

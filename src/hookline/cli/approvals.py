@@ -12,10 +12,8 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command, Group
 from .options import takes_settings
-from .text import printable
 
 if TYPE_CHECKING:
-    from ..stores.approval_rows import ApprovalRow
     from ..stores.approvals import ApprovalStore
 
 EPILOG = """
@@ -171,19 +169,13 @@ def revoke(
 
 def _decide(config: Configuration, id: str, **said: Any) -> int:
     """Decide about what is shown here, and nothing else."""
-    from .approval_answers import described, person
+    from .approval_answers import decided_text, described, person
 
     store = _store(config)
     row = store.find(id, short=True)
     typer.echo(described(row.tool, row.arguments, row.questions, row.agent).strip("\n"))
     typer.echo(decided_text(store.decide(row.id, digest=row.digest, by=person(), **said)))
     return 0
-
-
-def decided_text(row: ApprovalRow) -> str:
-    """What was decided, in a line."""
-    later = {"session": ", and later ones in this session", "always": f", and later ones of {row.agent}"}
-    return printable(f"{row.status}{later.get(row.remember, '')}", keep="")
 
 
 def _store(config: Configuration) -> ApprovalStore:
@@ -194,4 +186,5 @@ def _store(config: Configuration) -> ApprovalStore:
 
 def _known(config: Configuration, look: Callable[[ApprovalStore], list[Any]]) -> list[Any]:
     """What is in the file; nothing, if nobody has made it."""
-    return look(_store(config)) if os.path.exists(config.settings.approval_file) else []
+    store = _store(config)
+    return look(store) if os.path.exists(store.path) else []

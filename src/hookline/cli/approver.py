@@ -43,7 +43,7 @@ class Approver:
 
     def __init__(self, mode: str, paused: Callable[[], AbstractContextManager[None]], file: str) -> None:
         self._mode, self._paused, self._file = mode, paused, file
-        self._turn: asyncio.Lock | None = None
+        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._terminal = Terminal.find() if mode == "ask" else None
         self._hook: Any = None
         self._told = False
@@ -88,8 +88,7 @@ class Approver:
     async def _ask(self, row: ApprovalRow) -> None:
         """Ask here, and decide; if somebody else does so first, the question is withdrawn."""
         assert self._terminal is not None
-        self._turn = self._turn or asyncio.Lock()
-        async with self._turn:  # one question at a time
+        async with self._one_at_a_time():
             with self._paused():
                 try:
                     await self._decide(self._terminal, row)
@@ -107,8 +106,8 @@ class Approver:
             try:
                 self._deciding.add(row.id)
                 await in_thread(
-                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(), message=message,
-                    arguments=said.arguments, remember=said.remember, pattern=said.pattern,
+                    self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(),
+                    message=message, arguments=said.arguments, remember=said.remember, pattern=said.pattern,
                 )  # fmt: skip
             except DecisionRefused as refused:
                 terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
@@ -118,6 +117,12 @@ class Approver:
                 terminal.show(f"That could not be kept: {printable(str(error), keep='')}\n")
             else:
                 return
+
+    def _one_at_a_time(self) -> asyncio.Lock:
+        loop = asyncio.get_running_loop()
+        if self._turn is None or self._turn[0] is not loop:  # each run may have a loop of its own
+            self._turn = loop, asyncio.Lock()
+        return self._turn[1]
 
     def _say_withdrawn(self, row: ApprovalRow) -> None:
         """Who answered instead; nothing, if the run was cancelled."""
@@ -135,8 +140,7 @@ class Approver:
         if not self._told:
             self._told = True
             say_note(f"this can only be answered here: {error}")
-        self._turn = self._turn or asyncio.Lock()
-        async with self._turn:
+        async with self._one_at_a_time():
             with self._paused():
                 call = request.call
                 terminal.show(described(call.name, call.arguments, request.questions))

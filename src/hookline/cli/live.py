@@ -135,6 +135,7 @@ class LiveView:
         self._usage = Usage()
         self._cost: float | None = 0.0
         self._spinner = Spinner("dots", style="cyan")
+        self._held: list[Event] | None = None
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -146,6 +147,9 @@ class LiveView:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        if self._held is not None:
+            self._held.append(event)
+            return
         inner = self._note(event)
         if isinstance(inner, e.ToolProgressed):
             return  # it moves below
@@ -154,12 +158,17 @@ class LiveView:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal alone for a while, for a question."""
+        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
         self._stop()
+        held: list[Event] = []
+        self._held = held
         try:
             yield
         finally:
+            self._held = None
             self._start()
+            for event in held:
+                self(event)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         text = Text(printable(self._doing.text).strip(), style="italic")

@@ -24,6 +24,7 @@ class PlainView:
     def __init__(self, out: TextIO | None) -> None:
         self._out = out
         self._story = Story()
+        self._held: list[Event] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -33,6 +34,9 @@ class PlainView:
 
     def __call__(self, event: Event) -> None:
         """Write the event's lines, if it has any."""
+        if self._held is not None:
+            self._held.append(event)
+            return
         for line in self._story.tell(event):
             if line.kind in self.untold:
                 continue
@@ -47,5 +51,12 @@ class PlainView:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing moves here anyway."""
-        yield
+        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        held: list[Event] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            for event in held:
+                self(event)

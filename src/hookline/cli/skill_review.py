@@ -183,9 +183,8 @@ def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> 
     quiet_logs(settings.debug)
     recorders = recorder(settings)
     paused = choose_view(silent=True).paused
-    agent = build_agent(
-        settings, home=config.home, hooks=[Approver(settings.approvals, paused), *recorders], file=config.hooks_file
-    )
+    approver = Approver(settings.approvals, paused, settings.approval_file)
+    agent = build_agent(settings, home=config.home, hooks=[approver, *recorders], file=config.hooks_file)
     make_ready(agent.model)
     failed, proposed, redactor = 0, 0, Redactor()
     for ident in waiting:

@@ -31,7 +31,9 @@ class StreamView(PlainView):
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event, TextDelta) and event.purpose == "step":
+        if self._held is not None:
+            self._held.append(event)
+        elif isinstance(event, TextDelta) and event.purpose == "step":
             self._text(event.text)
         elif isinstance(event, SubagentEvent):
             self._inside(event, self._story.subagent(event.ids).name)
@@ -72,9 +74,10 @@ class StreamView(PlainView):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A question begins a line of its own."""
+        """The same; a question begins a line of its own."""
         self._new_line()
-        yield
+        with super().paused():
+            yield
 
     def _wait(self, doing: str = "") -> None:
         """Show what is being waited for, until something else is shown."""

@@ -23,7 +23,7 @@ class View(Protocol):
         """Show one event."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Leave the terminal alone for a while, for a question."""
+        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
 
 
 def choose_view(*, silent: bool = False) -> View:

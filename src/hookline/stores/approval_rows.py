@@ -98,13 +98,21 @@ def matches(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
     Every argument must match the glob of its name, or else that of ``*``; a name in the pattern must be among the
     arguments. Text is compared as it is, every other value as JSON.
     """
-    if not all(name == "*" or name in arguments for name in pattern):
-        return False  # an argument that is left out has a default, which nobody looked at
+    return not uncovered(pattern, arguments)
+
+
+def uncovered(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
+    """Why a pattern does not cover these arguments; nothing, if it does."""
+    for name in pattern:
+        if name != "*" and name not in arguments:  # it may have a default, which nobody looked at
+            return f"it has no argument {name!r:.80}"
     for name, value in arguments.items():
         glob = pattern.get(name, pattern.get("*"))
-        if glob is None or not fnmatchcase(_text(value), glob):
-            return False
-    return True
+        if glob is None:
+            return f"there is no glob for {name!r:.80}, nor one for all others, '*'"
+        if not fnmatchcase(_text(value), glob):
+            return f"{name!r:.80} is not like {glob!r:.80}"
+    return ""
 
 
 def checked_pattern(pattern: object) -> dict[str, str]:

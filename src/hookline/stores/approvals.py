@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,14 +14,30 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import freeze, json_text, scrub, thaw
+from ..base.frozen import freeze, scrub, thaw
 from ..base.names import is_number
-from ..kernel.payloads import ApprovalRequest, Question
+from ..kernel.payloads import ApprovalRequest
 from ..kernel.values import Ids
-from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, matches
+from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, uncovered
+from .approval_table import (
+    FIELDS,
+    GRANT,
+    ROW,
+    SCHEMA,
+    by_grant,
+    by_id,
+    clean,
+    grant_of,
+    grant_values,
+    grants_for,
+    owner_value,
+    row_of,
+    status_now,
+    values_of,
+    write,
+)
 from .approval_watch import Tell, Watch, wake
 from .errors import StoreError
-from .runs import is_running
 from .sqlite import Database, storable
 
 KEEP_DAYS = 90.0
@@ -28,24 +45,6 @@ KEEP_DAYS = 90.0
 
 MAX_MESSAGE = 4000
 
-_SCHEMA = (
-    """CREATE TABLE approvals (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT, root_id TEXT, call_id TEXT,
-        attempt INTEGER, tool TEXT, arguments TEXT, questions TEXT, digest TEXT, agent TEXT, session_id TEXT,
-        owner TEXT, correlation_id TEXT, asked REAL, expires REAL, status TEXT NOT NULL, decided REAL, by TEXT,
-        message TEXT, edit TEXT, remember TEXT, host TEXT, pid INTEGER
-    )""",
-    "CREATE INDEX approvals_pending ON approvals (seq) WHERE status = 'pending'",
-    "CREATE INDEX approvals_root ON approvals (root_id)",
-    """CREATE TABLE grants (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, scope TEXT, session_id TEXT, agent TEXT,
-        owner TEXT, tool TEXT, pattern TEXT, arguments TEXT, digest TEXT, hooks TEXT, by TEXT, at REAL
-    )""",
-    "CREATE INDEX grants_tool ON grants (tool)",
-)
-_FIELDS = ApprovalRow.__struct_fields__
-_ROW = f"SELECT {', '.join(_FIELDS)}, host, pid FROM approvals"
-_GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
 _SCOPES = ("once", "session", "always")
 
@@ -67,6 +66,7 @@ class ApprovalStore:
         self._path: str | os.PathLike[str] = path
         self.db = self._database()
         self._file: tuple[int, int] | None = None
+        self._swapping = threading.Lock()
         self._watch = Watch(self.path, self._look)
         self._pruned = float("-inf")
 
@@ -108,18 +108,18 @@ class ApprovalStore:
         call, now = request.call, time.time()
         row = ApprovalRow(
             f"appr_{secrets.token_hex(16)}", storable(ids.run_id), storable(root_id or ids.run_id), storable(call.id),
-            call.attempt, storable(call.name), scrub(thaw(call.arguments)), _clean(request.questions), request.digest,
+            call.attempt, storable(call.name), scrub(thaw(call.arguments)), clean(request.questions), request.digest,
             storable(ids.agent), storable(ids.session_id), storable(owner), storable(ids.correlation_id), now,
             now + seconds, "pending", None, "", "", None, "once",
         )  # fmt: skip
         with self._transaction(write=True) as db:
             self._prune(db, now)
-            for grant in _grants_for(db, row):
+            for grant in grants_for(db, row):
                 if grant.covers(row.digest, row.arguments, row.hooks):
-                    row = _by_grant(row, grant, now)
+                    row = by_grant(row, grant, now)
                     break
-            values = (*_values(row), gethostname(), os.getpid())
-            columns = f"{', '.join(_FIELDS)}, host, pid"
+            values = (*values_of(row), gethostname(), os.getpid())
+            columns = f"{', '.join(FIELDS)}, host, pid"
             db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
         return row
 
@@ -147,10 +147,10 @@ class ApprovalStore:
                 values.append(storable(value))
         found: list[ApprovalRow] = []
         with self._transaction() as db:
-            for values_of in db.execute(f"{_ROW} WHERE {' AND '.join(wanted)} ORDER BY seq DESC", values):
+            for found_values in db.execute(f"{ROW} WHERE {' AND '.join(wanted)} ORDER BY seq DESC", values):
                 if len(found) >= limit:
                     break
-                row = _row(values_of)
+                row = row_of(found_values)
                 if status in ("", row.status):
                     found.append(row)
         return found
@@ -202,12 +202,12 @@ class ApprovalStore:
                 row, status=_STATUS[decision], decided=now, by=storable(by), message=storable(message), edit=edit,
                 remember=remember,
             )  # fmt: skip
-            _write(db, row)
+            write(db, row)
             if remember != "once":
                 grant = _grant(row, globs, now)
-                marks = ", ".join("?" * len(_grant_values(grant)))
+                marks = ", ".join("?" * len(grant_values(grant)))
                 columns = ", ".join(GrantRow.__struct_fields__)
-                db.execute(f"INSERT INTO grants ({columns}) VALUES ({marks})", _grant_values(grant))
+                db.execute(f"INSERT INTO grants ({columns}) VALUES ({marks})", grant_values(grant))
                 self._apply(db, grant, now)
         wake(self.path)
         return row
@@ -241,8 +241,8 @@ class ApprovalStore:
             StoreError: the file cannot be used.
         """
         with self._transaction() as db:
-            found = db.execute(f"{_GRANT} WHERE coalesce(?, owner) = owner ORDER BY seq DESC", (_owner(owner),))
-            return [_grant_row(values) for values in found]
+            found = db.execute(f"{GRANT} WHERE coalesce(?, owner) = owner ORDER BY seq DESC", (owner_value(owner),))
+            return [grant_of(values) for values in found]
 
     def revoke(self, id: str, *, owner: str | None = None, short: bool = False) -> None:
         """Take a permission back: from here on it answers no call.
@@ -251,7 +251,7 @@ class ApprovalStore:
             StoreError: there is no such permission, or more than one; or the file cannot be used.
         """
         with self._transaction(write=True) as db:
-            found = _by_id(db, "SELECT id FROM grants", id, owner, "permission", short=short)
+            found = by_id(db, "SELECT id FROM grants", id, owner, "permission", short=short)
             db.execute("DELETE FROM grants WHERE id = ?", found[:1])
 
     def counts(self) -> int:
@@ -262,44 +262,45 @@ class ApprovalStore:
         """
         with self._transaction() as db:
             asked = db.execute("SELECT status, expires, host, pid, asked FROM approvals WHERE status = 'pending'")
-            return sum(_now(*values) == "pending" for values in asked)
+            return sum(status_now(*values) == "pending" for values in asked)
 
     def _database(self) -> Database:
         return Database(
-            self._path, holds="approvals", mark=0x486B4C41, version=1, schema=_SCHEMA, durable=True
+            self._path, holds="approvals", mark=0x486B4C41, version=1, schema=SCHEMA, durable=True
         )  # fmt: skip
 
     @contextmanager
     def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """On the file that has the name now: one that was deleted would never be seen by others."""
-        if self._file is not None and self._file != _identity(self.path):
-            self.db.close()
-            self.db, self._file = self._database(), None
-        with self.db.transaction(write=write) as db:
-            if self._file is None and not self.db.in_memory:
+        with self._swapping:
+            if self._file is not None and self._file != _identity(self.path):
+                self.db, self._file = self._database(), None
+            database = self.db
+        with database.transaction(write=write) as db:
+            if self._file is None and not database.in_memory:
                 self._file = _identity(self.path)
             yield db
 
     def _found(self, db: sqlite3.Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
-        return _row(_by_id(db, _ROW, id, owner, "call", short=short))
+        return row_of(by_id(db, ROW, id, owner, "call", short=short))
 
     def _look(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
         found: dict[str, ApprovalRow] = {}
         with self._transaction() as db:
             for id in ids:
-                values = db.execute(f"{_ROW} WHERE id = ?", (id,)).fetchone()
+                values = db.execute(f"{ROW} WHERE id = ?", (id,)).fetchone()
                 if values is not None:
-                    found[id] = _row(values, as_kept=True)  # who waits knows itself when its time is over
+                    found[id] = row_of(values, as_kept=True)  # who waits knows itself when its time is over
         return found
 
     def _apply(self, db: sqlite3.Connection, grant: GrantRow, now: float) -> None:
         """Approve what waits already and is covered too."""
-        for values in db.execute(f"{_ROW} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
-            row = _row(values)
-            if row.status != "pending" or grant.id not in {found.id for found in _grants_for(db, row)}:
+        for values in db.execute(f"{ROW} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
+            row = row_of(values)
+            if row.status != "pending" or grant.id not in {found.id for found in grants_for(db, row)}:
                 continue
             if grant.covers(row.digest, row.arguments, row.hooks):
-                _write(db, _by_grant(row, grant, now))
+                write(db, by_grant(row, grant, now))
 
     def _prune(self, db: sqlite3.Connection, now: float) -> None:
         if time.monotonic() < self._pruned + 3600:
@@ -348,98 +349,12 @@ def _gone(row: ApprovalRow) -> str:
 def _grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> GrantRow:
     if row.remember == "session" and not row.session_id:
         raise DecisionRefused("bad", "this call has no session that it could be allowed for")
-    if pattern is not None and not matches(pattern, row.arguments):
-        raise DecisionRefused("bad", "the pattern does not cover this call itself: every argument must match a glob")
+    if pattern is not None and (problem := uncovered(pattern, row.arguments)):
+        raise DecisionRefused("bad", f"the pattern does not cover this call itself: {problem}", row)
     return GrantRow(
         f"grant_{secrets.token_hex(16)}", row.remember, row.session_id, row.agent, row.owner, row.tool,
         scrub(pattern or {}), None if pattern else row.arguments, row.digest, row.hooks, row.by, now,
     )  # fmt: skip
-
-
-def _grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
-    """The grants that could answer this call, the oldest first."""
-    found = db.execute(
-        f"{_GRANT} WHERE tool = ? AND owner = ? AND (scope = 'session' AND session_id = ? OR "
-        "scope = 'always' AND agent = ?) ORDER BY seq",
-        (row.tool, row.owner, row.session_id, row.agent),
-    )
-    return [_grant_row(values) for values in found]
-
-
-def _by_grant(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
-    return msgspec.structs.replace(row, status="approved", decided=now, by=f"grant {grant.id} of {grant.by}")
-
-
-def _by_id(
-    db: sqlite3.Connection, select: str, id: str, owner: str | None, what: str, *, short: bool
-) -> tuple[Any, ...]:
-    id = storable(id) if isinstance(id, str) else ""
-    where, values = "id = ?", list[Any]([id])
-    if short and id:
-        where, values = "? IN (substr(id, 1, ?), substr(id, instr(id, '_') + 1, ?))", [id, len(id), len(id)]
-    query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
-    found = db.execute(query, (*values, _owner(owner))).fetchall()
-    if not found:
-        raise StoreError(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
-    if len(found) > 1:
-        raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
-    return tuple(found[0])
-
-
-def _owner(owner: str | None) -> str | None:
-    return None if owner is None else storable(owner)
-
-
-def _clean(questions: Sequence[Question]) -> tuple[Question, ...]:
-    return tuple(Question(storable(q.text), storable(q.hook), storable(q.reason)) for q in questions)
-
-
-def _values(row: ApprovalRow) -> tuple[Any, ...]:
-    values = {name: getattr(row, name) for name in _FIELDS}
-    values["arguments"], values["questions"] = json_text(row.arguments), json_text(row.questions)
-    values["edit"] = None if row.edit is None else json_text(row.edit)
-    return tuple(values.values())
-
-
-def _write(db: sqlite3.Connection, row: ApprovalRow) -> None:
-    edit = None if row.edit is None else json_text(row.edit)
-    db.execute(
-        "UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ? WHERE id = ?",
-        (row.status, row.decided, row.by, row.message, edit, row.remember, row.id),
-    )
-
-
-def _row(values: Sequence[Any], *, as_kept: bool = False) -> ApprovalRow:
-    fields = dict(zip(_FIELDS, values, strict=False))
-    host, pid = values[-2:]
-    fields["arguments"] = msgspec.json.decode(fields["arguments"])
-    fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
-    fields["edit"] = None if fields["edit"] is None else msgspec.json.decode(fields["edit"])
-    if not as_kept:
-        fields["status"] = _now(fields["status"], fields["expires"], host, pid, fields["asked"])
-    return ApprovalRow(**fields)
-
-
-def _now(status: str, expires: float, host: str, pid: int, asked: float) -> str:
-    """What a call is now: nobody may be left to write that its time is over, or that its program is gone."""
-    if status != "pending":
-        return status
-    if expires <= time.time():
-        return "expired"
-    mine = pid == os.getpid() and host == gethostname()
-    return "pending" if mine or is_running(host, pid, asked) else "cancelled"
-
-
-def _grant_values(grant: GrantRow) -> tuple[Any, ...]:
-    values = {name: getattr(grant, name) for name in GrantRow.__struct_fields__}
-    values |= {name: json_text(values[name]) for name in ("pattern", "arguments", "hooks")}
-    return tuple(values.values())
-
-
-def _grant_row(values: Sequence[Any]) -> GrantRow:
-    fields = dict(zip(GrantRow.__struct_fields__, values, strict=True))
-    fields |= {name: msgspec.json.decode(fields[name]) for name in ("pattern", "arguments", "hooks")}
-    return GrantRow(**fields | {"hooks": tuple(fields["hooks"])})
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -1,0 +1,242 @@
+"""``hookline approvals``, and questions that can be answered elsewhere."""
+
+import json
+import time
+
+import pytest
+
+from hookline import ApprovalStore, Ids, Question
+from hookline.cli import approval_answers
+from hookline.kernel.payloads import ApprovalRequest, ToolCallRequest
+
+CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
+RULES = """
+from hookline import HookResult, guard
+
+@guard("before_tool")
+def careful(ctx, request):
+    return HookResult.ask("Is this needed?", reason="rule 7")
+"""
+EVIL = "evil\x1b[2J\n\u202ename"
+
+
+@pytest.fixture
+def store(folder):
+    made = ApprovalStore(folder / "approvals.db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def approvals(in_process, monkeypatch, folder):
+    """Run a command on the file of this folder: its exit code, what it wrote, what it complained about."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOOKLINE_APPROVAL_FILE", "approvals.db")
+    monkeypatch.setenv("LOGNAME", "ann")
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *args: in_process("approvals", *args)
+
+
+@pytest.fixture
+def rules(folder, env):
+    (folder / "rules.py").write_text(RULES)
+    env |= {"HOOKLINE_APPROVAL_FILE": "approvals.db", "HOOKLINE_HOOKS": "rules.py", "LOGNAME": "ann"}
+
+
+def ask(store, tool="write_file", hook="careful", **arguments):
+    request = ToolCallRequest("call_1", tool, arguments)
+    asked = ApprovalRequest(request, (Question("May it?", hook, "rule 7"),), request.digest)
+    return store.ask(asked, seconds=600, ids=Ids("run_1", "task_1", "corr_1", "session_1", "worker"))
+
+
+def waiting(store):
+    """The call that another program has put into the file."""
+    end = time.monotonic() + 60
+    while not (rows := store.rows(status="pending")):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return rows[0]
+
+
+def decide(store, row, decision="approve", **more):
+    return store.decide(row.id, decision=decision, digest=row.digest, by="bob", **more)
+
+
+# The command.
+
+
+def test_what_waits_is_listed_and_shown(approvals, store):
+    assert approvals() == (0, "Nothing waits for approval.\n", "")
+    row = ask(store, path="notes/a.md", text="x" * 100)
+    code, out, _ = approvals()
+    assert code == 0
+    assert row.id[5:13] in out
+    assert '{"path":"notes/a.md","text":"xxx' in out
+    assert "careful: May it? (rule 7)  worker" in " ".join(out.split("\n"))
+    assert "10 min" in out
+    code, out, _ = approvals("show", row.id[5:9])
+    assert f'"text": "{"x" * 100}"' in out
+    assert row.digest in out
+    assert json.loads(approvals("--json")[1])[0]["id"] == row.id
+    assert json.loads(approvals("show", row.id, "--json")[1])["arguments"] == row.arguments
+
+
+def test_a_call_is_approved_denied_or_edited(approvals, store):
+    rows = [ask(store, n=n) for n in range(3)]
+    code, out, _ = approvals("approve", rows[0].id[5:13])
+    assert (code, out.splitlines()[-1]) == (0, "approved")
+    assert 'write_file (worker) wants to run with {"n":0}' in out
+    approvals("deny", rows[1].id, "use", "the other file")
+    approvals("edit", rows[2].id, '{"n": 7}')
+    done = [store.find(row.id) for row in rows]
+    assert [row.status for row in done] == ["approved", "denied", "edited"]
+    assert (done[1].message, done[2].edit, done[0].by) == ("use the other file", {"n": 7}, "ann@terminal")
+    code, out, err = approvals("deny", rows[0].id)
+    assert (code, "it was approved by ann@terminal" in err) == (2, True)
+    _, out, _ = approvals("--all")
+    assert [word in out for word in ("approved", "denied", "edited", "ann@terminal")] == [True] * 4
+
+
+def test_permissions_are_given_listed_and_revoked(approvals, store):
+    first, second = ask(store, path="notes/a"), ask(store, path="b")
+    _, out, _ = approvals("approve", first.id, "--session", "--pattern", "path=notes/*")
+    assert out.splitlines()[-1] == "approved, and later ones in this session"
+    _, out, _ = approvals("approve", second.id, "--always")
+    assert out.splitlines()[-1] == "approved, and later ones of worker"
+    _, out, _ = approvals("grants")
+    shown = ("path=notes/*", 'exactly {"path":"b"}', "session session_1", "agent worker")
+    assert [words for words in shown if words not in out] == []
+    assert len(json.loads(approvals("grants", "--json")[1])) == 2
+    for grant in store.grants():
+        assert approvals("revoke", grant.id[6:14]) == (0, "revoked\n", "")
+    assert approvals("grants")[1] == "Nothing is allowed for a session or for good.\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["approve", "ID", "--session", "--always"], "choose one"),
+        (["approve", "ID", "--pattern", "path=*"], "give --session or --always"),
+        (["approve", "ID", "--always", "--pattern", "path"], "is not NAME=GLOB"),
+        (["approve", "ID", "--always", "--pattern", "path=*", "--pattern", "path=a"], "two globs"),
+        (["approve", "ID", "--always", "--pattern", "other=*"], "has no argument 'other'"),
+        (["edit", "ID", "no JSON"], "no JSON object"),
+        (["show", "nothing"], "there is no call 'nothing'"),
+        (["revoke", "nothing"], "there is no permission 'nothing'"),
+        (["--watch", "--all"], "leave out"),
+    ],
+)
+def test_bad_input_says_what_to_do_and_decides_nothing(approvals, store, args, why):
+    row = ask(store, path="a")
+    code, _, err = approvals(*(row.id if arg == "ID" else arg for arg in args))
+    assert (code, why in err) == (2, True), err
+    assert store.find(row.id).status == "pending"
+
+
+def test_what_a_model_says_cannot_move_the_cursor_or_add_lines(approvals, store):
+    row = ask(store, tool=EVIL, hook=EVIL, **{EVIL: EVIL})
+    for args in ((), ("--all",), ("show", row.id), ("approve", row.id, "--always"), ("grants",)):
+        _, out, err = approvals(*args)
+        assert "\x1b[2J" not in out + err
+        assert "\u202e" not in out + err
+        assert not any(line.strip().startswith("\\u202ename") for line in out.splitlines()), args
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no", ""),
+        ("n", ""),
+        ("No.", ""),
+        ("no, use the other file", "use the other file"),
+        ("n: Too late.", "Too late."),
+    ],
+)
+def test_a_no_may_say_why(text, message):
+    assert (approval_answers._NO.match(text)[1] or "").strip() == message
+
+
+@pytest.mark.parametrize("text", ["nothing", "not sure", "now", "maybe no"])
+def test_what_only_begins_like_a_no_is_none(text):
+    assert approval_answers._NO.match(text) is None
+
+
+# At the terminal of a run.
+
+
+def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, store, rules):
+    screen = terminal("run", "task", "-m", script(CALL, "done"))
+    screen.wait_for("edit: ")
+    decide(store, waiting(store), "edit", arguments={"expression": "2+3"})
+    screen.wait_for("calculate was edited by bob")
+    assert screen.end() == 0
+    assert "tool calculate ok: 5" in screen.text
+
+
+def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script, store, rules):
+    turns = [[CALL, {"tool": "calculate", "arguments": {"expression": "6*8"}}], CALL, "done"]
+    screen = terminal("run", "task", "-m", script(*turns))
+    screen.wait_for("edit: ")
+    screen.send("no, use paper\n")
+    screen.wait_for("edit: ")
+    screen.send("session\n")
+    screen.wait_for("exactly these")
+    screen.send("expression='6?['\n")
+    screen.wait_for("is not like")
+    screen.wait_for("edit: ")
+    screen.send("session expression='6?[78]'\n")
+    assert screen.end() == 0
+    assert "The user denied this call: use paper" in screen.text
+    assert screen.text.count("tool calculate ok: 4") == 2
+    (grant,) = store.grants()
+    assert (grant.pattern, grant.by) == ({"expression": "6?[78]"}, "ann@terminal")
+
+
+def test_without_the_file_the_question_is_still_asked(terminal, script, folder, rules):
+    (folder / "approvals.db").write_text("not a database, but long enough to look like one" * 100)
+    screen = terminal("run", "task", "-m", script(CALL, CALL, "done"))
+    screen.wait_for("note: this can only be answered here: ")
+    for _ in range(2):
+        screen.wait_for("yes / no [why] / edit: ")
+        screen.send("yes\n")
+    assert screen.end() == 0
+    assert screen.text.count("tool calculate ok: 42") == 2
+    assert screen.text.count("only be answered here") == 1
+
+
+def test_a_run_without_a_terminal_can_wait(start, script, store, rules):
+    running = start("run", "task", "-m", script(CALL, "done"), "--wait")
+    row = waiting(store)
+    decide(store, row)
+    _, err = running.communicate(timeout=60)
+    assert f"waiting: calculate needs approval: hookline approvals show {row.id[5:13]}" in err
+    assert "tool calculate ok: 42" in err
+    assert "approval approved by bob" in err
+
+
+def test_watching_asks_about_each_call_as_it_comes(terminal, store, rules):
+    first = ask(store, path="a")
+    screen = terminal("approvals", "--watch")
+    screen.wait_for('write_file (worker) wants to run with {"path":"a"}')
+    screen.wait_for("edit: ")
+    screen.send("skip\n")
+    screen.wait_for("Ctrl-C leaves")
+    second = ask(store, path="b")
+    screen.wait_for('{"path":"b"}')
+    screen.wait_for("edit: ")
+    screen.send("no, not b\n")
+    screen.wait_for("denied")
+    third = ask(store, path="c")
+    screen.wait_for('{"path":"c"}')
+    screen.wait_for("edit: ")
+    decide(store, third)
+    screen.wait_for("write_file was approved by bob")
+    screen.interrupt("\n")
+    assert screen.end() == 0
+    assert [store.find(row.id).status for row in (first, second, third)] == ["pending", "denied", "approved"]
+
+
+def test_watching_without_a_terminal_tells_what_comes(start, store, rules):
+    watching = start("approvals", "--watch")
+    row = ask(store, path="a")
+    assert watching.stdout.readline().startswith(f'{row.id[5:13]}  write_file {{"path":"a"}}')

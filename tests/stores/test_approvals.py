@@ -1,0 +1,494 @@
+"""Calls that wait for approval: decided once, by whoever is first, about what they saw."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import ApprovalStore, DecisionRefused, Question, StoreError
+from hookline.kernel.payloads import ApprovalRequest, ToolCallRequest
+from hookline.kernel.values import Ids
+from hookline.stores import approval_table, approval_watch, approvals
+from hookline.stores.approval_rows import matches
+from hookline.stores.errors import LockedFile
+
+ROOT = Path(__file__).parents[2]
+IDS = Ids("run_1", "task_1", "corr_1", "session_1", "agent_1")
+
+
+def request(tool="write", hooks=("careful",), **arguments):
+    call = ToolCallRequest("call_1", tool, arguments)
+    return ApprovalRequest(call, tuple(Question("May it?", hook, "rule 7") for hook in hooks), call.digest)
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = ApprovalStore(tmp_path / "approvals.db")
+    yield made
+    made.close()
+
+
+def ask(store, *, seconds=60, ids=IDS, owner="", root_id="", **call):
+    return store.ask(request(**call), seconds=seconds, ids=ids, owner=owner, root_id=root_id)
+
+
+def decide(store, row, decision="approve", **more):
+    return store.decide(row.id, decision=decision, **{"digest": row.digest, "by": "ann", **more})
+
+
+def refused(store, row, *args, **more):
+    with pytest.raises(DecisionRefused) as caught:
+        decide(store, row, *args, **more)
+    return caught.value
+
+
+# Asking and deciding.
+
+
+def test_a_call_is_kept_with_its_exact_arguments_and_who_asks(store):
+    arguments = {"path": "a/b", "deep": {"list": [1, 2.5, None, True, "é\n"]}, "big": 2**70}
+    row = ask(store, owner="o", root_id="root", hooks=("careful", "guard"), **arguments)
+    assert store.find(row.id) == row == store.rows()[0]
+    assert row.arguments == arguments
+    assert (row.status, row.hooks, row.digest) == ("pending", ("careful", "guard"), request(**arguments).digest)
+    assert (row.run_id, row.root_id, row.session_id, row.agent) == ("run_1", "root", "session_1", "agent_1")
+    assert (row.owner, row.correlation_id, row.questions[0].reason) == ("o", "corr_1", "rule 7")
+    assert row.expires == row.asked + 60
+    assert ask(store).root_id == "run_1"
+
+
+def test_text_that_is_no_unicode_is_kept_as_what_its_digest_is_of(store):
+    row = ask(store, tool="a\ud800", path="b\udfff")
+    assert store.find(row.id).arguments == {"path": "b?"}
+    assert decide(store, store.find(row.id), message="\ud800").message == "?"
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ({"decision": "approve", "message": "fine"}, "approved"),
+        ({"decision": "deny", "message": "use the other file"}, "denied"),
+        ({"decision": "edit", "arguments": {"path": "b", "n": [1]}}, "edited"),
+    ],
+)
+def test_a_decision_is_kept_with_who_made_it(store, said, status):
+    row = ask(store, path="a")
+    done = store.decide(row.id, digest=row.digest, by="ann", **said)
+    assert done == store.find(row.id)
+    assert (done.status, done.by, done.message) == (status, "ann", said.get("message", ""))
+    assert done.edit == said.get("arguments")
+    assert done.arguments == {"path": "a"}
+    assert done.decided >= done.asked
+
+
+def test_a_call_is_decided_once_and_who_comes_later_is_told(store):
+    row = ask(store)
+    decide(store, row, "deny")
+    late = refused(store, row, by="bob")
+    assert (late.code, late.row.by) == ("gone", "ann")
+    assert "it was denied by ann" in str(late)
+    assert store.find(row.id).status == "denied"
+
+
+def test_a_decision_about_something_else_than_what_waits_is_refused(store):
+    row = ask(store, path="a")
+    assert refused(store, row, digest=request(path="b").digest).code == "digest"
+    assert store.find(row.id).status == "pending"
+
+
+def test_after_its_time_a_call_is_expired_and_cannot_be_decided(store, monkeypatch):
+    row = ask(store, seconds=60)
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert store.find(row.id).status == "expired"
+    assert (store.counts(), store.rows(status="pending")) == (0, [])
+    assert [found.id for found in store.rows(status="expired")] == [row.id]
+    assert refused(store, row).code == "gone"
+
+
+def test_what_is_settled_first_counts(store):
+    decided, cancelled = ask(store), ask(store)
+    decide(store, decided)
+    assert store.settle(decided.id, "expired").status == "approved"
+    assert store.settle(cancelled.id, "cancelled").status == "cancelled"
+    assert "its run is over" in str(refused(store, cancelled))
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"decision": "maybe"}, "approve, deny or edit"),
+        ({"by": " "}, "who decides"),
+        ({"by": None}, "who decides"),
+        ({"digest": None}, "the digest"),
+        ({"message": "x" * 4001}, "at most 4000"),
+        ({"arguments": {}}, "an edit"),
+        ({"decision": "edit"}, "an edit"),
+        ({"decision": "edit", "arguments": [1]}, "JSON object"),
+        ({"decision": "edit", "arguments": {"a": object()}}, "no JSON object"),
+        ({"remember": "never"}, "once, session or always"),
+        ({"decision": "deny", "remember": "always"}, "only an approval"),
+        ({"pattern": {"path": "*"}}, "a pattern is for a permission"),
+        ({"remember": "always", "pattern": {}}, "argument names with globs"),
+        ({"remember": "always", "pattern": {"path": 1}}, "needs a glob"),
+        ({"remember": "always", "pattern": {"path": "x" * 1001}}, "needs a glob"),
+        ({"remember": "always", "pattern": {"path": "b*"}}, "does not cover this call itself"),
+        ({"remember": "always", "pattern": {"path": "a", "mode": "*"}}, "does not cover this call itself"),
+    ],
+)
+def test_a_decision_that_cannot_be_made_is_refused_and_changes_nothing(store, said, why):
+    row = ask(store, path="a")
+    bad = refused(store, row, **said)
+    assert (bad.code, why in str(bad)) == ("bad", True), str(bad)
+    assert (store.find(row.id).status, store.grants()) == ("pending", [])
+
+
+def test_rows_are_found_by_owner_run_and_status(store):
+    mine, other = ask(store, owner="me", root_id="r1"), ask(store, owner="you", root_id="r2")
+    decide(store, other)
+    assert [row.id for row in store.rows()] == [other.id, mine.id]
+    assert [row.id for row in store.rows(owner="me")] == [mine.id]
+    assert [row.id for row in store.rows(root_id="r2")] == [other.id]
+    assert [row.id for row in store.rows(status="approved")] == [other.id]
+    assert [row.id for row in store.rows(limit=1)] == [other.id]
+    assert store.counts() == 1
+    for act in (lambda: store.find(mine.id, owner="you"), lambda: decide(store, mine, owner="you")):
+        with pytest.raises(StoreError, match="there is no call"):
+            act()
+    assert decide(store, mine, owner="me").status == "approved"
+
+
+def test_ids_can_be_shortened_only_where_that_is_asked_for(store):
+    row = ask(store)
+    assert store.find(row.id[:9], short=True) == store.find(row.id[5:9], short=True) == row
+    for short in (row.id[:9], "", "%"):
+        with pytest.raises(StoreError, match="there is no call"):
+            store.find(short)
+    ask(store)
+    with pytest.raises(StoreError, match="more than one"):
+        store.find("appr", short=True)
+
+
+def test_old_rows_are_pruned_and_permissions_for_good_are_not(store, monkeypatch):
+    for remember in ("session", "always"):
+        decide(store, ask(store, path=remember), remember=remember)
+    ask(store)
+    later = time.time() + 91 * 86400
+    monkeypatch.setattr(time, "time", lambda: later)
+    store._pruned = float("-inf")
+    new = ask(store)
+    assert [row.id for row in store.rows()] == [new.id]
+    assert [grant.scope for grant in store.grants()] == ["always"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60", None, True])
+def test_a_call_waits_for_a_number_of_seconds(store, seconds):
+    with pytest.raises(StoreError, match="a number of seconds"):
+        ask(store, seconds=seconds)
+
+
+# Permissions.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "covered"),
+    [
+        ({"path": "notes/*"}, {"path": "notes/a"}, True),
+        ({"path": "notes/*"}, {"path": "notes/a/b\nc"}, True),
+        ({"path": "notes/*"}, {"path": "other"}, False),
+        ({"path": "notes/*"}, {"path": "Notes/a"}, False),
+        ({"path": "notes/*"}, {"path": "notes/a", "mode": "w"}, False),
+        ({"path": "notes/*"}, {}, False),
+        ({"path": "notes/*", "*": "*"}, {"path": "notes/a", "mode": "w"}, True),
+        ({"path": "notes/*", "*": "r"}, {"path": "notes/a", "mode": "w"}, False),
+        ({"*": "*"}, {"path": ["any", {"thing": 1}]}, True),
+        ({"*": "*"}, {}, True),
+        ({"n": "1?"}, {"n": 12}, True),
+        ({"n": "true"}, {"n": True}, True),
+        ({"n": '{"a":1,"b":*}'}, {"n": {"b": [2], "a": 1}}, True),
+        ({"n": "[*]"}, {"n": [1]}, False),
+        ({"n": "[[]*]"}, {"n": [1]}, True),
+    ],
+)
+def test_a_pattern_covers_a_call_if_every_argument_matches(pattern, arguments, covered):
+    assert matches(pattern, arguments) is covered
+
+
+@given(
+    st.dictionaries(st.text(max_size=3), st.text("ab*?", max_size=3), max_size=3),
+    st.dictionaries(st.text(max_size=3), st.text("ab", max_size=3) | st.integers(0, 3), max_size=3),
+)
+@settings(max_examples=60)
+def test_no_argument_is_let_through_that_no_glob_names(pattern, arguments):
+    if matches(pattern, arguments) and "*" not in pattern:
+        assert set(arguments) == set(pattern)
+
+
+def test_without_a_pattern_exactly_these_arguments_are_allowed(store):
+    decide(store, ask(store, path="a*", n=1), remember="session")
+    assert ask(store, n=1, path="a*").status == "approved"
+    for other in ({"path": "ab", "n": 1}, {"path": "a*", "n": "1"}, {"path": "a*"}, {"path": "a*", "n": 1, "m": 0}):
+        assert ask(store, **other).status == "pending"
+    (grant,) = store.grants()
+    assert (grant.pattern, grant.arguments, grant.by) == ({}, {"path": "a*", "n": 1}, "ann")
+    assert store.rows(status="approved")[0].by == f"grant {grant.id} of ann"
+
+
+def test_a_permission_holds_where_it_was_given(store):
+    decide(store, ask(store, path="s", owner="o"), remember="session")
+    decide(store, ask(store, path="a", owner="o"), remember="always")
+    elsewhere, another = IDS.replace(session_id="session_2"), IDS.replace(agent="agent_2")
+
+    def state(path, **more):
+        return ask(store, **{"path": path, "owner": "o", **more}).status
+
+    assert (state("s"), state("s", ids=another), state("s", ids=elsewhere)) == ("approved", "approved", "pending")
+    assert (state("a"), state("a", ids=another), state("a", ids=elsewhere)) == ("approved", "pending", "approved")
+    assert (state("a", owner="p"), state("s", owner="p"), state("a", tool="read")) == ("pending",) * 3
+
+
+def test_a_permission_answers_only_the_hooks_that_asked_when_it_was_given(store):
+    decide(store, ask(store, hooks=("careful", "guard")), remember="always")
+    assert ask(store, hooks=("guard",)).status == "approved"
+    assert ask(store, hooks=("careful", "other")).status == "pending"
+
+
+def test_what_waits_already_is_answered_by_a_new_permission_too(store):
+    first, second, other = ask(store, path="a/1"), ask(store, path="a/2"), ask(store, path="b")
+    expired = ask(store, path="a/3", seconds=1e-9)
+    decide(store, first, remember="session", pattern={"path": "a/*"})
+    assert [store.find(row.id).status for row in (first, second, other)] == ["approved", "approved", "pending"]
+    assert store.find(second.id).by.startswith("grant grant_")
+    assert store.find(expired.id).status == "expired"
+
+
+def test_a_permission_that_is_revoked_answers_nothing(store):
+    decide(store, ask(store, owner="o"), remember="always")
+    (grant,) = store.grants(owner="o")
+    assert store.grants(owner="p") == []
+    with pytest.raises(StoreError, match="there is no permission"):
+        store.revoke(grant.id, owner="p")
+    store.revoke(grant.id[6:12], short=True)
+    assert (store.grants(), ask(store, owner="o").status) == ([], "pending")
+
+
+def test_a_call_without_a_session_cannot_be_allowed_for_it(store):
+    assert refused(store, ask(store, ids=Ids("run_1")), remember="session").code == "bad"
+
+
+# Several programs.
+
+DECIDE = """
+import sys
+from hookline import ApprovalStore, DecisionRefused
+store = ApprovalStore(sys.argv[1])
+sys.stdin.readline()
+for row in reversed(store.rows(limit=1000)):
+    try:
+        store.decide(row.id, decision="approve", digest=row.digest, by=sys.argv[2])
+        print(row.id, sys.argv[2])
+    except DecisionRefused as refused:
+        print(row.id, refused.row.by)
+"""
+
+
+def python(code, *args, **more):
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, args)], env=env, text=True, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, **more,
+    )  # fmt: skip
+
+
+def test_of_two_programs_that_decide_at_once_one_wins_and_both_know_which(store):
+    rows = [ask(store, n=n) for n in range(30)]
+    both = [python(DECIDE, store.path, name) for name in ("ann", "bob")]
+    for process in both:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [dict(line.split() for line in process.communicate(timeout=60)[0].splitlines()) for process in both]
+    assert told[0] == told[1] == {row.id: store.find(row.id).by for row in rows}
+
+
+def test_a_call_of_a_program_that_is_gone_is_cancelled(store):
+    code = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from test_approvals import *
+print(ask(ApprovalStore(sys.argv[1]), path="a").id)
+"""
+    process = python(code, store.path, Path(__file__).parent)
+    row = store.find(process.communicate(timeout=60)[0].strip())
+    assert process.returncode == 0
+    assert (row.status, store.counts(), store.rows(status="pending")) == ("cancelled", 0, [])
+    assert [found.id for found in store.rows(status="cancelled")] == [row.id]
+    assert refused(store, row).code == "gone"
+    decide(store, ask(store, path="b"), remember="session", pattern={"path": "*"})
+    assert store.find(row.id).status == "cancelled"
+
+
+def test_a_program_elsewhere_is_taken_to_be_at_it_for_a_day(store, monkeypatch):
+    row = ask(store, seconds=1e6)
+    monkeypatch.setattr(approval_table, "gethostname", lambda: "elsewhere")
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE approvals SET host = 'far away'")
+    assert store.find(row.id).status == "pending"
+    later = time.time() + 86401
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert store.find(row.id).status == "cancelled"
+
+
+# Who waits is told.
+
+
+class Told(list):
+    """What was told, and in which thread."""
+
+    def __init__(self):
+        self.event, self.threads = threading.Event(), set()
+
+    def __call__(self, outcome):
+        self.append(outcome)
+        self.threads.add(threading.current_thread())
+        self.event.set()
+
+    def wait(self):
+        assert self.event.wait(60)
+        return self
+
+
+def test_a_decision_of_this_program_is_told_at_once(store, monkeypatch):
+    monkeypatch.setattr(approval_watch, "EVERY", 3600)
+    other, told, row = ApprovalStore(store.path), Told(), ask(store)
+    with store.waiting(row.id, told):
+        done = decide(other, row)
+        assert told.wait() == [done]
+    other.close()
+
+
+def test_a_decision_from_before_the_waiting_is_told_too(store, monkeypatch):
+    monkeypatch.setattr(approval_watch, "EVERY", 3600)
+    told, row = Told(), ask(store)
+    done = decide(store, row)
+    with store.waiting(row.id, told):
+        assert told.wait() == [done]
+
+
+def test_one_thread_looks_for_all_and_is_gone_when_nobody_waits(store, monkeypatch):
+    monkeypatch.setattr(approval_watch, "EVERY", 0.01)
+    looks = Counter()
+    look = store._watch._look
+    store._watch._look = lambda ids: looks.update([len(ids)]) or look(ids)
+    rows, told = [ask(store, n=n) for n in range(5)], [Told() for _ in range(5)]
+    blocks = [store.waiting(row.id, one) for row, one in zip(rows, told, strict=True)]
+    for block in blocks:
+        block.__enter__()
+    thread = store._watch._thread
+    for row in rows:
+        decide(store, row)
+    assert {one.wait().threads.pop() for one in told} == {thread}
+    for block in blocks:
+        block.__exit__(None, None, None)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert store._watch._thread is None
+    assert max(looks) <= 5
+
+
+def test_who_leaves_is_not_told(store):
+    told, row = Told(), ask(store)
+    with store.waiting(row.id, told):
+        pass
+    decide(store, row)
+    assert told == []
+
+
+# Files that cannot be used.
+
+
+def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(approval_watch, "EVERY", 0.01)
+    before = ApprovalStore(tmp_path / "approvals.db")
+    told, row = Told(), ask(before)
+    before.close()
+    holder = sqlite3.connect(before.path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    store = ApprovalStore(before.path)
+    with pytest.raises(StoreError, match="was locked"):
+        ask(store)
+    with store.waiting(row.id, told):
+        end = time.monotonic() + 60
+        while "cannot be seen" not in caplog.text and time.monotonic() < end:
+            time.sleep(0.01)
+        assert told == []
+        holder.execute("COMMIT")
+        holder.close()
+        done = None
+        while done is None:  # a look that has just failed speaks for who queues behind it
+            with suppress(LockedFile):
+                done = decide(store, row)
+        assert told.wait() == [done]
+    assert caplog.text.count("cannot be seen") >= 1
+    store.close()
+
+
+def test_if_the_file_is_deleted_who_waits_is_told_and_the_next_call_has_a_new_one(store):
+    told, row = Told(), ask(store)
+    with store.waiting(row.id, told):
+        for name in ("", "-wal", "-shm"):
+            Path(f"{store.path}{name}").unlink(missing_ok=True)
+        assert "deleted or replaced" in str(told.wait()[0])
+    with pytest.raises(StoreError, match="there is no call"):
+        decide(store, row)
+    new = ask(store)
+    other = ApprovalStore(store.path)
+    assert [found.id for found in other.rows()] == [new.id]
+    other.close()
+
+
+def test_if_the_file_is_damaged_who_waits_is_told(store):
+    told, row = Told(), ask(store)
+    with store.waiting(row.id, told):
+        other = Path(f"{store.path}.new")
+        other.write_text("not a database, but long enough to look like one" * 100)
+        other.replace(store.path)
+        assert "is not a SQLite database" in str(told.wait()[0])
+    with pytest.raises(StoreError, match="is not a SQLite database"):
+        ask(store)
+
+
+def test_a_file_that_cannot_be_written_says_so(store):
+    row = ask(store)
+    with store.db.transaction() as db:
+        db.execute("PRAGMA query_only=ON")
+    with pytest.raises(StoreError, match="read-only"):
+        decide(store, row)
+    assert store.find(row.id).status == "pending"
+
+
+def test_a_row_that_somebody_changed_by_hand_is_an_error(store):
+    row = ask(store)
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE approvals SET arguments = 'no JSON'")
+    with pytest.raises(StoreError, match="not as Hookline wrote it"):
+        store.find(row.id)
+
+
+def test_nothing_is_made_before_it_is_needed(tmp_path):
+    store = ApprovalStore(tmp_path / "sub" / "approvals.db")
+    assert not (tmp_path / "sub").exists()
+    store.open()
+    assert (tmp_path / "sub" / "approvals.db").stat().st_mode & 0o077 == 0
+    assert approvals.KEEP_DAYS == 90
+    store.close()
