@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+import time
 
 import httpx
 import pytest
@@ -213,12 +214,12 @@ def test_an_endpoint_is_there_once(things):
 rights = st.frozensets(st.sampled_from(RIGHTS))
 
 
+ways = st.tuples(st.sampled_from(["/a", "/b", "/c"]), st.sampled_from(["GET", "POST", "PUT"]), rights)
+
+
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["/a", "/b", "/c"]), st.sampled_from(["GET", "POST", "PUT"]), rights), unique_by=lambda e: e[:2]),
-    rights,
-)  # fmt: skip
-def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(tmp_path_factory, table, held):
+@given(st.lists(ways, unique_by=lambda way: way[:2]), rights)
+def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
     store, things = KeyStore(":memory:"), Things()
     key = store.add("ci", held or ["admin"])[1] if held else GARBAGE
     store.add("other", ["admin"])
@@ -242,8 +243,11 @@ header_bytes = st.binary(max_size=80) | st.sampled_from(
 )
 
 
+header_names = st.sampled_from([b"authorization", b"x-api-key", b"x-correlation-id", b"x-forwarded-for", b"forwarded"])
+
+
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([b"authorization", b"x-api-key", b"x-correlation-id", b"x-forwarded-for", b"forwarded"]), header_bytes), max_size=4))  # fmt: skip
+@given(st.lists(st.tuples(header_names, header_bytes), max_size=4))
 def test_whatever_is_in_the_headers_nobody_gets_in_and_nothing_breaks(headers):
     store, things = KeyStore(":memory:"), Things()
     store.add("ci", RIGHTS)
@@ -519,6 +523,56 @@ async def test_only_a_trusted_proxy_is_believed(store, things):
     assert (ignored.json()["client"], ignored.json()["scheme"]) == ("192.0.2.2", "http")
 
 
+@pytest.mark.parametrize("how", ["revoke", "expire", "lose"])
+async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how):
+    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    now, sent, release = [time.time()], [], asyncio.Semaphore(1)
+    store._clock = lambda: now[0]
+
+    async def stream(request):
+        async def pieces():
+            for n in range(4):
+                await release.acquire()
+                sent.append(n)
+                yield f"{n}\n"
+
+        return StreamingResponse(pieces())
+
+    _, key = store.add("ci", ["run"], expires=now[0] + 60)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    gate = Gate(store, audit=audit)
+
+    class Part:
+        def routes(self):
+            return gate.routes([one(stream)])
+
+    host = HttpHost([Part()], port=0, grace=1)
+    await host.start()
+    seen = []
+    try:
+        async with (
+            httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client,
+            client.stream("GET", "/x", headers=bearer(key)) as answer,
+        ):
+            with pytest.raises(httpx.RemoteProtocolError):
+                async for line in answer.aiter_lines():
+                    seen.append(line)
+                    if how == "revoke":
+                        store.revoke("ci")
+                    elif how == "expire":
+                        now[0] += 60
+                    else:
+                        store.flush()
+                        (tmp_path / "keys.db").rename(tmp_path / "away.db")
+                    release.release()
+    finally:
+        await host.stop()
+    audit.close()
+    assert (seen, sent) == (["0"], [0, 1])
+    last = records(tmp_path / "audit.jsonl")[-1]
+    assert (last["decision"], last["caller"] != "") == ("denied", True)
+
+
 async def test_over_a_real_connection(store, things, caplog):
     async def broken(request):
         async def pieces():
@@ -530,9 +584,20 @@ async def test_over_a_real_connection(store, things, caplog):
     async def read(request):
         return JSONResponse(len(await request.body()))
 
+    async def catch(request):
+        try:
+            return await read(request)
+        except Exception:  # noqa: BLE001 - as a2a does
+            return JSONResponse("all is well")
+
     _, key = store.add("ci", RIGHTS)
     gate = Gate(store)
-    endpoints = [*things.endpoints, one(broken, path="/broken"), one(read, path="/read", method="POST")]
+    endpoints = [
+        *things.endpoints,
+        one(broken, path="/broken"),
+        one(read, path="/read", method="POST"),
+        one(catch, path="/catch", method="POST"),
+    ]
 
     class Part:
         def routes(self):
@@ -546,10 +611,11 @@ async def test_over_a_real_connection(store, things, caplog):
             assert (await client.get("/runs", headers=bearer(key))).status_code == 200
             assert (await client.head("/healthz")).status_code == 200
             with caplog.at_level(logging.INFO, "hookline.access"):
-                long = await client.post("/read", content=b"x" * 1001, headers=bearer(key) | {"X-Request-ID": "r2"})
-            assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
-            assert long.headers["X-Correlation-ID"] == "r2"
-            assert "POST /read 413" in caplog.text
+                for path in ("/read", "/catch"):
+                    long = await client.post(path, content=b"x" * 1001, headers=bearer(key) | {"X-Request-ID": "r2"})
+                    assert (long.status_code, long.json()["error"]["code"]) == (413, "too_long")
+                    assert long.headers["X-Correlation-ID"] == "r2"
+                    assert f"POST {path} 413" in caplog.text
             with pytest.raises(httpx.RemoteProtocolError):
                 await client.get("/broken", headers=bearer(key) | {"X-Request-ID": "r3"})
             assert "correlation id r3" in caplog.text

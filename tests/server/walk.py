@@ -101,7 +101,7 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
 
 
 async def walk_with_garbage(client_for, endpoints, untouched, *, filled=lambda path: path):
-    """The same with keys that nobody has; ``client_for(n)`` is a client at the n-th address, as few of them are let try."""
+    """The same with keys that nobody has; ``client_for(n)`` is at the n-th address, as each may try only a few."""
     refused = 0
     for n, endpoint in enumerate(endpoint for endpoint in endpoints if endpoint.scopes != OPEN):
         async with client_for(n) as client:

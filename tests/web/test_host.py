@@ -6,7 +6,7 @@ import socket
 
 import httpx
 import pytest
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -41,6 +41,19 @@ class Echo:
         return [Route(self.path, echo, methods=["GET", "POST"]), WebSocketRoute(f"{self.path}/ws", talk)]
 
 
+class CatchesAll:
+    """Catches whatever goes wrong, as some libraries do."""
+
+    def routes(self):
+        async def catch(request):
+            try:
+                return PlainTextResponse(str(len(await request.body())))
+            except Exception as error:  # noqa: BLE001
+                return PlainTextResponse(f"oh: {error}", 200)
+
+        return [Route("/catch", catch, methods=["POST"])]
+
+
 @pytest.fixture
 async def host():
     host = HttpHost([Echo()], port=0, max_body=1000, seconds=20, grace=1)
@@ -53,6 +66,13 @@ async def host():
 async def client(host):
     async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
         yield client
+
+
+async def test_what_is_refused_is_answered_even_if_somebody_catches_it(host, client):
+    host.add(CatchesAll())
+    answer = await client.post("/catch", content=b"x" * 5000)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_long")
+    assert (await client.post("/catch", content=b"x" * 1000)).text == "1000"
 
 
 async def raw(host, *pieces):
@@ -168,6 +188,67 @@ async def test_who_leaves_in_the_middle_of_a_body_is_no_error_of_the_server(host
     await until(lambda: not host._server.server_state.tasks)
     assert (await client.post("/echo", content=b"abc")).text == "3"
     assert caplog.records == []
+
+
+class Endless:
+    """Sends for ever."""
+
+    def __init__(self):
+        self.begun = 0
+
+    def routes(self):
+        async def pieces(count):
+            self.begun += 1
+            for _ in range(count):
+                yield b"x" * 100_000
+
+        async def send(request):
+            return StreamingResponse(pieces(int(request.query_params["count"])))
+
+        async def talk(socket):
+            await socket.accept()
+            self.begun += 1
+            while True:
+                await socket.send_bytes(b"x" * 100_000)
+
+        return [Route("/send", send), WebSocketRoute("/talk", talk)]
+
+
+UPGRADE = (
+    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+
+
+@pytest.mark.parametrize("head", [b"GET /send?count=1000000000 HTTP/1.1\r\n", b"GET /talk HTTP/1.1\r\n" + UPGRADE])
+async def test_who_never_reads_is_cut_off_and_nothing_goes_on_for_them(head, monkeypatch):
+    monkeypatch.setattr(http_server, "SEND_SECONDS", 0.2)
+    part = Endless()
+    host = HttpHost([part], port=0, grace=1)
+    await host.start()
+    deaf = socket.create_connection(("127.0.0.1", host.port))
+    deaf.sendall(head + b"Host: localhost\r\n\r\n")
+    await until(lambda: part.begun == 1)
+    await until(lambda: not host._server.server_state.tasks and not host._server.server_state.connections)
+    deaf.close()
+    await host.stop()
+
+
+async def test_who_reads_slowly_gets_everything(monkeypatch):
+    part = Endless()
+    host = HttpHost([part], port=0, grace=1)
+    await host.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port, limit=1000)
+    writer.write(b"GET /send?count=100 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    await until(lambda: any(connection._full for connection in host._server.server_state.connections))
+    (connection,) = host._server.server_state.connections
+    size = 0
+    while piece := await reader.read(100_000):
+        size += len(piece)
+    assert size > 10_000_000
+    assert connection._full is None
+    writer.close()
+    await host.stop()
 
 
 async def test_a_connection_is_kept_longer_than_clients_keep_theirs(host):

@@ -18,6 +18,7 @@ from . import (
     doctor,
     gateway,
     hooks,
+    keys,
     models,
     new,
     personalities,
@@ -54,7 +55,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run, chat, approvals, gateway, personalities, tickets, skills, plugins, stats,
+        run, chat, approvals, gateway, keys, personalities, tickets, skills, plugins, stats,
         audit, points, hooks, new, config, models, doctor,
     ):  # fmt: skip
         module.add_to(app)

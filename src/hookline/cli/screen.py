@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ STATES = {
     "accepted": "green", "done": "green", "on": "green", "running": "cyan", "verifying": "magenta", "review": "blue",
     "needs_revision": "yellow", "proposed": "yellow", "broken": "red", "missing": "red", "cancelled": "dim",
     "off": "dim", "rejected": "dim", "pending": "yellow", "approved": "green", "edited": "green", "denied": "red",
-    "expired": "dim",
+    "active": "green", "expired": "dim", "revoked": "dim",
 }  # fmt: skip
 """The colours of what things can be, the same in all tables."""
 
@@ -118,6 +119,14 @@ def nearby(place: str) -> str:
         if Path(path).is_relative_to(folder):
             return f"{shown}{Path(path).relative_to(folder)}{colon}{line}"
     return place
+
+
+def when(at: float) -> str:
+    """A time as short as it can be told: of today without the date, of another year without the hour."""
+    moment, now = time.localtime(at), time.localtime()
+    if moment[:3] == now[:3]:
+        return time.strftime("%H:%M:%S", moment)
+    return time.strftime("%d %b %H:%M" if moment[0] == now[0] else "%d %b %Y", moment)
 
 
 def write_json(value: Any) -> None:

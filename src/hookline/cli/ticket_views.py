@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..stores.ticket_rows import TicketChange, TicketRow
-from .screen import STATES, console, nearby, show, state, table
+from .screen import STATES, console, nearby, show, state, table, when
 from .text import counted, printable, short
 
 CARDS = 8
@@ -93,7 +92,7 @@ def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
     facts = [
         f"assignee {ticket.assignee}" if ticket.assignee else "nobody has it",
         f"tier {ticket.tier}",
-        f"created by {ticket.created_by} {_when(ticket.created)}",
+        f"created by {ticket.created_by} {when(ticket.created)}",
     ]
     parts: list[Text | None] = [
         Text.assemble((ticket.id, "bold"), "  ", state(ticket.column), "  ", (_line(ticket.title), "bold")),
@@ -107,7 +106,7 @@ def show_ticket(ticket: TicketRow, history: Sequence[TicketChange]) -> None:
         if text:
             parts += [Text(f"\n{heading}", style="bold"), Text(printable(text))]
     show(*parts)
-    rows = [(_when(entry.at), _line(entry.by), entry.what, _moved(entry), short(entry.text, 500)) for entry in history]
+    rows = [(when(entry.at), _line(entry.by), entry.what, _moved(entry), short(entry.text, 500)) for entry in history]
     table(("when", "who", "did", "column", "said"), rows, title="History", keep=("when", "did"))
 
 
@@ -120,10 +119,3 @@ def _moved(entry: TicketChange) -> Text:
 
 def _line(text: str) -> str:
     return printable(text, keep="")
-
-
-def _when(at: float) -> str:
-    moment, now = time.localtime(at), time.localtime()
-    if moment[:3] == now[:3]:
-        return time.strftime("%H:%M:%S", moment)
-    return time.strftime("%d %b %H:%M" if moment[0] == now[0] else "%d %b %Y", moment)

@@ -25,12 +25,22 @@ class ApiError(HooklineError):
         self.status, self.code, self.headers = status, code, headers
 
 
+class Answer(Frozen, frozen=True):
+    """One more way in which an endpoint answers; ``type`` is a type for msgspec, ``None`` for no body."""
+
+    status: int
+    about: str
+    type: Any = None
+    media: str = "application/json"
+
+
 class Endpoint(Frozen, frozen=True):
     """One thing that can be asked for.
 
     ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
     types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an
-    error may have, besides those that every endpoint may give.
+    error may have, besides those that every endpoint may give. ``takes`` is a type whose fields are headers, and
+    ``more`` are further answers. ``about`` says more than the summary, in Markdown.
     """
 
     method: str
@@ -45,6 +55,9 @@ class Endpoint(Frozen, frozen=True):
     status: int = 200
     media: str = "application/json"
     problems: tuple[int, ...] = ()
+    takes: Any = None
+    more: tuple[Answer, ...] = ()
+    about: str = ""
 
 
 def caller_of(request: Request) -> Caller:

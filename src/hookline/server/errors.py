@@ -45,3 +45,9 @@ class NotNow(ServiceError):
     """The run is in a state in which this cannot be done."""
 
     code = "not_now"
+
+
+class OtherRequest(ServiceError):
+    """A key that stands for one request came with another."""
+
+    code = "other_request"

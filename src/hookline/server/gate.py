@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,9 @@ from ..stores.keys import RIGHTS, KeyRow, KeyStore
 from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send, is_local
 from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError, Endpoint
+from .headers import CORRELATION, correlation_id, secret_of
 from .limits import Rates, WrongKeys
+from .log_fields import logging_with
 from .options import ServerOptions
 from .proxies import Proxies, same_house
 
@@ -35,10 +36,6 @@ access = logging.getLogger("hookline.access")
 Counter = Callable[[str, str, int, float], object]
 """Gets of every request the method, the route, the status and the seconds."""
 
-CORRELATION = "X-Correlation-ID"
-"""The header with the id that ties together all that a request brings about."""
-
-_CORRELATION = re.compile(r"[!-~]{1,128}")
 _GONE = 499  # in logs: whoever asked did not wait for the answer
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _HINT = "send Authorization: Bearer hl_..., with a key from hookline keys add"
@@ -167,7 +164,7 @@ class Gate:
             self._needed = True  # from now on: a file that is emptied opens nothing
 
     def _authenticate(self, scope: Scope, visit: _Visit, way: _Way | None, house: str) -> None:
-        secret, why = _secret(scope)
+        secret, why = secret_of(scope)
         row: KeyRow | None = None
         if secret is not None and self._keys is not None:
             row = self._keys.known(secret)
@@ -175,6 +172,7 @@ class Gate:
             visit.caller = Caller(row.id, row.name, frozenset(row.scopes), freeze(row.metadata))
             state = self._keys.state(row)
             if state == "active":
+                visit.key = row
                 self._keys.used(row)
                 return
             why = f"the key is {state}"
@@ -208,6 +206,27 @@ class Gate:
                 visit.route, visit.address,
             )  # fmt: skip
             self._audit.put_short(time.time(), kind, fields)
+
+    async def check_again(self, visit: _Visit) -> None:
+        """Look whether the key of an answer that goes on is still good: one that is revoked gets nothing more.
+
+        Raises:
+            _Ended: it is not, or nobody knows.
+        """
+        if visit.key is None or self._keys is None:
+            return
+        try:
+            await self._refresh()
+        except StoreError:
+            why = "the keys cannot be read"
+        else:
+            state = self._keys.state(visit.key)
+            why = "" if state == "active" else f"the key is {state}"
+        if why:
+            if not visit.ended:
+                self._decide(visit, None, why)
+            visit.ended = True
+            raise _Ended(why)
 
     def seen(self, scope: Scope, visit: _Visit) -> dict[str, Any]:
         """How the request looked before the proxies that are trusted."""
@@ -249,8 +268,14 @@ class _Visit(msgspec.Struct):
     correlation_id: str
     began: float
     caller: Caller = ANYBODY
+    key: KeyRow | None = None
     address: str = ""
     status: int = _GONE
+    ended: bool = False
+
+
+class _Ended(Exception):
+    """The caller may not go on."""
 
 
 class _Door:
@@ -263,8 +288,8 @@ class _Door:
         if scope["type"] != "http":
             raise RuntimeError(f"{self._route} is for HTTP alone")
         method = scope["method"]
-        visit = _Visit(method if method in _METHODS else "other", self._route, _correlation(scope), time.monotonic())
-        answered = _Answered(visit, send)
+        visit = _Visit(method if method in _METHODS else "other", self._route, correlation_id(scope), time.monotonic())
+        answered = _Answered(self._gate, visit, send)
         try:
             await self._serve(scope, receive, answered, visit)
         except ApiError as error:
@@ -276,7 +301,7 @@ class _Door:
         except Gone:
             raise
         except Exception as error:
-            if _left(error):
+            if visit.ended or _left(error):
                 return
             log.exception("%s %s failed, correlation id %s", visit.method, visit.route, visit.correlation_id)
             said = f"something went wrong here: it is in the log under {visit.correlation_id}"
@@ -293,14 +318,15 @@ class _Door:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
         own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
-        await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
+        with logging_with(correlation_id=visit.correlation_id, caller=visit.caller.id):
+            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
 
 
 class _Answered:
     """The way back: it knows the status, and adds the correlation id."""
 
-    def __init__(self, visit: _Visit, send: Send) -> None:
-        self._visit, self._send, self._started = visit, send, False
+    def __init__(self, gate: Gate, visit: _Visit, send: Send) -> None:
+        self._gate, self._visit, self._send, self._started = gate, visit, send, False
         self.header = (CORRELATION.lower().encode(), visit.correlation_id.encode())
 
     async def __call__(self, message: Message) -> None:
@@ -308,6 +334,8 @@ class _Answered:
             self._started, self._visit.status = True, message["status"]
             headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
             message = {**message, "headers": [*headers, self.header]}
+        elif message.get("more_body"):
+            await self._gate.check_again(self._visit)
         await self._send(message)
 
     async def refuse(self, error: ApiError) -> None:
@@ -341,29 +369,6 @@ def _left(error: Exception) -> bool:
     from starlette.requests import ClientDisconnect
 
     return isinstance(error, ClientDisconnect)
-
-
-def _correlation(scope: Scope) -> str:
-    for name in (b"x-correlation-id", b"x-request-id"):
-        given: list[str] = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
-        if len(given) == 1 and _CORRELATION.fullmatch(given[0]):
-            return given[0]
-    return uuid.uuid4().hex
-
-
-def _secret(scope: Scope) -> tuple[str | None, str]:
-    """The key that a request brings; ``None``, and why, if it brings none."""
-    found = set()
-    for key, value in scope["headers"]:
-        if key == b"authorization":
-            scheme, _, rest = value.decode("latin-1").strip().partition(" ")
-            if scheme.lower() == "bearer":
-                found.add(rest.strip())
-        elif key == b"x-api-key":
-            found.add(value.decode("latin-1").strip())
-    if len(found) > 1:
-        return None, "two keys were given"
-    return (found.pop(), "") if found else (None, "no key was given")
 
 
 def _too_many(wait: float, why: str) -> ApiError:

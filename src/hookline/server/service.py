@@ -35,6 +35,8 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
+from .log_fields import LogFieldsHook
+from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
 from .reading import Reader
@@ -79,6 +81,7 @@ class RunService:
         self._store, self._sessions, self._metadata = store, sessions, metadata
         self._context = context or (lambda session: AgentContext(session=session))
         self._recorder = Recorder(store, self._committed)
+        self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
         self._slots = asyncio.Semaphore(options.max_runs)
@@ -138,6 +141,8 @@ class RunService:
         task_id: str = "",
         correlation_id: str = "",
         transport: str = "api",
+        once: str = "",
+        asked: Any = None,
     ) -> ServedRun:
         """Start a run; it is stored when this returns.
 
@@ -150,17 +155,32 @@ class RunService:
             task_id: an id of the task; the run's own if left out.
             correlation_id: ties the run to what caused it.
             transport: the way it came.
+            once: a key of the caller's: who starts with it again, gets the run that it started then.
+            asked: with ``once``, what was asked for, as JSON: with one key always the same.
 
         Raises:
             UnknownAgent: there is none of that name.
             Busy: too many runs go on, or wait.
+            OtherRequest: something else was asked for with that key.
+            NotNow: another program is about to start the run of that key.
             Unavailable: the server stops, or cannot store the run.
+            StoreError: the file of keys cannot be used.
         """
+        fresh = make_id("run")
+        async with self._once.run_of(caller.id, once, asked, fresh) as id:
+            if id != fresh:
+                return await self.get(id, caller)
+            return await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+
+    async def _accept(
+        self, id: str, caller: Caller, task: str, agent: str, session: str, history: Iterable[Message] | None,
+        task_id: str, correlation_id: str, transport: str,
+    ) -> ServedRun:  # fmt: skip
         if problem := self.problem:
             raise Unavailable(f"no runs are taken now: {problem}")
         served, answerer, personality = self.agents.find(agent)
         self._check_room(caller)
-        id, name = make_id("run"), session or make_id("session")
+        name = session or make_id("session")
         key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
         record = ServedRun(
             id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
@@ -306,7 +326,7 @@ class RunService:
             if not results:
                 ctx.new_id = _first_id(record.id)
             live.run = answerer.start(
-                task, session=session, ctx=ctx, hooks=[approver], sinks=[live.take], keep=False,
+                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
                 metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
                 correlation_id=record.correlation_id,
             )  # fmt: skip

@@ -14,7 +14,7 @@ import msgspec
 from ..base.frozen import json_text
 from ..kernel.payloads import Question
 from .approval_rows import ApprovalRow, GrantRow
-from .errors import StoreError
+from .errors import NotThere, StoreError
 from .runs import is_running
 from .sqlite import storable
 
@@ -59,7 +59,8 @@ def by_id(
     """The values of the one row with this id, if it is this owner's.
 
     Raises:
-        StoreError: there is none, or more than one.
+        NotThere: there is none.
+        StoreError: there is more than one.
     """
     id = storable(id) if isinstance(id, str) else ""
     where, values = "id = ?", list[Any]([id])
@@ -68,7 +69,7 @@ def by_id(
     query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
     found = db.execute(query, (*values, owner_value(owner))).fetchall()
     if not found:
-        raise StoreError(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
+        raise NotThere(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
     if len(found) > 1:
         raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
     return tuple(found[0])

@@ -11,3 +11,7 @@ class StoreError(PlainError):
 
 class LockedFile(StoreError):
     """Another program held the file for too long; it may be free the next time."""
+
+
+class NotThere(StoreError):
+    """There is nothing with that id, or it is somebody else's."""

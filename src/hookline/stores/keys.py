@@ -179,10 +179,14 @@ class KeyStore:
         """
         self.refresh()
         row = self.known(secret)
-        return row if row is not None and self.state(row) == "active" else None
+        if row is None or self.state(row) != "active":
+            return None
+        self.used(row)
+        return row
 
     def state(self, row: KeyRow) -> State:
-        """Whether a key may be used now, or why not."""
+        """Whether a key may be used now, or why not, as far as was read."""
+        row, _ = self._known.get(row.id, (msgspec.structs.replace(row, revoked=0.0), b""))
         return row.state(self._clock())
 
     # For those who must not wait.
@@ -291,8 +295,9 @@ def _row(row: Any) -> tuple[KeyRow, bytes]:
     id, name, scopes, metadata, created, expires, revoked, last_used, hash = row
     try:
         told = msgspec.json.decode(metadata, type=dict[str, Any])
-        return KeyRow(id, name, tuple(scopes.split()), told, created, expires, revoked, last_used), bytes(hash)
-    except (msgspec.MsgspecError, TypeError, AttributeError, ValueError):
+        values = (id, name, str.split(scopes), told, created, expires, revoked, last_used)
+        return msgspec.convert(dict(zip(KeyRow.__struct_fields__, values, strict=True)), KeyRow), bytes(hash)
+    except (msgspec.MsgspecError, TypeError, ValueError):
         raise StoreError(f"the key {str(id)!r:.40} is damaged: move the file away, and make new keys") from None
 
 

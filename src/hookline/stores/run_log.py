@@ -34,6 +34,11 @@ _SCHEMA = (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
         PRIMARY KEY (run_id, seq)
     ) WITHOUT ROWID""",
+    """CREATE TABLE once (
+        owner TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, PRIMARY KEY (owner, key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX once_by_run ON once (run_id)",
 )
 
 
@@ -86,6 +91,21 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
+class Once(msgspec.Struct, frozen=True):
+    """A key that stands for one run, however often a caller asks with it.
+
+    ``digest`` is of what was asked for; ``host`` and ``pid`` are of the program that is to start the run.
+    """
+
+    owner: str
+    key: str
+    digest: str
+    run_id: str
+    at: float
+    host: str
+    pid: int
+
+
 class RunLog:
     """Keeps runs and their events, for several threads and programs. Everything here waits for the file.
 
@@ -125,6 +145,7 @@ class RunLog:
         *,
         owner: str | None = None,
         agent: str = "",
+        session: str = "",
         session_id: str = "",
         states: Sequence[str] = (),
         since: float = 0.0,
@@ -136,6 +157,7 @@ class RunLog:
         Args:
             owner: whose; ``None`` for everybody's.
             agent: of one agent only.
+            session: of conversations of this name only.
             session_id: of one conversation only.
             states: in one of these states only.
             since: that were changed at that time or later: begun, or over.
@@ -146,9 +168,9 @@ class RunLog:
             StoreError: the file cannot be used.
         """
         wanted: list[tuple[str, Sequence[Any]]] = []
-        for column, value in (("owner", owner), ("agent", agent or None), ("session_id", session_id or None)):
-            if value is not None:
-                wanted.append((f"{column} = ?", (storable(value),)))
+        for column, value in {"owner": owner, "agent": agent, "session": session, "session_id": session_id}.items():
+            if value if column != "owner" else value is not None:
+                wanted.append((f"{column} = ?", (storable(value or ""),)))
         if states:
             wanted.append((f"status IN ({','.join('?' * len(states))})", states))
         if since:
@@ -181,6 +203,35 @@ class RunLog:
             (found,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (storable(run_id),)).fetchone()
         return found or 0
 
+    def reserve(self, wanted: Once) -> tuple[Once, bool]:
+        """Take a key for a run that is to be started; or what the key stands for already, and whether that run exists.
+
+        A key whose run was never stored, because its program ended before, can be taken again.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        values = tuple(storable(v) if isinstance(v, str) else v for v in msgspec.structs.astuple(wanted))
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM once WHERE owner = ? AND key = ?", values[:2]).fetchone()
+            there = None if row is None else Once(*row)
+            if there is not None:
+                if db.execute("SELECT 1 FROM runs WHERE id = ?", (there.run_id,)).fetchone():
+                    return there, True
+                if is_running(there.host, there.pid, there.at):
+                    return there, False
+            db.execute("INSERT OR REPLACE INTO once VALUES (?,?,?,?,?,?,?)", values)
+        return wanted, False
+
+    def release(self, run_id: str) -> None:
+        """Forget the key of a run that was not started after all.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.execute("DELETE FROM once WHERE run_id = ?", (run_id,))
+
     def abandoned(self) -> list[ServedRun]:
         """The runs that are not over, but whose program is gone.
 
@@ -200,7 +251,8 @@ class RunLog:
         before = (time.time() - days * 24 * 3600,)
         old = "SELECT id FROM runs WHERE ended < ?"
         with self.db.transaction(write=True) as db:
-            db.execute(f"DELETE FROM events WHERE run_id IN ({old})", before)
+            for table in ("events", "once"):
+                db.execute(f"DELETE FROM {table} WHERE run_id IN ({old})", before)
             return db.execute("DELETE FROM runs WHERE ended < ?", before).rowcount
 
     def close(self) -> None:

@@ -77,6 +77,8 @@ class HttpGuard:
         try:
             self._check(scope)
             await self._app(scope, exchange.receive, exchange.send)
+            if exchange.refusal is not None:
+                raise exchange.refusal
         except Refused as refused:
             await exchange.refuse(refused)
         except Gone:
@@ -114,6 +116,7 @@ class _Exchange:
         self._end = asyncio.get_running_loop().time() + seconds
         self._all_here = scope["type"] == "websocket"
         self._started = self._refused = False
+        self.refusal: Refused | None = None
 
     async def receive(self) -> Message:
         if self._all_here:
@@ -138,8 +141,10 @@ class _Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        if self._refused:
-            return  # what the app says about our refusal
+        if self._refused:  # this is what the app says about our refusal
+            if self.refusal is not None and message["type"] == "http.response.start":
+                raise self.refusal  # whoever stands between is to see it, also if the app caught it
+            return
         if message["type"] == "http.response.start":
             self._started = True
             given = list(message.get("headers", ()))
@@ -148,9 +153,12 @@ class _Exchange:
         elif message["type"] == "websocket.accept":
             self._started = True
         await self._send(message)
+        if message.get("more_body"):  # sending need not wait for anything, least of all when nobody is there any more
+            await asyncio.sleep(0)
 
     def _refusing(self, refused: Refused) -> Refused:
         self._refused = not self._started
+        self.refusal = refused if self._refused else None
         return refused
 
     def _too_long(self) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -14,8 +15,12 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 from .guard import App
 
+log = logging.getLogger("hookline")
+
 HEAD_SECONDS = 15.0
 """How long a connection may take for the head of a request."""
+SEND_SECONDS = 60.0
+"""How long a connection may have more to send than fits, because the other end does not read: then it is cut off."""
 IDLE_SECONDS = 60
 """How long a connection is kept for the next request: longer than clients keep one, which would else be cut off."""
 MOST_AT_ONCE = 2000
@@ -36,7 +41,39 @@ class OwnServer(Server):
             connection.transport.abort()
 
 
-class _Connection(H11Protocol):
+class _Read:
+    """A connection that is cut off if nobody reads what is sent.
+
+    To close it would not do: that waits until what is left has been sent, and whoever sends would go on waiting too.
+    """
+
+    transport: Any
+    loop: asyncio.AbstractEventLoop
+    _full: asyncio.TimerHandle | None = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()  # type: ignore[misc]
+        self._full = self._full or self.loop.call_later(SEND_SECONDS, self._nobody_reads)
+
+    def resume_writing(self) -> None:
+        self._emptied()
+        super().resume_writing()  # type: ignore[misc]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._emptied()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def _emptied(self) -> None:
+        full, self._full = self._full, None
+        if full is not None:
+            full.cancel()
+
+    def _nobody_reads(self) -> None:
+        log.info("a client is cut off that did not read for %g s", SEND_SECONDS)
+        self.transport.abort()
+
+
+class _Connection(_Read, H11Protocol):
     """A connection that is closed if the head of a request does not come, or comes too slowly."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -67,7 +104,7 @@ class _Connection(H11Protocol):
             self.transport.close()
 
 
-class _Socket(WebSocketsSansIOProtocol):
+class _Socket(_Read, WebSocketsSansIOProtocol):
     """A WebSocket whose messages are not logged."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

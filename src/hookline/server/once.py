@@ -1,0 +1,86 @@
+"""A request that is sent again starts no second run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from socket import gethostname
+from typing import Any
+
+import msgspec
+
+from ..base.names import words
+from ..stores.errors import StoreError
+from ..stores.run_log import Once, RunLog
+from .errors import NotNow, OtherRequest
+
+log = logging.getLogger("hookline")
+
+
+class OnceKeys:
+    """The keys with which callers mark requests that they may send again; each leads to one run.
+
+    Args:
+        store: where they are kept, beside the runs.
+    """
+
+    def __init__(self, store: RunLog) -> None:
+        self._store = store
+        self._busy: dict[tuple[str, str], tuple[asyncio.Lock, list[None]]] = {}
+
+    @asynccontextmanager
+    async def run_of(self, owner: str, key: str, asked: Any, fresh: str) -> AsyncIterator[str]:
+        """The id of the run that a key leads to: ``fresh``, if it is new. A block that fails gives the key back.
+
+        Args:
+            owner: whose key.
+            key: the key; empty for none, which is new every time.
+            asked: what is asked for, as JSON: with one key always the same.
+            fresh: the id of the run that is to be started inside the block.
+
+        Raises:
+            OtherRequest: something else was asked for with this key.
+            NotNow: another program is about to start that run.
+            StoreError: the file cannot be used.
+        """
+        if not key:
+            yield fresh
+            return
+        digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
+        wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid())
+        async with self._alone(owner, key):
+            found, exists = await asyncio.to_thread(self._store.reserve, wanted)
+            if found.digest != digest:
+                raise OtherRequest("this Idempotency-Key was used for another request: take a new one for each")
+            if found.run_id != fresh and not exists:
+                raise NotNow("a request with this Idempotency-Key is being answered: try again")
+            try:
+                yield found.run_id
+            except BaseException:
+                if found.run_id == fresh:
+                    await self._release(fresh)
+                raise
+
+    async def _release(self, run_id: str) -> None:
+        try:
+            await asyncio.to_thread(self._store.release, run_id)
+        except StoreError as error:
+            log.error("the key of the run %s stays taken: %s", run_id, words(error))
+
+    @asynccontextmanager
+    async def _alone(self, owner: str, key: str) -> AsyncIterator[None]:
+        """One request with a key at a time: the others then find what the first one started."""
+        lock, users = self._busy.setdefault((owner, key), (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                self._busy.pop((owner, key), None)

@@ -1,0 +1,137 @@
+"""Requests as values, values as answers, and what went wrong as an error that says what to do."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..base.frozen import EMPTY
+from ..base.names import nearest, words
+from ..stores.errors import StoreError
+from .endpoints import ApiError
+from .errors import Busy, NotNow, OtherRequest, ServiceError, Unavailable, UnknownAgent, UnknownRun
+
+log = logging.getLogger("hookline")
+
+T = TypeVar("T")
+Call = Callable[[Request], Awaitable[Response]]
+
+_STATUS: dict[type[ServiceError], int] = {
+    UnknownRun: 404, UnknownAgent: 404, Busy: 429, Unavailable: 503, NotNow: 409, OtherRequest: 409,
+}  # fmt: skip
+_SOON = "5"
+_AT = re.compile(r"^(.*?)(?: - at `(?:key in )?(\$[^`]*)`)?$", re.DOTALL)
+_NOT_YOURS = {
+    "metadata": "metadata cannot be set here, because guards judge by it: it comes with your key "
+    "(hookline keys add NAME --metadata KEY=VALUE)"
+}
+
+
+def answering(call: Call) -> Call:
+    """A call whose refusals are answers.
+
+    What the service refuses gets the status that fits; what the files refuse is logged, as it tells of paths.
+    """
+
+    @functools.wraps(call)
+    async def answered(request: Request) -> Response:
+        try:
+            return await call(request)
+        except ServiceError as error:
+            raise refusal(error) from None
+        except StoreError as error:
+            log.error("a request could not be answered: %s", words(error))
+            said = "what is stored cannot be used now: try again later"
+            raise ApiError(503, "store", said, {"Retry-After": _SOON}) from None
+
+    return answered
+
+
+def refusal(error: ServiceError) -> ApiError:
+    """What the service says no to, as an answer."""
+    status = _STATUS.get(type(error), 400)
+    later = str(max(1, round(error.retry_after))) if isinstance(error, Busy) else _SOON
+    return ApiError(status, error.code, words(error), {"Retry-After": later} if status in (429, 503) else EMPTY)
+
+
+def answer(value: Any, status: int = 200, headers: Mapping[str, str] = EMPTY) -> Response:
+    """A value as JSON."""
+    return Response(msgspec.json.encode(value), status, {**headers, "content-type": "application/json"})
+
+
+async def body_of(request: Request, kind: type[T], *, optional: bool = False) -> T:
+    """The body of a request.
+
+    Args:
+        request: whose.
+        kind: what it must be, for msgspec.
+        optional: whether there may be none.
+
+    Raises:
+        ApiError: it is not sent as JSON (415), is none (400), or not what it must be (422).
+    """
+    data = await request.body()
+    if optional and not data:
+        return kind()
+    media, _, options = request.headers.get("content-type", "").lower().partition(";")
+    if media.strip() != "application/json":
+        raise ApiError(415, "not_json", "send the body as JSON, with the header Content-Type: application/json")
+    charset = options.replace('"', "").replace(" ", "").partition("charset=")[2]
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise ApiError(415, "not_utf8", "send the body in UTF-8")
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise _bad(error, kind) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, "bad_json", f"the body is no JSON: {error}") from None
+
+
+def query_of(request: Request, kind: type[T]) -> T:
+    """What a request says after the question mark.
+
+    Raises:
+        ApiError: it is not what it must be (422).
+    """
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ApiError(422, "bad_field", f"{twice[0]:.80} is given twice")
+    try:
+        return msgspec.convert(dict(given), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _bad(error, kind) from None
+
+
+def _bad(error: msgspec.ValidationError, kind: Any) -> ApiError:
+    found = _AT.match(str(error))
+    what, path = (str(error), None) if found is None else found.groups()
+    where = (path or "").removeprefix("$").removeprefix(".")
+    unknown = re.match(r"Object contains unknown field `(.*)`", what, re.DOTALL)
+    missing = re.match(r"Object missing required field `(.*)`", what)
+    if unknown is not None:
+        name = unknown[1]
+        said = _NOT_YOURS.get(name) if not where else None
+        said = said or f"there is no field {_under(where, name):.160}.{nearest(name, _fields(kind))}"
+    elif missing is not None:
+        said = f"the field {_under(where, missing[1])} is missing"
+    else:
+        said = f"{where or 'the whole'}: {what[:1].lower()}{what[1:]}"
+    return ApiError(422, "bad_field", said)
+
+
+def _under(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _fields(kind: Any) -> Iterable[str]:
+    kinds = getattr(kind, "__args__", (kind,))
+    return {name for each in kinds for name in getattr(each, "__struct_encode_fields__", ())}

@@ -1,0 +1,149 @@
+"""The description of a server, and whether the server keeps to it, whatever it is sent."""
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.server.endpoints import OPEN, Endpoint
+from hookline.server.openapi import OpenApi, describe
+
+from .http_rig import api, finished
+from .rig import make, until
+
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+    checks.negative_data_rejection,
+    checks.positive_data_acceptance,
+    checks.unsupported_method,
+    checks.ignored_auth,
+]
+EXAMPLES = 8
+
+
+@tool
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is gone"
+
+
+@guard(BEFORE_TOOL)
+def ask(ctx, payload):
+    return HookResult.ask("Really?")
+
+
+def asker():
+    """An agent that asks about every call."""
+    model = ScriptedModel(
+        [lambda request: reply("done") if request.messages[-1].role == "tool" else call("delete", path="a")], loop=True
+    )
+    return Agent("asker", llm=model, tools=[delete], hooks=[ask])
+
+
+class Fuzzed:
+    """A real server in a thread of its own, with runs and approvals to look at."""
+
+    def __init__(self, folder):
+        self._folder, self._ready, self._stop = folder, threading.Event(), None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    async def _serve(self):
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        async with api(self._folder, make(), asker(), real=True) as served:
+            client = served.client(real=True)
+            run = await finished(client)
+            self.ids = {"runs": [run["id"]], "approvals": [], "grants": [], "open": []}
+            for _ in range(8):
+                answer = await client.post("/runs", json={"task": "delete it", "agent": "asker"})
+                self.ids["open"].append(answer.json()["id"])
+            waiting = lambda: len(served.service.approvals.rows(status="pending")) == 8  # noqa: E731
+            await until(waiting)
+            rows = served.service.approvals.rows()
+            self.ids["approvals"] = [row.id for row in rows]
+            self.digest = rows[0].digest
+            served.service.approvals.decide(
+                rows[0].id, decision="approve", digest=self.digest, by="x", remember="session"
+            )
+            self.ids["grants"] = [grant.id for grant in served.service.approvals.grants()]
+            self.url, self.headers = served.url, served.headers()
+            self.description = (await client.get("/openapi.json")).json()
+            self._ready.set()
+            await self._stop.wait()
+            self.counts = served.service.counts()
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._ready.wait(60)
+        return self
+
+    def __exit__(self, *_):
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with Fuzzed(tmp_path_factory.mktemp("fuzzed")) as server:
+        yield server
+    assert server.counts["readers"] == 0
+
+
+def known(server, path):
+    """Ids that exist, for a path."""
+    if path.startswith("/runs/"):
+        return server.ids["open" if path.endswith(("cancel", "messages")) else "runs"]
+    return server.ids[path.split("/")[1]]
+
+
+OPERATIONS = [
+    ("POST", "/runs"), ("GET", "/runs"), ("GET", "/runs/{id}"), ("POST", "/runs/{id}/cancel"),
+    ("POST", "/runs/{id}/messages"), ("GET", "/runs/{id}/events"), ("HEAD", "/runs/{id}/events"), ("GET", "/agents"),
+    ("GET", "/approvals"), ("GET", "/approvals/{id}"), ("POST", "/approvals/{id}"), ("GET", "/grants"),
+    ("DELETE", "/grants/{id}"), ("GET", "/openapi.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_whatever_is_sent_is_answered_as_described(server, method, path):
+    import requests
+
+    schema = schemathesis.openapi.from_dict(server.description)
+    operation = schema[path][method]
+    modes = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+    negatable = bool(operation.body or operation.query or operation.headers)
+    session = requests.Session()
+    session.trust_env = False
+
+    @seed(7)
+    @settings(
+        max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck),
+        phases=(Phase.explicit, Phase.generate),
+    )  # fmt: skip
+    @given(st.data())
+    def fuzz(data):
+        mode = data.draw(st.sampled_from(modes if negatable else modes[:1]))
+        case = data.draw(operation.as_strategy(mode))
+        if "{id}" in path and data.draw(st.booleans()):
+            case.path_parameters["id"] = data.draw(st.sampled_from(known(server, path)))
+        if isinstance(case.body, dict) and "digest" in case.body and data.draw(st.booleans()):
+            case.body["digest"] = server.digest
+        case.call_and_validate(server.url, session, headers=server.headers, checks=CHECKS, timeout=60)
+
+    with session:
+        fuzz()
+
+
+def test_every_operation_of_the_description_is_fuzzed(server):
+    found = [(method.upper(), path) for path, ways in server.description["paths"].items() for method in ways]
+    assert sorted(found) == sorted(OPERATIONS)
