@@ -15,7 +15,11 @@ from hookline.web.host import HttpHost
 
 from .rig import service_at
 
-RIGHTS = {"me": ("read", "run", "approve"), "other": ("read", "run", "approve"), "admin": ("read", "run", "approve", "admin")}
+RIGHTS = {
+    "me": ("read", "run", "approve"),
+    "other": ("read", "run", "approve"),
+    "admin": ("read", "run", "approve", "admin"),
+}
 FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs_per_caller": 10_000}
 
 

@@ -72,7 +72,9 @@ class Fuzzed:
             rows = served.service.approvals.rows()
             self.ids["approvals"] = [row.id for row in rows]
             self.digest = rows[0].digest
-            served.service.approvals.decide(rows[0].id, decision="approve", digest=self.digest, by="x", remember="session")
+            served.service.approvals.decide(
+                rows[0].id, decision="approve", digest=self.digest, by="x", remember="session"
+            )
             self.ids["grants"] = [grant.id for grant in served.service.approvals.grants()]
             self.url, self.headers = served.url, served.headers()
             self.description = (await client.get("/openapi.json")).json()

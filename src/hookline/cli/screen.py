@@ -21,7 +21,7 @@ STATES = {
     "accepted": "green", "done": "green", "on": "green", "running": "cyan", "verifying": "magenta", "review": "blue",
     "needs_revision": "yellow", "proposed": "yellow", "broken": "red", "missing": "red", "cancelled": "dim",
     "off": "dim", "rejected": "dim", "pending": "yellow", "approved": "green", "edited": "green", "denied": "red",
-    "active": "green", "expired": "yellow", "revoked": "dim",
+    "active": "green", "expired": "dim", "revoked": "dim",
 }  # fmt: skip
 """The colours of what things can be, the same in all tables."""
 
