@@ -22,6 +22,8 @@ RETRY = 2000
 HEADERS = {"content-type": f"{MEDIA}; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no"}
 """Nobody in between may keep what passes, or hold it back."""
 
+_BREAKS = [(mark.encode(), b"\\u%04x" % ord(mark)) for mark in "\u0085\u2028\u2029"]
+
 More = Callable[[float], Awaitable[bytes | None]]
 """Waits at most so many seconds for more of a stream: nothing if time ran out, ``None`` at its end."""
 
@@ -88,8 +90,17 @@ def events_of(reader: Reader, heartbeat: float) -> SseResponse:
 
 
 def rendered(events: Iterable[StoredEvent]) -> bytes:
-    """Events as they are sent; JSON has no line breaks of its own."""
-    return b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (each.seq, each.type.encode(), each.data) for each in events)
+    """Events as they are sent."""
+    return in_lines(
+        b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (each.seq, each.type.encode(), each.data) for each in events)
+    )
+
+
+def in_lines(data: bytes) -> bytes:
+    """JSON in which no client finds a line break: some take more characters for one than the standard has."""
+    for raw, escaped in _BREAKS:
+        data = data.replace(raw, escaped)
+    return data
 
 
 def preferred(accept: str | None, *offered: str) -> str:
