@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from ..base.names import words
 from ..stores.approval_rows import ApprovalRow, DecisionRefused, GrantRow
 from ..stores.audit.log import AuditLog
-from ..stores.errors import NotThere
+from ..stores.errors import NotThere, StoreError
 from .approval_views import (
     ApprovalsPage,
     ApprovalsQuery,
@@ -22,10 +23,12 @@ from .approval_views import (
     GrantsPage,
     GrantView,
 )  # fmt: skip
-from .callers import Caller
+from .callers import LOCAL, Caller
 from .endpoints import ApiError, Endpoint, caller_of, correlation_of
 from .requests import answer, answering, body_of, query_of
 from .service import RunService
+
+log = logging.getLogger("hookline")
 
 
 class ApprovalsApi:
@@ -126,7 +129,12 @@ class ApprovalsApi:
     async def _tell_of_grant(self, row: ApprovalRow, request: Request) -> None:
         if self._audit is None:
             return
-        for grant in await asyncio.to_thread(self._store.grants, owner=row.owner):
+        try:
+            grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
+        except StoreError as error:  # the decision counts all the same
+            log.error("the permission that came of %s is not in the audit log: %s", row.id, words(error))
+            return
+        for grant in grants:
             if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):
                 self._tell("given", grant, row.by, correlation_of(request), approval=row.id, run_id=row.root_id)
                 return
@@ -135,13 +143,13 @@ class ApprovalsApi:
         if self._audit is not None:
             self._audit.record(
                 "grant", action=what, grant=grant.id, by=by, scope=grant.scope, tool=grant.tool, agent=grant.agent,
-                owner=grant.owner, pattern=grant.pattern, hooks=list(grant.hooks), correlation_id=correlation_id,
-                **more,
+                owner=grant.owner, pattern=grant.pattern, digest=grant.digest, hooks=list(grant.hooks),
+                correlation_id=correlation_id, **more,
             )  # fmt: skip
 
 
 def _name(caller: Caller) -> str:
-    return f"key {caller.name} ({caller.id})"
+    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
 def _unknown(what: str, id: str) -> ApiError:
