@@ -254,7 +254,7 @@ def test_undo_leaves_logging_as_it_was():
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_other_libraries_tell_only_warnings(debug, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)  # a server before may have ended that
+    monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)  # a server that ran here turned it off
     with logs(debug=debug) as out:
         for name in (
             "a2a.server.routes.jsonrpc_dispatcher",
