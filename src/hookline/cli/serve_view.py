@@ -99,6 +99,10 @@ class LiveView(LogView, logging.Handler):
         if self.has_begun:
             sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(stopped(self._server))}\n")
 
+    def begun(self) -> None:
+        """The tables say where it listens."""
+        self.has_begun = True
+
     def say(self, line: str) -> None:
         """A line above the tables."""
         self._live.console.print(logged(line))

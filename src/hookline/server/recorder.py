@@ -27,10 +27,13 @@ class Recorder:
     Args:
         store: where to.
         committed: told what is in the file now.
+        stuck: told that nothing can be written for now.
     """
 
-    def __init__(self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None]) -> None:
-        self._store, self._committed = store, committed
+    def __init__(
+        self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
+    ) -> None:
+        self._store, self._committed, self._stuck = store, committed, stuck
         self._runs: dict[str, ServedRun] = {}
         self._events: list[StoredEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -100,6 +103,7 @@ class Recorder:
         if problem != self.problem:
             log.error("runs cannot be stored: %s", problem)
         self.problem = problem
+        self._stuck()
         for each in waiting:
             if not each.done():
                 each.set_exception(Unavailable(f"runs cannot be stored now: {problem}"))

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import gethostname
 from typing import Any
 
@@ -80,7 +80,7 @@ class RunService:
         self.agents, self.approvals, self.options = agents, approvals, options
         self._store, self._sessions, self._metadata = store, sessions, metadata
         self._context = context or (lambda session: AgentContext(session=session))
-        self._recorder = Recorder(store, self._committed)
+        self._recorder = Recorder(store, self._committed, self._stuck)
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
@@ -190,7 +190,7 @@ class RunService:
             id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
             transport, task, created=time.time(), host=self._me[0], pid=self._me[1],
         )  # fmt: skip
-        live = self._live[id] = Live(record, self._recorder.put)
+        live = self._live[id] = Live(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.change()
         live.take(RunAccepted(
             at=record.created, run_id=id, agent=served.name, session=name, task_id=record.task_id,
@@ -274,6 +274,9 @@ class RunService:
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
+        if run.is_over:
+            with suppress(Unavailable):  # what was told must not be gone with the program
+                await self._recorder.flushed()
         return run
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> ServedRun:
@@ -415,6 +418,10 @@ class RunService:
             live.committed(seq)
             if live.closed and seq == live.record.last_seq:
                 del self._live[run_id]  # from now on it is read from the file
+
+    def _stuck(self) -> None:
+        for live in self._live.values():
+            live.wake()
 
     async def _look(self, id: str) -> ServedRun:
         live = self._live.get(id)
