@@ -9,8 +9,10 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from socket import gethostname
 
 import httpx
 import msgspec
@@ -40,6 +42,7 @@ from hookline.server.gate import Gate
 from hookline.server.traffic import Traffic
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
+from hookline.stores.run_log import ServedRun
 from hookline.web.errors import WebError
 
 from .rig import make, service_at, until
@@ -256,6 +259,22 @@ async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_pa
     left.set()
 
 
+async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("hookline.server.reading.LOOK", 0.01)
+    async with running(tmp_path) as (server, client):
+        elsewhere = ServedRun(
+            "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
+            created=time.time(), host=gethostname(), pid=os.getpid(),
+        )  # fmt: skip
+        server.service._store.write([elsewhere], [])
+        reading = asyncio.create_task(read_stream(client, elsewhere.id))
+        await until(lambda: server.service.counts()["readers"])
+        await server.stop(grace=600)
+        assert await reading == []
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []
+    assert others() == set()
+
+
 # What cannot be served.
 
 
@@ -401,6 +420,7 @@ async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_
     program = f"""
         import asyncio, sys
         from pathlib import Path
+from socket import gethostname
         from hookline.server.build import build_server
         from tests.server.test_server import Door, settings
 
