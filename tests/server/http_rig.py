@@ -1,9 +1,10 @@
 """The plain API before a real gate: in the test's own loop, or behind a real web server."""
 
-import json
+import asyncio
 from contextlib import asynccontextmanager
 
 import httpx
+import msgspec
 from starlette.applications import Starlette
 
 from hookline.server.api import RunsApi
@@ -29,8 +30,9 @@ class Served:
     def __init__(self, folder, agents, audit, options):
         self.service = service_at(folder, *agents, **FAST | options)
         self.store = KeyStore(folder / "keys.db")
-        known = {row.name for row in self.store.keys()}
-        self.secrets = {name: self.store.add(name, scopes)[1] for name, scopes in RIGHTS.items() if name not in known}
+        known = {row.name for row in self.store.keys()}  # noqa: SIM118
+        wanted = {name: scopes for name, scopes in RIGHTS.items() if f"{name}'s" not in known}
+        self.secrets = {name: self.store.add(f"{name}'s", scopes)[1] for name, scopes in wanted.items()}
         self.parts = [RunsApi(self.service), ApprovalsApi(self.service, audit)]
         self.parts.append(OpenApi(self.endpoints))
         self.gate = Gate(self.store, self.service.options, audit=audit)
@@ -50,7 +52,7 @@ class Served:
     def client(self, name="me", *, scopes=None, real=False):
         """A client with the key of that name; with these rights, if it is a new one."""
         if name not in self.secrets:
-            self.secrets[name] = self.store.add(name, scopes)[1]
+            self.secrets[name] = self.store.add(f"{name}'s", scopes)[1]
         if (name, real) not in self._clients:
             transport = None if real else httpx.ASGITransport(self.app)
             self._clients[name, real] = httpx.AsyncClient(
@@ -82,13 +84,14 @@ async def api(folder, *agents, audit=None, real=False, **options):
         await served.close()
 
 
-def events_in(text):
+def events_in(text, most=None):
     """The events in the text of a stream, as dicts; their ids and types are checked."""
     found = []
-    for block in text.split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines() if line and not line.startswith(":"))
-        if "data" in fields:
-            event = json.loads(fields["data"])
+    for block in text.split("\n\n", -1 if most is None else most + 1):
+        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+        fields = dict(line.split(": ", 1) for line in lines)
+        if "data" in fields and (most is None or len(found) < most):
+            event = msgspec.json.decode(fields["data"])
             assert (fields["id"], fields["event"]) == (str(event["seq"]), event["type"])
             found.append(event)
     return found
@@ -99,3 +102,56 @@ async def finished(client, task="hello", **fields):
     answer = await client.post("/runs", json={"task": task, "wait": 30, **fields})
     assert answer.status_code == 201, answer.text
     return answer.json()
+
+
+class Stream:
+    """A stream of events, read from the app itself; its reader takes what it wants and leaves whenever it likes."""
+
+    def __init__(self, served, run_id, after=None, *, name="me", query=""):
+        headers = {"host": "127.0.0.1", "authorization": f"Bearer {served.secrets[name]}"}
+        if after is not None:
+            headers["last-event-id"] = str(after)
+        self._scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+            "path": f"/runs/{run_id}/events", "raw_path": b"", "query_string": query.encode(), "root_path": "",
+            "headers": [(key.encode(), value.encode()) for key, value in headers.items()],
+            "client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8420), "state": {},
+        }  # fmt: skip
+        self._app, self._sent, self._gone = served.app, asyncio.Queue(maxsize=1), asyncio.Event()
+        self._asked = False
+        self.over, self.status, self.text = False, 0, ""
+
+    async def __aenter__(self):
+        self._task = asyncio.create_task(self._app(self._scope, self._receive, self._sent.put))
+        return self
+
+    async def __aexit__(self, *_):
+        self._gone.set()
+        while not self._task.done():  # what is being sent goes nowhere, as uvicorn does it
+            if not self._sent.empty():
+                self._sent.get_nowait()
+            await asyncio.sleep(0)
+        await self._task
+
+    async def _receive(self):
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def piece(self):
+        """The next piece of the body."""
+        message = await asyncio.wait_for(self._sent.get(), 60)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return await self.piece()
+        self.over = not message.get("more_body", False)
+        return message.get("body", b"").decode()
+
+    async def events(self, many=None):
+        """So many events, or all."""
+        found = []
+        while not self.over and (many is None or len(found) < many):
+            found += events_in(await self.piece(), None if many is None else many - len(found))
+        return found

@@ -25,6 +25,7 @@ from . import (
     plugins,
     points,
     run,
+    serve,
     skills,
     stats,
     tickets,
@@ -55,7 +56,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run, chat, approvals, gateway, keys, personalities, tickets, skills, plugins, stats,
+        run, chat, serve, approvals, keys, gateway, personalities, tickets, skills, plugins, stats,
         audit, points, hooks, new, config, models, doctor,
     ):  # fmt: skip
         module.add_to(app)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..base.frozen import Frozen
+from ..base.frozen import EMPTY, Frozen, freeze_flat
 from ..base.names import nearest
 from .errors import UnknownAgent
 
 
 class ServedAgent(Frozen, frozen=True):
-    """An agent as callers see it: ``tools`` are the names of its tools."""
+    """An agent as callers see it: ``tools`` are the names of its tools, ``about`` what each of them is for."""
 
     name: str
     description: str = ""
     tools: tuple[str, ...] = ()
+    about: Mapping[str, str] = EMPTY
 
 
 class Agents:
@@ -28,9 +29,11 @@ class Agents:
     """
 
     def __init__(self, answerers: Mapping[str, Any], only: Iterable[str] = ()) -> None:
-        self._answerers, self._only = dict(answerers), tuple(only)
-        for name in self._only:
+        self._answerers = dict(answerers)
+        self._only: tuple[str, ...] = ()
+        for name in (wanted := tuple(only)):
             self.find(name)
+        self._only = wanted
 
     def list(self) -> list[ServedAgent]:
         """All of them, as they are now."""
@@ -68,4 +71,6 @@ def _described(name: str, answerer: Any, id: str) -> ServedAgent:
     agent = answerer[id] if id else getattr(answerer, "base", answerer)
     about = getattr(answerer, "personalities", {}).get(id)
     text = getattr(about, "description", "") or getattr(agent, "description", "")
-    return ServedAgent(name, text, tuple(tool.name for tool in getattr(agent, "tools", ())))
+    tools = getattr(agent, "tools", ())
+    said = freeze_flat({tool.name: tool.spec.description for tool in tools})
+    return ServedAgent(name, text, tuple(said), said)

@@ -29,6 +29,7 @@ from .views import (
     RunRequest,
     RunsPage,
     RunView,
+    SentEvent,
     WaitQuery,
 )  # fmt: skip
 
@@ -64,10 +65,10 @@ class RunsApi:
             _at("POST", "/runs/{id}/messages", self._steer, run, "steer_run", "Say something to a run that goes on",
                 body=MessageRequest, answer=RunView, status=202, problems=(409,)),
             _at("GET", "/runs/{id}/events", self._events, read, "read_events", "Follow the events of a run",
-                query=EventsQuery, takes=ResumeHeader, media=MEDIA, problems=(400, 406), about=_EVENTS,
+                query=EventsQuery, answer=SentEvent, takes=ResumeHeader, media=MEDIA, problems=(406,), about=_EVENTS,
                 more=(Answer(200, "Events, as JSON.", EventsPage), again)),
             _at("HEAD", "/runs/{id}/events", self._events, read, "head_events", "See whether there are events",
-                query=EventsQuery, takes=ResumeHeader, media=MEDIA, problems=(400, 406), more=(again,)),
+                query=EventsQuery, takes=ResumeHeader, media=MEDIA, problems=(406,), more=(again,)),
             _at("GET", "/agents", self._agents, RIGHTS, "list_agents", "List the agents", answer=AgentsPage),
         ]  # fmt: skip
 

@@ -34,13 +34,20 @@ class Answer(Frozen, frozen=True):
     media: str = "application/json"
 
 
+def told_plainly(error: ApiError) -> Any:
+    """The body of an error."""
+    return {"error": {"code": error.code, "message": str(error)}}
+
+
 class Endpoint(Frozen, frozen=True):
     """One thing that can be asked for.
 
     ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
     types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an
     error may have, besides those that every endpoint may give. ``takes`` is a type whose fields are headers, and
-    ``more`` are further answers. ``about`` says more than the summary, in Markdown.
+    ``more`` are further answers. ``about`` says more than the summary, in Markdown. ``told`` makes the body of an
+    error, for a protocol in which errors have a shape of their own; it holds for all of a path, also for what the gate
+    refuses.
     """
 
     method: str
@@ -58,6 +65,7 @@ class Endpoint(Frozen, frozen=True):
     takes: Any = None
     more: tuple[Answer, ...] = ()
     about: str = ""
+    told: Callable[[ApiError], Any] | None = None
 
 
 def caller_of(request: Request) -> Caller:

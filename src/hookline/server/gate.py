@@ -20,7 +20,7 @@ from ..stores.errors import StoreError
 from ..stores.keys import RIGHTS, KeyRow, KeyStore
 from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send, is_local
 from .callers import ANYBODY, LOCAL, Caller
-from .endpoints import OPEN, ApiError, Endpoint
+from .endpoints import OPEN, ApiError, Endpoint, told_plainly
 from .headers import CORRELATION, correlation_id, secret_of
 from .limits import Rates, WrongKeys
 from .log_fields import logging_with
@@ -35,6 +35,9 @@ access = logging.getLogger("hookline.access")
 
 Counter = Callable[[str, str, int, float], object]
 """Gets of every request the method, the route, the status and the seconds."""
+
+Tell = Callable[[ApiError], Any]
+"""Makes the body of an error."""
 
 _GONE = 499  # in logs: whoever asked did not wait for the answer
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -72,6 +75,11 @@ class Gate:
         self._wrong = WrongKeys()
         self._reading = asyncio.Lock()
 
+    @property
+    def needs_keys(self) -> bool:
+        """Whether callers need a key, as far as is known."""
+        return self._needed or (self._keys is not None and not self._keys.is_empty)
+
     def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
         """Starlette routes of endpoints, one for each path.
 
@@ -81,6 +89,7 @@ class Gate:
         from starlette.routing import Route
 
         ways: dict[str, dict[str, _Way]] = {}
+        told: dict[str, Tell] = {}
         for endpoint in endpoints:
             table, method = ways.setdefault(endpoint.path, {}), endpoint.method.upper()
             if method in table:
@@ -88,7 +97,9 @@ class Gate:
             way = table[method] = _Way(endpoint.scopes, _answering(endpoint), endpoint.path)
             if method == "GET" and endpoint.media != "text/event-stream":
                 table.setdefault("HEAD", way)
-        return [Route(path, _Door(self, table, path)) for path, table in ways.items()]
+            if endpoint.told is not None:
+                told[endpoint.path] = endpoint.told
+        return [Route(path, _Door(self, table, path, told.get(path, told_plainly))) for path, table in ways.items()]
 
     def around(self, routes: Iterable[Route], scopes: Sequence[str]) -> list[Route]:
         """Routes that were made elsewhere, behind this gate: one of these rights is needed for all of them."""
@@ -239,10 +250,10 @@ class Gate:
         seconds = time.monotonic() - visit.began
         told: dict[str, Any] = {
             "method": visit.method, "route": visit.route, "status": visit.status, "ms": round(seconds * 1000, 1),
-            "caller": visit.caller.id, "correlation_id": visit.correlation_id,
+            "caller": visit.caller.id,
         }  # fmt: skip
         access.info(
-            "%s %s %d %.1f ms caller=%s correlation_id=%s", *told.values(), extra={"access": told},
+            "%s %s %d %.1f ms caller=%s correlation_id=%s", *told.values(), visit.correlation_id, extra=told,
         )  # fmt: skip
         if self._count is not None:
             self._count(visit.method, visit.route, visit.status, seconds)
@@ -281,15 +292,18 @@ class _Ended(Exception):
 class _Door:
     """A path behind the gate, as an ASGI app."""
 
-    def __init__(self, gate: Gate, ways: Mapping[str, _Way], route: str) -> None:
-        self._gate, self._ways, self._route = gate, ways, route
+    def __init__(self, gate: Gate, ways: Mapping[str, _Way], route: str, told: Tell = told_plainly) -> None:
+        self._gate, self._ways, self._route, self._told = gate, ways, route, told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{self._route} is for HTTP alone")
         method = scope["method"]
         visit = _Visit(method if method in _METHODS else "other", self._route, correlation_id(scope), time.monotonic())
-        answered = _Answered(self._gate, visit, send)
+        with logging_with(correlation_id=visit.correlation_id):
+            await self._answer(scope, receive, visit, _Answered(self._gate, visit, send, self._told))
+
+    async def _answer(self, scope: Scope, receive: Receive, visit: _Visit, answered: _Answered) -> None:
         try:
             await self._serve(scope, receive, answered, visit)
         except ApiError as error:
@@ -318,15 +332,15 @@ class _Door:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
         own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
-        with logging_with(correlation_id=visit.correlation_id, caller=visit.caller.id):
+        with logging_with(caller=visit.caller.id):
             await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
 
 
 class _Answered:
     """The way back: it knows the status, and adds the correlation id."""
 
-    def __init__(self, gate: Gate, visit: _Visit, send: Send) -> None:
-        self._gate, self._visit, self._send, self._started = gate, visit, send, False
+    def __init__(self, gate: Gate, visit: _Visit, send: Send, told: Tell) -> None:
+        self._gate, self._visit, self._send, self._told, self._started = gate, visit, send, told, False
         self.header = (CORRELATION.lower().encode(), visit.correlation_id.encode())
 
     async def __call__(self, message: Message) -> None:
@@ -342,7 +356,7 @@ class _Answered:
         """Answer with an error; what has begun is left unfinished, which the other end notices."""
         if self._started:
             return
-        body = msgspec.json.encode({"error": {"code": error.code, "message": str(error)}})
+        body = msgspec.json.encode(self._told(error))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
         await self({"type": "http.response.start", "status": error.status, "headers": headers})

@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 
 from ..base.event import Event
-from ..run.events import ApprovalAsked, ApprovalDecided, RunFinished, SubagentEvent
+from ..run.events import (
+    ApprovalAsked,
+    ApprovalDecided,
+    RunFinished,
+    StepStarted,
+    SubagentEvent,
+    ToolEnded,
+    ToolStarted,
+)
 from ..run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
 
@@ -23,10 +31,16 @@ class Live:
     """A served run of this program. It belongs to the loop of the service.
 
     Its events are numbered anew: a run that handed over is followed by another, in one list, which begins and ends with
-    an event of the service's own.
+    an event of the service's own. Readers are given what is in the file, so that whatever they saw is still there when
+    this program is gone; if the file cannot be written, they are given all the same what there is.
+
+    Args:
+        record: what is known of the run.
+        put: has a run, or an event of it, stored.
+        stuck: whether the file cannot be written now.
     """
 
-    def __init__(self, record: ServedRun, put: Put) -> None:
+    def __init__(self, record: ServedRun, put: Put, stuck: Callable[[], bool] = lambda: False) -> None:
         self.record = record
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
@@ -35,8 +49,11 @@ class Live:
         self.ending = ""
         """The state that it is to end in, whatever becomes of it."""
         self.closed = False
-        self.pending: set[tuple[str, str]] = set()
-        self._put = put
+        self.pending: dict[tuple[str, str], str] = {}
+        self._steps = 0
+        self._tools: dict[tuple[str, str], str] = {}
+        self._put, self._stuck = put, stuck
+        self._stored = 0
         self._tail: list[StoredEvent] = []
         self._first = 1
         self._waiting: list[asyncio.Future[None]] = []
@@ -47,7 +64,7 @@ class Live:
         self._put(self.record, None)
 
     def take(self, event: Event) -> None:
-        """A sink: number an event, store it, and wake those who read."""
+        """A sink: number an event, and have it stored."""
         seq = self.record.last_seq + 1
         self.record = msgspec.structs.replace(self.record, last_seq=seq)
         self._look(event)
@@ -57,19 +74,36 @@ class Live:
         stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
         self._tail.append(stored)
         self._put(None, stored)
-        self._wake()
+        if self._stuck():
+            self.wake()
+
+    @property
+    def doing(self) -> str:
+        """What it does now, for people."""
+        if self.pending:
+            return f"asks for {', '.join(self.pending.values())}"
+        return ", ".join(self._tools.values()) or (f"step {self._steps}" if self._steps else "")
 
     def _look(self, event: Event) -> None:
         """What an event means for the state of the run; calls of runs inside it wait for approval too."""
-        inner = event.event if isinstance(event, SubagentEvent) else event
-        if not isinstance(inner, (ApprovalAsked, ApprovalDecided)):
-            return
-        key = inner.run_id, inner.call_id
-        (self.pending.add if isinstance(inner, ApprovalAsked) else self.pending.discard)(key)
-        self.change(status="waiting" if self.pending else "running")
+        match event.event if isinstance(event, SubagentEvent) else event:
+            case StepStarted():
+                self._steps += not isinstance(event, SubagentEvent)
+            case ToolStarted() as started:
+                self._tools[started.run_id, started.call_id] = started.tool
+            case ToolEnded() as ended:
+                self._tools.pop((ended.run_id, ended.call_id), None)
+            case ApprovalAsked() as asked:
+                self.pending[asked.run_id, asked.call_id] = asked.tool
+                self.change(status="waiting")
+            case ApprovalDecided() as decided:
+                self.pending.pop((decided.run_id, decided.call_id), None)
+                self.change(status="waiting" if self.pending else "running")
 
     def committed(self, seq: int) -> None:
-        """All up to this one is in the file."""
+        """All up to this one is in the file: wake those who read."""
+        self._stored = seq
+        self.wake()
         keep_from = min(seq, self.record.last_seq - KEEP) + 1
         if keep_from - self._first > KEEP:
             del self._tail[: keep_from - self._first]
@@ -78,23 +112,31 @@ class Live:
     def after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
         """The events after that one; ``None`` if they are only in the file."""
         start = seq + 1 - self._first
-        return None if start < 0 else self._tail[start : start + limit]
+        last = self.record.last_seq if self._stuck() else self._stored
+        return None if start < 0 else self._tail[start : min(start + limit, last + 1 - self._first)]
+
+    def is_read(self, seq: int) -> bool:
+        """Whether nothing follows that number."""
+        return self.closed and seq >= self.record.last_seq
 
     def close(self) -> None:
         """No more events follow."""
         self.closed = True
-        self._wake()
+        self.wake()
 
     async def changed(self, timeout: float | None) -> bool:
         """Wait for an event, or the end; false if time ran out."""
         flag: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(flag)
-        done, _ = await asyncio.wait([flag], timeout=timeout)
-        if not done:
-            self._waiting = [each for each in self._waiting if each is not flag]
+        try:
+            done, _ = await asyncio.wait([flag], timeout=timeout)
+        finally:
+            if not flag.done():
+                self._waiting = [each for each in self._waiting if each is not flag]
         return bool(done)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have those who read look again."""
         waiting, self._waiting = self._waiting, []
         for flag in waiting:
             if not flag.done():

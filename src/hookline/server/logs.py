@@ -81,7 +81,7 @@ class JsonFormatter(_Formatter):
             said["exception"] = trace
         if record.stack_info:
             said["stack"] = redacted(_text(record.stack_info))
-        return json.dumps(_storable(said)).replace("\x7f", "\\u007f")
+        return json.dumps(_storable(said))
 
 
 class TextFormatter(_Formatter):
@@ -132,13 +132,16 @@ _BAD_INPUT = (
 )
 
 
-def setup_logs(kind: Kind = "auto", debug: bool = False, *, stream: TextIO | None = None) -> Callable[[], None]:
+def setup_logs(
+    kind: Kind = "auto", debug: bool = False, *, stream: TextIO | None = None, handler: logging.Handler | None = None
+) -> Callable[[], None]:
     """Write what is logged in this program to stderr; gives a function that undoes it.
 
     Args:
         kind: ``json``, ``text``, or ``auto``: text at a terminal, else JSON.
         debug: whether the library tells everything. Other libraries never tell more than warnings.
         stream: where it goes instead.
+        handler: gets it in place of a stream.
 
     Raises:
         ValueError: another kind.
@@ -149,8 +152,8 @@ def setup_logs(kind: Kind = "auto", debug: bool = False, *, stream: TextIO | Non
     is_terminal = stream.isatty()
     if kind == "auto":
         kind = "text" if is_terminal else "json"
-    handler = logging.StreamHandler(stream)
-    color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    color = handler is None and is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    handler = handler or logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter(color=color))
     handler.addFilter(_Quiet())
     levels = {**dict.fromkeys(("", *OTHERS), logging.WARNING), "hookline": logging.DEBUG if debug else logging.INFO}

@@ -45,6 +45,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         keep_days: how long runs that are over are kept.
         public_card: whether the card of the agent can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
+        chat_stream: when chat clients are streamed text: ``live``, as it is written, or ``settled``, when all hooks
+            have seen it, so that nobody is sent what one of them rejects or changes afterwards.
         logs: how logs are written: ``json``, ``text``, or ``auto``: text at a terminal, else JSON.
         agents: which personalities are served; all if it is left out.
     """
@@ -71,6 +73,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     keep_days: Some = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()
+    chat_stream: Literal["live", "settled"] = "live"
     logs: Literal["auto", "json", "text"] = "auto"
     agents: tuple[str, ...] = ()
 

@@ -32,6 +32,8 @@ class Reader:
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
         """Further events, as soon as there are some; none if time ran out; ``None`` after the last one.
 
+        What has happened already is waited for in any case, until it is in the file.
+
         Raises:
             StoreError: the file cannot be read.
         """
@@ -46,8 +48,10 @@ class Reader:
                 self.seq = found[-1].seq
                 return found
             if self._live is not None:
-                if self._live.closed:
+                if self._live.is_read(self.seq):
                     return None
+                if self._live.record.last_seq > self.seq:  # there are more, which are on their way into the file
+                    left = None
                 if (left is not None and left <= 0) or not await self._live.changed(left):
                     return ()
                 continue

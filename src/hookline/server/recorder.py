@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 
 from ..base.names import words
 from ..stores.errors import StoreError
@@ -26,10 +27,13 @@ class Recorder:
     Args:
         store: where to.
         committed: told what is in the file now.
+        stuck: told that nothing can be written for now.
     """
 
-    def __init__(self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None]) -> None:
-        self._store, self._committed = store, committed
+    def __init__(
+        self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
+    ) -> None:
+        self._store, self._committed, self._stuck = store, committed, stuck
         self._runs: dict[str, ServedRun] = {}
         self._events: list[StoredEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -45,7 +49,7 @@ class Recorder:
         if event is not None:
             self._events.append(event)
         if self._task is None:
-            self._task = asyncio.create_task(self._write())
+            self._task = asyncio.create_task(self._write(), context=Context())  # what it logs is of no request
 
     async def flushed(self) -> None:
         """Wait until what was put in before is in the file.
@@ -99,6 +103,7 @@ class Recorder:
         if problem != self.problem:
             log.error("runs cannot be stored: %s", problem)
         self.problem = problem
+        self._stuck()
         for each in waiting:
             if not each.done():
                 each.set_exception(Unavailable(f"runs cannot be stored now: {problem}"))

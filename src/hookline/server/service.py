@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from socket import gethostname
 from typing import Any
 
@@ -80,7 +80,7 @@ class RunService:
         self.agents, self.approvals, self.options = agents, approvals, options
         self._store, self._sessions, self._metadata = store, sessions, metadata
         self._context = context or (lambda session: AgentContext(session=session))
-        self._recorder = Recorder(store, self._committed)
+        self._recorder = Recorder(store, self._committed, self._stuck)
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
@@ -121,12 +121,16 @@ class RunService:
     @property
     def problem(self) -> str:
         """Why no runs are taken now; empty if they are."""
-        return self._recorder.problem if self._accepting else "the server stops"
+        return self._recorder.problem if self._accepting else "the server starts or stops"
 
     def counts(self) -> dict[str, int]:
         """How many runs of this program are in which state, and how many readers there are."""
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
         return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
+
+    def under_way(self) -> list[tuple[ServedRun, str]]:
+        """The runs of this program that are not over, in the order in which they came, and what each does now."""
+        return [(live.record, live.doing) for live in self._live.values() if not live.closed]
 
     # What callers do.
 
@@ -186,7 +190,7 @@ class RunService:
             id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
             transport, task, created=time.time(), host=self._me[0], pid=self._me[1],
         )  # fmt: skip
-        live = self._live[id] = Live(record, self._recorder.put)
+        live = self._live[id] = Live(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.change()
         live.take(RunAccepted(
             at=record.created, run_id=id, agent=served.name, session=name, task_id=record.task_id,
@@ -197,7 +201,9 @@ class RunService:
         except BaseException:
             self._finish(live, "interrupted", error="the run could not be stored")
             raise
-        found = None if history is None else Session(record.session_id, history, platform=transport)
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         work = self._perform(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
@@ -227,6 +233,14 @@ class RunService:
             await self._recorder.flushed()
         found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
         return [self._now(run) for run in found]
+
+    async def count(self, caller: Caller, **options: Any) -> int:
+        """How many runs :meth:`list` would give in all; options as for :meth:`RunLog.count`, but for the owner.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return await asyncio.to_thread(self._store.count, owner=caller.owner, **options)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
         """A reader of the events of a run, from the one after that number on. It must be closed.
@@ -260,6 +274,9 @@ class RunService:
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
+        if run.is_over:
+            with suppress(Unavailable):  # what was told must not be gone with the program
+                await self._recorder.flushed()
         return run
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> ServedRun:
@@ -401,6 +418,10 @@ class RunService:
             live.committed(seq)
             if live.closed and seq == live.record.last_seq:
                 del self._live[run_id]  # from now on it is read from the file
+
+    def _stuck(self) -> None:
+        for live in self._live.values():
+            live.wake()
 
     async def _look(self, id: str) -> ServedRun:
         live = self._live.get(id)

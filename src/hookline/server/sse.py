@@ -22,6 +22,8 @@ RETRY = 2000
 HEADERS = {"content-type": f"{MEDIA}; charset=utf-8", "cache-control": "no-store", "x-accel-buffering": "no"}
 """Nobody in between may keep what passes, or hold it back."""
 
+_BREAKS = [(mark.encode(), b"\\u%04x" % ord(mark)) for mark in "\u0085\u2028\u2029"]
+
 More = Callable[[float], Awaitable[bytes | None]]
 """Waits at most so many seconds for more of a stream: nothing if time ran out, ``None`` at its end."""
 
@@ -33,11 +35,12 @@ class SseResponse(Response):
         more: gives what is to be sent next.
         close: called once when nobody reads any more.
         heartbeat: after how many silent seconds a comment shows that the stream is alive.
+        resumes: whether a client may come back for the rest, which it is told then.
     """
 
-    def __init__(self, more: More, close: Callable[[], object], *, heartbeat: float) -> None:
+    def __init__(self, more: More, close: Callable[[], object], *, heartbeat: float, resumes: bool = True) -> None:
         self.status_code, self.background, self.body = 200, None, b""
-        self._more, self._close, self._heartbeat = more, close, heartbeat
+        self._more, self._close, self._heartbeat, self._resumes = more, close, heartbeat, resumes
         self.init_headers(HEADERS)
         del self.headers["content-length"]
 
@@ -57,7 +60,8 @@ class SseResponse(Response):
 
     async def _stream(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY, "more_body": True})
+        first = b"retry: %d\n\n" % RETRY if self._resumes else b""
+        await send({"type": "http.response.body", "body": first, "more_body": True})
         now = asyncio.get_running_loop().time
         beat = now() + self._heartbeat
         last = b""
@@ -88,8 +92,17 @@ def events_of(reader: Reader, heartbeat: float) -> SseResponse:
 
 
 def rendered(events: Iterable[StoredEvent]) -> bytes:
-    """Events as they are sent; JSON has no line breaks of its own."""
-    return b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (each.seq, each.type.encode(), each.data) for each in events)
+    """Events as they are sent."""
+    return in_lines(
+        b"".join(b"id: %d\nevent: %b\ndata: %b\n\n" % (each.seq, each.type.encode(), each.data) for each in events)
+    )
+
+
+def in_lines(data: bytes) -> bytes:
+    """JSON in which no client finds a line break: some take more characters for one than the standard has."""
+    for raw, escaped in _BREAKS:
+        data = data.replace(raw, escaped)
+    return data
 
 
 def preferred(accept: str | None, *offered: str) -> str:

@@ -19,7 +19,7 @@ Wait = Annotated[float, msgspec.Meta(ge=0, le=60, description="Seconds to wait f
 State = Literal[
     "queued", "running", "waiting", "completed", "stopped", "ended", "failed", "cancelled", "interrupted"
 ]  # fmt: skip
-Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=10**15 - 1)]
 
 
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -55,9 +55,9 @@ class OnceHeader(msgspec.Struct, rename={"key": "Idempotency-Key"}):
 
 
 class ResumeHeader(msgspec.Struct, rename={"seq": "Last-Event-ID"}):
-    """The number of the last event that was read."""
+    """The number of the last event that was read; none, if it is empty."""
 
-    seq: Number = 0
+    seq: Annotated[str, msgspec.Meta(pattern=rf"^[0-9]{{0,15}}{END}")] = ""
 
 
 class WaitQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,6 +137,22 @@ class EventView(msgspec.Struct, frozen=True):
     type: str
     at: float
     run_id: str
+
+
+class SentEvent(msgspec.Struct, frozen=True):
+    """One event of the stream: the number, the type, and the event as JSON."""
+
+    id: Annotated[str, msgspec.Meta(pattern="^[0-9]+$")]
+    event: str
+    data: Annotated[
+        str,
+        msgspec.Meta(
+            extra_json_schema={
+                "contentMediaType": "application/json",
+                "contentSchema": {"$ref": "#/components/schemas/EventView"},
+            }
+        ),
+    ]
 
 
 class EventsPage(msgspec.Struct, frozen=True):

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from .pushes import SCHEMA as _PUSHES
+from .pushes import Pushes
 from .runs import is_running
 from .sqlite import Database, storable
 
@@ -39,6 +41,7 @@ _SCHEMA = (
         host TEXT NOT NULL, pid INTEGER NOT NULL, PRIMARY KEY (owner, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX once_by_run ON once (run_id)",
+    _PUSHES,
 )
 
 
@@ -118,6 +121,7 @@ class RunLog:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
         """Keep runs and events, all or none of them; a run that is there already is replaced.
@@ -140,7 +144,26 @@ class RunLog:
             row = db.execute("SELECT * FROM runs WHERE id = ?", (storable(id),)).fetchone()
         return None if row is None else ServedRun(*row)
 
-    def runs(
+    def runs(self, *, before: str = "", limit: int = 50, **wanted: Any) -> list[ServedRun]:
+        """Runs, the newest first.
+
+        Args:
+            before: those that come after the run with this id in the list.
+            limit: at most so many.
+            wanted: which ones, as for :meth:`count`.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        where, values = _where(**wanted)
+        if before:
+            where += " AND (created, id) < (SELECT created, id FROM runs WHERE id = ?)"
+            values.append(storable(before))
+        with self.db.transaction() as db:
+            query = f"SELECT * FROM runs WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"
+            return [ServedRun(*row) for row in db.execute(query, (*values, limit))]
+
+    def count(
         self,
         *,
         owner: str | None = None,
@@ -149,39 +172,24 @@ class RunLog:
         session_id: str = "",
         states: Sequence[str] = (),
         since: float = 0.0,
-        before: str = "",
-        limit: int = 50,
-    ) -> list[ServedRun]:
-        """Runs, the newest first.
+    ) -> int:
+        """How many runs there are.
 
         Args:
             owner: whose; ``None`` for everybody's.
             agent: of one agent only.
-            session: of conversations of this name only.
+            session: of conversations with this name only.
             session_id: of one conversation only.
             states: in one of these states only.
             since: that were changed at that time or later: begun, or over.
-            before: those that come after the run with this id in the list.
-            limit: at most so many.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        wanted: list[tuple[str, Sequence[Any]]] = []
-        for column, value in {"owner": owner, "agent": agent, "session": session, "session_id": session_id}.items():
-            if value if column != "owner" else value is not None:
-                wanted.append((f"{column} = ?", (storable(value or ""),)))
-        if states:
-            wanted.append((f"status IN ({','.join('?' * len(states))})", states))
-        if since:
-            wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
-        if before:
-            wanted.append(("(created, id) < (SELECT created, id FROM runs WHERE id = ?)", (storable(before),)))
-        where = f"WHERE {' AND '.join(each for each, _ in wanted)}" if wanted else ""
-        values = [value for _, given in wanted for value in given]
+        where, values = _where(owner, agent, session, session_id, states, since)
         with self.db.transaction() as db:
-            query = f"SELECT * FROM runs {where} ORDER BY created DESC, id DESC LIMIT ?"
-            return [ServedRun(*row) for row in db.execute(query, (*values, limit))]
+            (found,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
+        return int(found)
 
     def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
         """The events of a run that come after that number, in order.
@@ -251,7 +259,7 @@ class RunLog:
         before = (time.time() - days * 24 * 3600,)
         old = "SELECT id FROM runs WHERE ended < ?"
         with self.db.transaction(write=True) as db:
-            for table in ("events", "once"):
+            for table in ("events", "once", "pushes"):
                 db.execute(f"DELETE FROM {table} WHERE run_id IN ({old})", before)
             return db.execute("DELETE FROM runs WHERE ended < ?", before).rowcount
 
@@ -262,3 +270,17 @@ class RunLog:
 
 def _row(run: ServedRun) -> tuple[Any, ...]:
     return tuple(storable(value) if isinstance(value, str) else value for value in msgspec.structs.astuple(run))
+
+
+def _where(
+    owner: str | None = None, agent: str = "", session: str = "", session_id: str = "", states: Sequence[str] = (),
+    since: float = 0.0,
+) -> tuple[str, list[Any]]:  # fmt: skip
+    wanted: list[tuple[str, Sequence[Any]]] = [("1", ())]
+    named = {"owner": owner, "agent": agent or None, "session": session or None, "session_id": session_id or None}
+    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value is not None]
+    if states:
+        wanted.append((f"status IN ({','.join('?' * len(states))})", states))
+    if since:
+        wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
+    return " AND ".join(each for each, _ in wanted), [value for _, given in wanted for value in given]

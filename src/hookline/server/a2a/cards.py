@@ -1,0 +1,73 @@
+"""How agents describe themselves to other agents."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    APIKeySecurityScheme,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+
+from ...base.version import __version__
+from ..agents import ServedAgent
+
+VERSIONS = ("1.0", "0.3")
+"""The versions of the protocol that are spoken, the better one first."""
+_MODES = ("text/plain", "application/json")
+
+
+def card_of(agent: ServedAgent, base: str, *, keyed: bool) -> AgentCard:
+    """The card of an agent.
+
+    Args:
+        agent: the agent.
+        base: the URL of the server, without a path.
+        keyed: whether callers need a key.
+    """
+    url = f"{base.rstrip('/')}/a2a/{quote(agent.name, safe='')}"
+    card = AgentCard(
+        name=agent.name,
+        description=agent.description or f"The agent {agent.name}.",
+        version=__version__,
+        supported_interfaces=[
+            AgentInterface(url=url, protocol_binding="JSONRPC", protocol_version=each) for each in VERSIONS
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
+        default_input_modes=_MODES,
+        default_output_modes=("text/plain",),
+        skills=_skills(agent),
+    )
+    if keyed:
+        card.security_schemes["bearer"].CopyFrom(_scheme(http_auth_security_scheme=_BEARER))
+        card.security_schemes["api_key"].CopyFrom(_scheme(api_key_security_scheme=_API_KEY))
+        either = [SecurityRequirement(schemes={name: StringList()}) for name in ("bearer", "api_key")]
+        card.security_requirements.extend(either)
+    return card
+
+
+_BEARER = HTTPAuthSecurityScheme(scheme="Bearer", description="A key of this server, as a bearer token.")
+_API_KEY = APIKeySecurityScheme(location="header", name="X-API-Key", description="The same key in a header.")
+
+
+def _scheme(**kind: Any) -> SecurityScheme:
+    return SecurityScheme(**kind)
+
+
+def _skills(agent: ServedAgent) -> list[AgentSkill]:
+    talk = AgentSkill(
+        id="talk", name="Talk", description=agent.description or f"Talk with {agent.name}.", tags=["chat"]
+    )  # fmt: skip
+    tools = [
+        AgentSkill(id=f"tool-{name}", name=name, description=agent.about.get(name) or f"Uses {name}.", tags=["tool"])
+        for name in agent.tools
+    ]
+    return [talk, *tools]

@@ -1,0 +1,162 @@
+"""An A2A server of scripted agents over a real socket, and the official client of it."""
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from uuid import uuid4
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import (
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    Task,
+    TaskState,
+)
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Value
+
+from hookline.server.a2a.part import A2aPart
+from hookline.server.gate import Gate
+from hookline.stores.keys import KeyStore
+from hookline.web.host import HttpHost
+
+from ..rig import service_at
+
+VERSION = {"A2A-Version": "1.0"}
+
+
+@dataclass
+class Rig:
+    """A server, and ways to talk to it."""
+
+    service: object
+    part: A2aPart
+    host: HttpHost
+    keys: KeyStore | None
+
+    @property
+    def url(self):
+        return self.host.url
+
+    def key(self, name, *scopes):
+        """Headers of a caller of that name."""
+        return {"Authorization": f"Bearer {self.keys.add(name, scopes)[1]}"}
+
+    @asynccontextmanager
+    async def client(self, agent="helper", headers=None, *, version="1.0", **config):
+        """The official client of an agent."""
+        async with httpx.AsyncClient(headers=headers, timeout=60, verify=False) as http:
+            card = await A2ACardResolver(http, f"{self.url}/a2a/{agent}").get_agent_card()
+            kept = [each for each in card.supported_interfaces if each.protocol_version == version]
+            del card.supported_interfaces[:]
+            card.supported_interfaces.extend(kept)
+            client = ClientFactory(ClientConfig(httpx_client=http, **config)).create(card)
+            yield client
+
+    async def call(self, method, params, agent="helper", headers=VERSION, **more):
+        """One JSON-RPC call by hand: the whole answer."""
+        async with httpx.AsyncClient(timeout=60, verify=False) as http:
+            body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params, **more}
+            answer = await http.post(f"{self.url}/a2a/{agent}", json=body, headers=headers)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+    async def stream(self, method, params, agent="helper", headers=VERSION):
+        """The results of one streaming JSON-RPC call by hand."""
+        async with httpx.AsyncClient(timeout=60, verify=False) as http:
+            body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+            answer = await http.post(f"{self.url}/a2a/{agent}", json=body, headers=headers)
+            lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+            return [json.loads(line) for line in lines] or [answer.json()]
+
+
+@asynccontextmanager
+async def serving_a2a(folder, *agents, keys=False, push=None, **options):
+    """A server whose files are in that folder."""
+    service = service_at(folder, *agents, **options)
+    store = KeyStore(folder / "keys.db") if keys else None
+    part = A2aPart(service, service._store, **(push or {}))
+    gate = Gate(store, service.options, needed=keys)
+    host = HttpHost([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
+    await service.open()
+    await part.open()
+    await host.start()
+    try:
+        yield Rig(service, part, host, store)
+    finally:
+        await service.close(grace=0)
+        await part.close()
+        await host.stop()
+
+
+def saying(text="", *, task="", context="", data=None, now=False, metadata=None, **configuration):
+    """A request to send a message."""
+    parts = [Part(text=text)] if text else []
+    if data is not None:
+        parts.append(Part(data=ParseDict(data, Value())))
+    message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=parts, task_id=task, context_id=context)
+    if metadata:
+        message.metadata.update(metadata)
+    made = SendMessageConfiguration(return_immediately=now, **configuration)
+    return SendMessageRequest(message=message, configuration=made)
+
+
+async def told(client, request):
+    """Everything that the client is told about a message."""
+    return [each async for each in client.send_message(request)]
+
+
+async def sent(client, request):
+    """The task that a message ends in, without a stream."""
+    client._config.streaming = False
+    try:
+        (only,) = await told(client, request)
+    finally:
+        client._config.streaming = True
+    return only.task
+
+
+async def got(client, id, **more) -> Task:
+    return await client.get_task(GetTaskRequest(id=id, **more))
+
+
+def state(task_or_update):
+    return TaskState.Name(task_or_update.status.state).removeprefix("TASK_STATE_")
+
+
+def text_of(message):
+    return "".join(part.text for part in message.parts)
+
+
+def data_of(message):
+    return [MessageToDict(part.data) for part in message.parts if part.WhichOneof("content") == "data"]
+
+
+def reply_of(task):
+    return "".join(part.text for artifact in task.artifacts for part in artifact.parts)
+
+
+def put_together(events):
+    """The task that somebody has who follows a stream, as the protocol says."""
+    task = Task()
+    for event in events:
+        if event.HasField("task"):
+            task.CopyFrom(event.task)
+        elif event.HasField("status_update"):
+            task.status.CopyFrom(event.status_update.status)
+        else:
+            update = event.artifact_update
+            here = [each for each in task.artifacts if each.artifact_id == update.artifact.artifact_id]
+            if update.append:
+                here[0].parts.extend(update.artifact.parts)
+            elif here:
+                here[0].CopyFrom(update.artifact)
+            else:
+                task.artifacts.append(update.artifact)
+    return task

@@ -1,0 +1,544 @@
+"""Agents over A2A, with the official client of the protocol, version 1.0."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from a2a.client.errors import A2AClientError
+from a2a.types import (
+    CancelTaskRequest,
+    ListTasksRequest,
+    Part,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InvalidParamsError,
+    InvalidRequestError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from google.protobuf.json_format import MessageToDict
+
+from hookline import (
+    AFTER_LLM,
+    BEFORE_TOOL,
+    POINTS,
+    Agent,
+    HookResult,
+    ScriptedModel,
+    Team,
+    call,
+    guard,
+    hook,
+    reply,
+    tool,
+)
+
+from ..rig import make, until
+from .rig import data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
+
+
+@tool
+def look(at: str, ctx) -> str:
+    """Look at something."""
+    ctx.progress(0.5, "half of it")
+    return f"saw {at}"
+
+
+@tool
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+@guard(BEFORE_TOOL)
+def ask(ctx, payload):
+    return HookResult.ask(f"May {payload.name} run?")
+
+
+def asking(*turns):
+    return make(turns or [call("delete", path="a.txt"), reply("gone")], tools=[delete], hooks=[ask])
+
+
+class Door:
+    """A tool that does not return before it is opened."""
+
+    def __init__(self):
+        self.open, self.entered = asyncio.Event(), 0
+
+    def agent(self, *turns, **options):
+        @tool
+        async def door() -> str:
+            """Wait."""
+            self.entered += 1
+            await self.open.wait()
+            return "through"
+
+        return make(turns or [call("door"), reply("done")], tools=[door], **options)
+
+
+def updates(events):
+    return [event.status_update for event in events if event.HasField("status_update")]
+
+
+def nothing_left(rig):
+    """Nobody reads any more."""
+    return until(lambda: rig.service.counts()["readers"] == 0)
+
+
+# Messages.
+
+
+async def test_a_message_makes_a_task_that_ends_with_the_reply(tmp_path):
+    async with serving_a2a(tmp_path, make([reply("hello there")])) as rig, rig.client() as client:
+        task = await sent(client, saying("hi", context="talk"))
+        assert (state(task), reply_of(task), task.context_id) == ("COMPLETED", "hello there", "talk")
+        assert [text_of(each) for each in task.history] == ["hi"]
+        assert await got(client, task.id) == task
+        assert (await rig.service._look(task.id)).transport == "a2a"
+        await nothing_left(rig)
+
+
+async def test_messages_of_one_context_are_one_conversation(tmp_path):
+    agent = make([reply("one"), reply("two"), reply("three")])
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        first = await sent(client, saying("a"))
+        await sent(client, saying("b", context=first.context_id))
+        assert [m.content for m in agent.model.requests[1].messages if m.role != "system"] == ["a", "one", "b"]
+        await sent(client, saying("c"))
+        assert [m.content for m in agent.model.requests[2].messages if m.role != "system"] == ["c"]
+
+
+async def test_a_stream_tells_of_tools_and_what_it_adds_up_to_is_the_task(tmp_path):
+    agent = make([call("look", at="the sky"), reply("it is blue")], tools=[look])
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        events = await told(client, saying("what is up?"))
+        assert state(events[0].task) == "SUBMITTED"
+        assert [state(each) for each in updates(events)] == ["WORKING"] * 4 + ["COMPLETED"]
+        steps = [MessageToDict(each.metadata) for each in updates(events)[1:4]]
+        assert [each["phase"] for each in steps] == ["tool_start", "progress", "tool_end"]
+        assert {(each["tool"], each["call_id"]) for each in steps} == {("look", "call_0_0")}
+        assert (steps[1]["fraction"], steps[2]["outcome"]) == (0.5, "ok")
+        assert all(text_of(each.status.message) for each in updates(events)[1:4])
+        assert "half of it" in text_of(updates(events)[2].status.message)
+        task = put_together(events)
+        assert (state(task), reply_of(task)) == ("COMPLETED", "it is blue")
+        after = await got(client, task.id)
+        assert (after.status, reply_of(after), after.history) == (task.status, reply_of(task), task.history)
+
+
+async def test_text_that_was_taken_back_is_taken_back_in_the_stream(tmp_path):
+    @hook(AFTER_LLM)
+    def again(ctx, response):
+        return HookResult.retry("no") if response.content == "wrong" else None
+
+    agent = make([reply("wrong"), reply("right")], hooks=[again])
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        events = await told(client, saying("hi"))
+        pieces = [
+            (event.artifact_update.append, event.artifact_update.artifact.parts[0].text)
+            for event in events
+            if event.HasField("artifact_update")
+        ]
+        assert (False, "") in pieces
+        assert reply_of(put_together(events)) == "right"
+
+
+async def test_what_a_model_says_before_it_uses_a_tool_is_not_the_reply(tmp_path):
+    agent = make([reply("let me look", tool_calls=[call("look", at="x")]), reply("seen")], tools=[look])
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        events = await told(client, saying("hi"))
+        assert "let me look" in str(events)
+        assert reply_of(put_together(events)) == "seen"
+
+
+async def test_the_tools_of_subagents_are_told_of_too(tmp_path):
+    team = Team(max_handoffs=0)
+    desk = make([call("delegate", to="eye", task="look"), reply("done")], name="desk", tools=[team])
+    team.add(desk)
+    eye = Agent("eye", "looks", llm=ScriptedModel([call("look", at="x"), reply("seen")]), tools=[look])
+    team.add(eye)
+    async with serving_a2a(tmp_path, desk) as rig, rig.client("desk") as client:
+        events = await told(client, saying("hi"))
+        told_of = [MessageToDict(each.metadata) for each in updates(events)]
+        phases = [each["phase"] for each in told_of if each.get("agent") == "eye"]
+        assert phases == ["tool_start", "progress", "tool_end"]
+        assert state(put_together(events)) == "COMPLETED"
+
+
+async def test_a_caller_that_does_not_want_to_wait_gets_the_task_at_once(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
+        task = await sent(client, saying("go", now=True))
+        assert state(task) in ("SUBMITTED", "WORKING")
+        await until(lambda: door.entered)
+        assert state(await got(client, task.id)) == "WORKING"
+        door.open.set()
+        await rig.service._live[task.id].task
+        assert state(await got(client, task.id)) == "COMPLETED"
+
+
+async def test_data_is_given_to_the_agent_as_json_and_files_and_empty_messages_are_refused(tmp_path):
+    agent = make()
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        await sent(client, saying("see:", data={"a": [1, 2.5, "ö"]}))
+        assert agent.model.requests[0].messages[-1].content == 'see:\n\n{"a": [1, 2.5, "ö"]}'
+        for part in (Part(raw=b"x", media_type="image/png"), Part(url="http://example.com/x.png")):
+            request = saying("look")
+            request.message.parts.append(part)
+            with pytest.raises(ContentTypeNotSupportedError):
+                await sent(client, request)
+        for request in (saying(" \n"), saying()):
+            with pytest.raises(InvalidParamsError):
+                await sent(client, request)
+        assert len(await rig.service.list(_everybody())) == 1
+
+
+async def test_ids_tie_a_task_to_what_caused_it(tmp_path):
+    async with serving_a2a(tmp_path) as rig:
+        async with rig.client() as client:
+            task = await sent(client, saying("hi", metadata={"correlation_id": "from-message"}))
+            assert task.metadata["correlation_id"] == "from-message"
+            assert task.metadata["run_id"] == task.id
+        async with rig.client(headers={"X-Correlation-ID": "from-header"}) as client:
+            events = await told(client, saying("hi", metadata={"correlation_id": "from-message"}))
+            assert {each.metadata["correlation_id"] for each in updates(events)} == {"from-header"}
+            run = await rig.service._look(events[0].task.id)
+            assert run.correlation_id == "from-header"
+
+
+# How it ends.
+
+
+async def test_a_request_that_a_guard_refuses_is_rejected_with_the_words_of_the_guard(tmp_path):
+    @guard("on_run_start")
+    def no(ctx, payload):
+        return HookResult.end("We do not talk about that.", reason="policy 7")
+
+    agent = make(hooks=[no])
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        stream = put_together(await told(client, saying("hi")))
+        task = await sent(client, saying("hi"))
+        for each in (stream, task, await got(client, task.id)):
+            assert (state(each), text_of(each.status.message)) == ("REJECTED", "We do not talk about that.")
+            assert reply_of(each) == ""
+        assert agent.model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "says"),
+    [
+        ([TimeoutError("model timed out")], {}, "model timed out"),
+        ([call("look", at="x"), call("look", at="y")], {"max_steps": 1}, "steps"),
+    ],
+)
+async def test_a_failure_is_never_shown_as_done(tmp_path, turns, options, says):
+    agents = [make(list(turns), name=name, tools=[look], **options) for name in ("one", "two")]
+    async with serving_a2a(tmp_path, *agents) as rig:
+        async with rig.client("one") as client:
+            stream = put_together(await told(client, saying("hi")))
+        async with rig.client("two") as client:
+            task = await sent(client, saying("hi"))
+            after = await got(client, task.id)
+        for each in (stream, task, after):
+            assert state(each) == "FAILED"
+            assert says in text_of(each.status.message)
+
+
+async def test_a_task_can_be_cancelled_once(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
+        following = asyncio.create_task(told(client, saying("go")))
+        await until(lambda: door.entered)
+        (run,) = await rig.service.list(_everybody())
+        assert state(await client.cancel_task(CancelTaskRequest(id=run.id))) == "CANCELED"
+        assert state(put_together(await following)) == "CANCELED"
+        assert state(await got(client, run.id)) == "CANCELED"
+        with pytest.raises(TaskNotCancelableError):
+            await client.cancel_task(CancelTaskRequest(id=run.id))
+        with pytest.raises(TaskNotFoundError):
+            await client.cancel_task(CancelTaskRequest(id="run_unknown"))
+
+
+async def test_hooks_fire_alike_with_and_without_a_stream(tmp_path):
+    def seen_by(agent, seen):
+        for point in sorted(POINTS, key=str):
+            agent.register_hook(lambda ctx, payload, point=point: seen.append(str(point)), points=point)
+        return agent
+
+    def scripted(name, seen):
+        return seen_by(make([call("look", at="x"), reply("done")], name=name, tools=[look]), seen)
+
+    plain, streamed = [], []
+    async with serving_a2a(tmp_path, scripted("plain", plain), scripted("streamed", streamed)) as rig:
+        async with rig.client("plain") as client:
+            await sent(client, saying("hi"))
+        async with rig.client("streamed") as client:
+            await told(client, saying("hi"))
+    assert plain == streamed
+    assert "before_tool" in plain
+
+
+# Coming back.
+
+
+async def test_nothing_is_lost_when_a_stream_breaks_and_another_is_opened(tmp_path):
+    door = Door()
+    agent = door.agent(call("door"), reply("the end of it"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        before = []
+        async with aclosing(client.send_message(saying("go"))) as stream:
+            async for event in stream:
+                before.append(event)
+                if event.HasField("status_update") and "phase" in event.status_update.metadata:
+                    break
+        await nothing_left(rig)
+        id = before[0].task.id
+        after = []
+
+        async def follow():
+            async for event in client.subscribe(SubscribeToTaskRequest(id=id)):
+                after.append(event)
+
+        following = asyncio.create_task(follow())
+        await until(lambda: after)
+        assert state(after[0].task) == "WORKING"
+        assert text_of(after[0].task.status.message) == text_of(before[-1].status_update.status.message)
+        door.open.set()
+        await following
+        task = put_together(after)
+        assert (state(task), reply_of(task)) == ("COMPLETED", "the end of it")
+        assert [state(each) for each in updates(after)][-1] == "COMPLETED"
+        with pytest.raises(UnsupportedOperationError):
+            await anext(client.subscribe(SubscribeToTaskRequest(id=id)))
+        await nothing_left(rig)
+
+
+async def test_whoever_leaves_before_the_answer_leaves_nothing_open(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
+        waiting = asyncio.create_task(sent(client, saying("go")))
+        await until(lambda: door.entered)
+        waiting.cancel()
+        await nothing_left(rig)
+        door.open.set()
+        (run,) = await rig.service.list(_everybody())
+        assert (await rig.service.wait(run.id, _everybody())).status == "completed"
+
+
+# Further messages.
+
+
+async def test_a_message_to_a_working_task_is_put_into_it(tmp_path):
+    door = Door()
+    agent = door.agent()
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        task = await sent(client, saying("go", now=True))
+        await until(lambda: door.entered)
+        await sent(client, saying("and hurry", task=task.id, now=True))
+        door.open.set()
+        await rig.service.wait(task.id, _everybody())
+        assert "and hurry" in [message.content for message in agent.model.requests[-1].messages]
+        assert [text_of(each) for each in (await got(client, task.id)).history] == ["go", "and hurry"]
+        assert [text_of(each) for each in (await got(client, task.id, history_length=1)).history] == ["and hurry"]
+        assert not (await got(client, task.id, history_length=0)).history
+        with pytest.raises(UnsupportedOperationError):
+            await sent(client, saying("more", task=task.id))
+        with pytest.raises(InvalidParamsError):
+            await sent(client, saying("more", task=task.id, context="another"))
+        with pytest.raises(TaskNotFoundError):
+            await sent(client, saying("more", task="run_unknown"))
+
+
+async def test_a_call_that_needs_approval_is_asked_for_and_runs_as_approved(tmp_path):
+    async with serving_a2a(tmp_path, asking()) as rig, rig.client() as client:
+        events = await told(client, saying("clean up"))
+        last = updates(events)[-1]
+        assert state(last) == "INPUT_REQUIRED"
+        assert "delete" in text_of(last.status.message)
+        assert "May delete run?" in text_of(last.status.message)
+        (asked,) = data_of(last.status.message)
+        assert (asked["tool"], asked["arguments"], asked["questions"]) == (
+            "delete", {"path": "a.txt"}, ["May delete run?"]
+        )  # fmt: skip
+        assert asked["approval"].startswith("appr_")
+        assert asked["expires"] > 0
+        id = events[0].task.id
+        assert (await got(client, id)).status == last.status
+        answer = {"approval": asked["approval"], "decision": "approve", "digest": asked["digest"]}
+        rest = await told(client, saying(data=answer, task=id))
+        assert rest[0].task.id == id
+        task = put_together(rest)
+        assert (state(task), reply_of(task)) == ("COMPLETED", "gone")
+        phases = [each.metadata["phase"] for each in updates(rest) if "phase" in each.metadata]
+        assert phases == ["approval_decided", "tool_start", "tool_end"]
+
+
+async def test_a_wrong_or_unclear_answer_changes_nothing_and_says_what_to_send(tmp_path):
+    agent = asking(call("delete", path="a.txt"), reply("kept"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        first = await sent(client, saying("clean up"))
+        assert state(first) == "INPUT_REQUIRED"
+        (asked,) = data_of(first.status.message)
+        wrong = [
+            saying(data={"approval": asked["approval"], "decision": "approve", "digest": "0" * 64}, task=first.id),
+            saying(data={"approval": asked["approval"], "decision": "approve"}, task=first.id),
+            saying(data={"approval": "appr_x", "decision": "approve", "digest": asked["digest"]}, task=first.id),
+            saying(data={"decision": "maybe", "digest": asked["digest"]}, task=first.id),
+            saying(data={"decision": "edit", "digest": asked["digest"]}, task=first.id),
+            saying("hm, what would that do?", task=first.id),
+            saying("yes, but keep b.txt", task=first.id),
+        ]
+        for request in wrong:
+            task = await sent(client, request)
+            assert state(task) == "INPUT_REQUIRED"
+            assert asked["approval"] in text_of(task.status.message)
+            assert data_of(task.status.message) == [asked]
+        events = await told(client, wrong[0])
+        assert state(updates(events)[-1]) == "INPUT_REQUIRED"
+        task = await sent(client, saying("No, not that one.", task=first.id))
+        assert (state(task), reply_of(task)) == ("COMPLETED", "kept")
+        assert "not that one." in agent.model.requests[-1].messages[-1].content
+
+
+async def test_a_call_can_be_edited_and_allowed_for_a_session(tmp_path):
+    agent = asking(
+        call("delete", path="a.txt"), call("delete", path="c.txt"), call("delete", path="c.txt"), reply("done")
+    )
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up"))
+        (asked,) = data_of(task.status.message)
+        edit = {"decision": "edit", "digest": asked["digest"], "arguments": {"path": "b.txt"}}
+        task = await sent(client, saying(data=edit, task=task.id))
+        assert agent.model.requests[-1].messages[-1].content == "deleted b.txt"
+        assert state(task) == "INPUT_REQUIRED"
+        (asked,) = data_of(task.status.message)
+        allow = {"decision": "approve", "digest": asked["digest"], "remember": "session"}
+        task = await sent(client, saying(data=allow, task=task.id))
+        assert state(task) == "COMPLETED"
+
+
+async def test_with_two_calls_waiting_an_answer_must_name_one(tmp_path):
+    agent = asking([call("delete", path="a.txt"), call("delete", path="b.txt")], reply("done"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up", now=True))
+        await until(lambda: len(rig.service.approvals.rows(status="pending")) == 2)
+        task = await got(client, task.id)
+        assert len(data_of(task.status.message)) == 2
+        task = await sent(client, saying("yes", task=task.id))
+        assert state(task) == "INPUT_REQUIRED"
+        assert "2 calls wait" in text_of(task.status.message)
+        for asked in data_of(task.status.message):
+            answer = {key: asked[key] for key in ("approval", "digest")} | {"decision": "approve"}
+            task = await sent(client, saying(data=answer, task=task.id))
+        assert state(task) == "COMPLETED"
+
+
+async def test_a_subscription_to_a_waiting_task_goes_on_when_somebody_else_approves(tmp_path):
+    async with serving_a2a(tmp_path, asking()) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up"))
+        events = []
+
+        async def follow():
+            async for event in client.subscribe(SubscribeToTaskRequest(id=task.id)):
+                events.append(event)
+
+        following = asyncio.create_task(follow())
+        await until(lambda: events)
+        assert state(events[0].task) == "INPUT_REQUIRED"
+        (row,) = rig.service.approvals.rows(status="pending")
+        rig.service.approvals.decide(row.id, decision="approve", digest=row.digest, by="somebody")
+        await following
+        assert state(put_together(events)) == "COMPLETED"
+
+
+# Who may do what.
+
+
+async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp_path):
+    async with serving_a2a(tmp_path, asking(), make(name="second"), keys=True) as rig:
+        runner, reader = rig.key("runner", "run"), rig.key("reader", "read")
+        mine, approver = rig.key("mine", "run", "read"), rig.key("approver", "approve")
+        async with rig.client(headers=mine) as client:
+            task = await sent(client, saying("clean up", context="talk"))
+            with pytest.raises(InvalidRequestError, match="approve"):
+                await sent(client, saying("yes", task=task.id))
+            assert (await client.list_tasks(ListTasksRequest(context_id="talk"))).total_size == 1
+        async with rig.client(headers=reader) as client:
+            with pytest.raises(InvalidRequestError, match="run"):
+                await sent(client, saying("hi"))
+            with pytest.raises(InvalidRequestError, match="run"):
+                await client.cancel_task(CancelTaskRequest(id=task.id))
+            with pytest.raises(TaskNotFoundError):
+                await got(client, task.id)
+            assert (await client.list_tasks(ListTasksRequest())).total_size == 0
+        async with rig.client(headers=runner) as client:
+            with pytest.raises(InvalidRequestError, match="read"):
+                await got(client, task.id)
+            with pytest.raises(InvalidRequestError, match="read"):
+                await anext(client.subscribe(SubscribeToTaskRequest(id=task.id)))
+            with pytest.raises(TaskNotFoundError):
+                await client.cancel_task(CancelTaskRequest(id=task.id))
+        async with rig.client(headers=approver) as client:
+            with pytest.raises(TaskNotFoundError):
+                await sent(client, saying("yes", task=task.id))
+        boss = rig.key("boss", "approve", "admin")
+        async with rig.client(headers=boss) as client:
+            assert state(await sent(client, saying("yes", task=task.id))) == "COMPLETED"
+        async with rig.client("second", headers=mine) as client:
+            with pytest.raises(TaskNotFoundError):
+                await got(client, task.id)
+            assert (await client.list_tasks(ListTasksRequest())).total_size == 0
+        with pytest.raises(A2AClientError):
+            async with rig.client("second"):
+                pass
+
+
+async def test_tasks_are_listed_in_pages_and_filtered(tmp_path):
+    turns = [reply("one"), TimeoutError("no"), reply("three"), call("delete", path="x")]
+    async with serving_a2a(tmp_path, asking(*turns)) as rig, rig.client() as client:
+        tasks = [await sent(client, saying(str(n), context="even" if n % 2 else "odd")) for n in range(4)]
+        seen, token = [], ""
+        for size in (3, 1):
+            page = await client.list_tasks(ListTasksRequest(page_size=size, page_token=token))
+            assert (page.total_size, page.page_size) == (4, size)
+            seen += page.tasks
+            token = page.next_page_token
+        assert token == ""
+        assert [task.id for task in seen] == [task.id for task in reversed(tasks)]
+        assert [state(task) for task in seen] == ["INPUT_REQUIRED", "COMPLETED", "FAILED", "COMPLETED"]
+        assert not any(task.artifacts for task in seen)
+
+        async def listed(**wanted):
+            return [task.id for task in (await client.list_tasks(ListTasksRequest(**wanted))).tasks]
+
+        assert await listed(context_id="even") == [tasks[3].id, tasks[1].id]
+        assert await listed(status=TaskState.TASK_STATE_FAILED) == [tasks[1].id]
+        assert await listed(status=TaskState.TASK_STATE_AUTH_REQUIRED) == []
+        assert await listed(status_timestamp_after=tasks[2].status.timestamp) == [tasks[3].id, tasks[2].id]
+        whole = await client.list_tasks(ListTasksRequest(include_artifacts=True, status=TaskState.TASK_STATE_COMPLETED))
+        assert [reply_of(task) for task in whole.tasks] == ["three", "one"]
+        assert whole.tasks[0] == tasks[2]
+        for wrong in ({"page_token": "nonsense"}, {"page_size": 0}, {"page_size": 101}, {"history_length": -1}):
+            with pytest.raises(InvalidParamsError):
+                await listed(**wrong)
+
+
+async def test_too_much_is_refused_in_the_words_of_the_protocol(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent(), max_runs_per_caller=1) as rig, rig.client() as client:
+        await sent(client, saying("go", now=True))
+        with pytest.raises(A2AError, match="limit"):
+            await sent(client, saying("go", now=True))
+        with pytest.raises(InvalidParamsError):
+            await sent(client, saying("go", context="x" * 300))
+
+
+def _everybody():
+    from ..rig import ADMIN
+
+    return ADMIN

@@ -1,0 +1,351 @@
+"""Runs over plain HTTP."""
+
+import asyncio
+import json
+import os
+import time
+from socket import gethostname
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import ScriptedModel, reply
+from hookline.server.endpoints import ApiError
+from hookline.server.requests import body_of
+from hookline.server.views import RunRequest
+from hookline.stores.errors import StoreError
+from hookline.stores.run_log import Once, RunLog
+
+from .http_rig import api, events_in, finished
+from .rig import make, until
+from .test_service import Door, at_the_door
+from .walk import Keys, client_of, walk
+
+JSON = {"Content-Type": "application/json"}
+AS_JSON = {"Accept": "application/json"}
+
+
+# Starting.
+
+
+async def test_a_run_is_started_looked_at_and_found_at_its_location(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door)) as served:
+        client = served.client()
+        answer = await client.post("/runs", json={"task": "x", "session": "s", "task_id": "t", "correlation_id": "c"})
+        run = answer.json()
+        assert (answer.status_code, answer.headers["location"]) == (202, f"/runs/{run['id']}")
+        assert [run[name] for name in ("agent", "session", "task_id", "correlation_id")] == ["helper", "s", "t", "c"]
+        assert not {"host", "pid", "session_id"} & run.keys()
+        await until(lambda: door.entered)
+        assert (await client.get(answer.headers["location"])).json()["status"] == "running"
+        assert (await client.get(f"/runs/{run['id']}?wait=0.01")).json()["status"] == "running"
+        door.open.set()
+        over = (await client.get(f"/runs/{run['id']}?wait=30")).json()
+        assert (over["status"], over["reply"], over["tool_calls"]) == ("completed", "done", 1)
+
+
+async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id_is_that_of_the_request(tmp_path):
+    async with api(tmp_path) as served:
+        headers = {"X-Correlation-ID": "order-17"}
+        answer = await served.client().post("/runs", json={"task": "x", "wait": 30}, headers=headers)
+        assert (answer.status_code, answer.json()["status"]) == (201, "completed")
+        assert answer.json()["correlation_id"] == answer.headers["X-Correlation-ID"] == "order-17"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ('{"task": "x", "metadata": {"user_role": "admin"}}', 422, "metadata cannot be set here"),
+        ('{"task": "x", "sesion": "a"}', 422, "no field sesion. Did you mean 'session'?"),
+        ("{}", 422, "field task is missing"),
+        ('{"task": 5}', 422, "task: expected `str`"),
+        ('{"task": " "}', 422, "task:"),
+        ('{"task": "x", "wait": 61}', 422, "wait:"),
+        ('{"task": "x", "correlation_id": "a b"}', 422, "correlation_id:"),
+        ('{"task": "x", "task_id": "a\\n"}', 422, "task_id:"),
+        ('{"task": "x", "session": "a\\nb"}', 422, "session:"),
+        ("[]", 422, "expected `object`"),
+        ("{", 400, "no JSON"),
+        ("", 400, "no JSON"),
+        ('{"task": "\\ud800"}', 400, "no JSON"),
+        (b'{"task": "\xff"}', 400, "no JSON"),
+        ("[" * 100_000, 422, "expected `object`"),
+        ('{"task": "x", "agent": "nobody"}', 404, "There are: helper"),
+    ],
+)
+async def test_a_bad_request_is_refused_with_what_to_do_and_starts_nothing(tmp_path, body, status, said):
+    async with api(tmp_path) as served:
+        answer = await served.client().post("/runs", content=body, headers=JSON)
+        assert (answer.status_code, said in answer.json()["error"]["message"]) == (status, True), answer.text
+        assert (await served.client().get("/runs")).json() == {"runs": [], "next": ""}
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"Content-Type": "text/plain"}, {"Content-Type": "application/json; charset=utf-16"}]
+)
+async def test_what_is_not_sent_as_json_is_refused(tmp_path, sent):
+    async with api(tmp_path) as served:
+        answer = await served.client().post("/runs", content='{"task": "x"}', headers=sent)
+        assert answer.status_code == 415
+        good = {"Content-Type": 'Application/JSON; charset="UTF-8"'}
+        assert (await served.client().post("/runs", content='{"task": "x"}', headers=good)).status_code == 202
+
+
+class Sent:
+    """As much of a request as reading a body needs."""
+
+    headers = {"content-type": "application/json"}
+
+    def __init__(self, data):
+        self._data = data
+
+    async def body(self):
+        return self._data
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=60) | st.from_regex(rb'\{"(task|wait)": ?.{0,20}\}') | st.text(max_size=40).map(str.encode))
+async def test_any_bytes_are_a_request_or_a_refusal_that_can_be_sent(data):
+    try:
+        asked = await body_of(Sent(data), RunRequest)
+    except ApiError as error:
+        refused = error
+    else:
+        assert asked.task.strip()
+        return
+    assert refused.status in (400, 422)
+    assert json.dumps(str(refused)).encode()
+
+
+# Sending again.
+
+
+async def test_a_request_that_is_sent_again_with_its_key_gets_the_same_run(tmp_path):
+    async with api(tmp_path) as served:
+        client, headers = served.client(), {"Idempotency-Key": "order-1"}
+        first = await client.post("/runs", json={"task": "x"}, headers=headers)
+        again = await client.post("/runs", json={"wait": 30, "task": "x"}, headers=headers)
+        assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
+        other = await client.post("/runs", json={"task": "y"}, headers=headers)
+        assert (other.status_code, other.json()["error"]["code"]) == (409, "other_request")
+        theirs = await served.client("other").post("/runs", json={"task": "x"}, headers=headers)
+        fresh = await client.post("/runs", json={"task": "x"}, headers={"Idempotency-Key": "order-2"})
+        assert len({first.json()["id"], theirs.json()["id"], fresh.json()["id"]}) == 3
+        bad = await client.post("/runs", json={"task": "x"}, headers={"Idempotency-Key": "a b"})
+        assert bad.status_code == 400
+        secrets = served.secrets
+    async with api(tmp_path) as served:
+        served.secrets = secrets
+        later = await served.client().post("/runs", json={"task": "x"}, headers=headers)
+        assert later.json()["id"] == first.json()["id"]
+
+
+async def test_many_at_once_with_one_key_start_one_run(tmp_path):
+    async with api(tmp_path) as served:
+        headers = {"Idempotency-Key": "k"}
+        sending = [served.client().post("/runs", json={"task": "x"}, headers=headers) for _ in range(20)]
+        answers = await asyncio.gather(*sending)
+        assert len({answer.json()["id"] for answer in answers}) == 1
+        assert len((await served.client().get("/runs")).json()["runs"]) == 1
+        assert not served.service._once._busy
+
+
+async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
+    async with api(tmp_path) as served:
+        headers = {"Idempotency-Key": "k"}
+        answer = await served.client().post("/runs", json={"task": "x", "agent": "nobody"}, headers=headers)
+        assert answer.status_code == 404
+        assert (await served.client().post("/runs", json={"task": "x"}, headers=headers)).status_code == 202
+
+
+async def test_a_key_that_a_program_took_and_died_is_free_and_one_of_a_program_at_work_is_not(tmp_path):
+    store, now = RunLog(tmp_path / "log.db"), time.time()
+    host, me = gethostname(), os.getpid()
+    gone = Once("o", "k", "d", "run_1", now, host, 2**22 + 1)
+    assert store.reserve(gone) == (gone, False)
+    mine = msgspec.structs.replace(gone, run_id="run_2", pid=me)
+    assert store.reserve(mine) == (mine, False)
+    assert store.reserve(msgspec.structs.replace(mine, run_id="run_3")) == (mine, False)
+    store.release("run_2")
+    assert store.reserve(gone) == (gone, False)
+    store.close()
+
+
+async def test_keys_are_forgotten_with_their_runs(tmp_path):
+    async with api(tmp_path) as served:
+        headers = {"Idempotency-Key": "k"}
+        first = await served.client().post("/runs", json={"task": "x", "wait": 30}, headers=headers)
+        await served.service._recorder.flushed()
+        assert served.service._store.prune(-1) == 1
+        again = await served.client().post("/runs", json={"task": "y"}, headers=headers)
+        assert (again.status_code, again.json()["id"] != first.json()["id"]) == (202, True)
+
+
+# Looking.
+
+
+async def test_runs_are_listed_in_pages_and_by_what_they_are(tmp_path):
+    async with api(tmp_path, make(), make([reply("x")] * 9, name="second")) as served:
+        client = served.client()
+        ids = [(await finished(client, str(n), session="a" if n % 2 else "b"))["id"] for n in range(5)]
+        second = await finished(client, "z", agent="second")
+        got, before = [], ""
+        while True:
+            page = (await client.get("/runs", params={"limit": 2, "before": before, "agent": "helper"})).json()
+            got += [run["id"] for run in page["runs"]]
+            if not (before := page["next"]):
+                break
+        assert got == ids[::-1]
+        for query, wanted in (
+            ({"session": "a"}, [ids[3], ids[1]]),
+            ({"agent": "second"}, [second["id"]]),
+            ({"status": "failed"}, []),
+            ({"status": "completed", "limit": "1"}, [second["id"]]),
+        ):
+            found = (await client.get("/runs", params=query)).json()["runs"]
+            assert [run["id"] for run in found] == wanted, query
+        bad = [{"limit": "0"}, {"limit": "201"}, {"status": "odd"}, {"metadata": "x"}, {"limit": ["1", "2"]}]
+        for query in bad:
+            assert (await client.get("/runs", params=query)).status_code == 422, query
+        assert (await client.get("/runs", params={"before": "run_none"})).status_code == 404
+
+
+async def test_a_caller_sees_its_own_runs_only_and_an_admin_all(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door)) as served:
+        mine = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
+        await until(lambda: door.entered)
+        other, admin = served.client("other"), served.client("admin")
+        assert (await other.get("/runs")).json()["runs"] == []
+        for method, path, body in (
+            ("GET", "", None), ("GET", "/events", None), ("HEAD", "/events", None), ("POST", "/cancel", {}),
+            ("POST", "/messages", {"text": "x"}),
+        ):  # fmt: skip
+            answer = await other.request(method, f"/runs/{mine}{path}", json=body)
+            unknown = await other.request(method, f"/runs/run_none{path}", json=body)
+            assert answer.status_code == unknown.status_code == 404
+            assert answer.text.replace(mine, "run_none") == unknown.text
+        assert (await other.get("/runs", params={"before": mine})).status_code == 404
+        assert [run["id"] for run in (await admin.get("/runs")).json()["runs"]] == [mine]
+        assert (await admin.post(f"/runs/{mine}/cancel")).json()["status"] == "cancelled"
+
+
+async def test_what_was_said_is_for_those_who_may_read(tmp_path):
+    async with api(tmp_path) as served:
+        client = served.client("starter", scopes=("run",))
+        run = await finished(client, "a secret")
+        assert (run["status"], run["task"], run["reply"]) == ("completed", "", "")
+        assert (await client.get(f"/runs/{run['id']}")).status_code == 403
+
+
+async def test_agents_are_listed(tmp_path):
+    async with api(tmp_path, at_the_door(Door()), make(name="b")) as served:
+        found = (await served.client().get("/agents")).json()["agents"]
+        assert found[0] == {"name": "helper", "description": "", "tools": ["door"]}
+        assert [each["name"] for each in found] == ["helper", "b"]
+
+
+# Taking part.
+
+
+async def test_a_run_is_steered_and_cancelled_once(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door)) as served:
+        client = served.client()
+        path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}"
+        await until(lambda: door.entered)
+        assert (await client.post(f"{path}/messages", json={"text": "hurry"})).status_code == 202
+        assert (await client.post(f"{path}/messages", json={"text": ""})).status_code == 422
+        answer = await client.post(f"{path}/cancel", json={"reason": "enough"})
+        assert (answer.status_code, answer.json()["status"], answer.json()["reason"]) == (200, "cancelled", "enough")
+        again = await client.post(f"{path}/cancel", json={"reason": "again"})
+        assert (again.status_code, again.json()["reason"]) == (200, "enough")
+        late = await client.post(f"{path}/messages", json={"text": "x"})
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "not_now")
+        assert (await client.post(f"{path}/cancel", json={"why": "x"})).status_code == 422
+
+
+async def test_events_are_read_as_json_in_pages(tmp_path):
+    async with api(tmp_path) as served:
+        client = served.client()
+        run = await finished(client)
+        path, got, after = f"/runs/{run['id']}/events", [], 0
+        while True:
+            page = (await client.get(path, params={"after": after, "limit": 7}, headers=AS_JSON)).json()
+            got += page["events"]
+            assert page["last_seq"] == len(got)
+            after = page["last_seq"]
+            if page["over"]:
+                break
+        assert got == events_in((await client.get(path)).text)
+        assert [event["seq"] for event in got] == list(range(1, run["last_seq"] + 1))
+        assert got[-1]["type"] == "run_closed"
+
+
+async def test_who_asks_for_json_can_wait_for_events(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door)) as served:
+        client = served.client()
+        path = f"/runs/{(await client.post('/runs', json={'task': 'x'})).json()['id']}/events"
+        page = {"last_seq": 0}
+        while "tool_started" not in str(page):
+            page = (await client.get(f"{path}?after={page['last_seq']}&wait=30", headers=AS_JSON)).json()
+            assert page["events"]
+        now = (await client.get(f"{path}?after={page['last_seq'] + 99}", headers=AS_JSON)).json()
+        assert (now["events"], now["over"]) == ([], False)
+        assert served.service.counts()["readers"] == 0
+
+
+# Limits and faults.
+
+
+async def test_too_much_is_answered_with_when_to_come_back(tmp_path):
+    async with api(tmp_path, at_the_door(Door()), max_runs_per_caller=1) as served:
+        assert (await served.client().post("/runs", json={"task": "x"})).status_code == 202
+        answer = await served.client().post("/runs", json={"task": "y"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "busy")
+        assert int(answer.headers["Retry-After"]) > 0
+        await served.service.close(grace=0)
+        answer = await served.client().post("/runs", json={"task": "y"})
+        assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+
+
+async def test_a_file_that_cannot_be_read_is_told_without_its_path(tmp_path, monkeypatch):
+    async with api(tmp_path) as served:
+
+        def broken(*_, **__):
+            raise StoreError(f"{tmp_path}/server.db is damaged")
+
+        monkeypatch.setattr(RunLog, "get", broken)
+        monkeypatch.setattr(RunLog, "reserve", broken)
+        for answer in (
+            await served.client().get("/runs/run_1"),
+            await served.client().post("/runs", json={"task": "x"}, headers={"Idempotency-Key": "k"}),
+        ):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store")
+            assert str(tmp_path) not in answer.text
+
+
+async def test_nobody_gets_anything_without_the_right_for_it(tmp_path):
+    async with api(tmp_path, make(), rate=1e9, burst=1_000_000) as served:
+        await finished(served.client())
+        before = [run.id for run in served.service._store.runs()]
+        untouched = lambda: [run.id for run in served.service._store.runs()] == before  # noqa: E731
+        async with client_of(served.routes()) as client:
+            filled = lambda path: path.replace("{id}", before[0])  # noqa: E731
+            assert await walk(client, served.endpoints(), Keys.of(served.store), untouched, filled=filled) > 400
+
+
+async def test_a_task_of_any_text_is_stored_and_given_back_as_it_is(tmp_path):
+    texts = ["\0", "a\r\nb", "\u2028", "\U0001f600", "data: x\n\nid: 99"]
+    model = ScriptedModel([lambda request: reply(request.messages[-1].content)], loop=True)
+    async with api(tmp_path, make()) as served:
+        served.service.agents._answerers["helper"].llm = model
+        for text in texts:
+            run = await finished(served.client(), f"x{text}")
+            assert run["task"] == f"x{text}"
+            events = events_in((await served.client().get(f"/runs/{run['id']}/events")).text)
+            assert [event["seq"] for event in events] == list(range(1, run["last_seq"] + 1))

@@ -1,0 +1,343 @@
+"""A server: it starts, is ready, stops in time, and leaves nothing behind."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline.builtin.metrics import MetricsHook
+from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
+from hookline.server.api import RunsApi
+from hookline.server.app import Server
+from hookline.server.build import build_server
+from hookline.server.gate import Gate
+from hookline.server.traffic import Traffic
+from hookline.stores.errors import StoreError
+from hookline.stores.keys import KeyStore
+from hookline.web.errors import WebError
+
+from .rig import make, service_at, until
+
+ROOT = Path(__file__).parents[2]
+JSON = {"content-type": "application/json"}
+
+
+class Door:
+    """An agent whose tool does not return before it is opened."""
+
+    def __init__(self):
+        self.open, self.entered = asyncio.Event(), 0
+
+        @tool
+        async def door() -> str:
+            """Wait."""
+            self.entered += 1
+            await self.open.wait()
+            return "through"
+
+        turns = [lambda request: reply("done") if request.messages[-1].role == "tool" else call("door")]
+        self.agent = Agent("helper", llm=ScriptedModel(turns, loop=True), tools=[door])
+
+
+def server_at(folder, *agents, keys=None, **options):
+    service = service_at(folder, *agents, **{"port": 0, **options})
+    metrics = MetricsHook()
+    traffic = Traffic(metrics)
+    gate = Gate(keys, service.options, count=traffic)
+    return Server(
+        service, [RunsApi(service)], gate, service.options, keys=keys, metrics=metrics, traffic=traffic,
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def running(*args, **options):
+    server = server_at(*args, **options)
+    await server.start()
+    try:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            yield server, client
+    finally:
+        await server.stop(grace=0)
+
+
+def others():
+    """Tasks beside the test's own."""
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+async def read_stream(client, run_id):
+    """The events of a run, until its stream ends."""
+    async with client.stream("GET", f"/runs/{run_id}/events") as answer:
+        return [json.loads(line[6:]) async for line in answer.aiter_lines() if line.startswith("data: ")]
+
+
+# Up, and ready.
+
+
+async def test_it_is_up_and_ready_and_tells_its_numbers(tmp_path):
+    async with running(tmp_path) as (_, client):
+        assert (await client.get("/healthz")).json() == {"status": "ok"}
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
+        assert run["status"] == "completed"
+        assert (await client.get(f"/runs/{run['id']}")).status_code == 200
+        numbers = await client.get("/metrics")
+    assert numbers.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = numbers.text.splitlines()
+    assert 'hookline_http_requests_total{method="GET",route="/runs/{id}",status="200"} 1' in lines
+    assert 'hookline_http_requests_total{method="POST",route="/runs",status="201"} 1' in lines
+    assert 'hookline_served_runs{state="running"} 0' in lines
+    assert "hookline_server_ready 1" in lines
+    assert "hookline_store_problem 0" in lines
+
+
+async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path):
+    server, opened = server_at(tmp_path), asyncio.Event()
+    open_service = server.service.open
+
+    async def slow():
+        await opened.wait()
+        await open_service()
+
+    server.service.open = slow
+    starting = asyncio.create_task(server.start())
+    await until(lambda: not server.url.endswith(":0"))
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["problem"]) == (503, "the server is starting")
+        refused = await client.post("/runs", json={"task": "hi"})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        opened.set()
+        await starting
+        assert (await client.get("/readyz")).status_code == 200
+    await server.stop()
+
+
+async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_they_can(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.02)
+    async with running(tmp_path) as (server, client):
+        write, broken = server.service._store.write, True
+
+        def sometimes(runs, events):
+            if broken:
+                raise StoreError("/secret/path/server.db cannot grow, the disk is full: make room")
+            return write(runs, events)
+
+        monkeypatch.setattr(server.service._store, "write", sometimes)
+        assert (await client.post("/runs", json={"task": "hi"})).status_code == 503
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["problem"]) == (503, "runs cannot be stored now")
+        assert "hookline_store_problem 1" in (await client.get("/metrics")).text
+        assert "the disk is full" in (await server.status()).problem, "whoever runs it is told"
+        broken = False
+        while (await client.get("/readyz")).status_code != 200:
+            await asyncio.sleep(0.01)
+        assert (await client.post("/runs", json={"task": "hi"})).status_code in (201, 202)
+
+
+async def test_what_it_is_doing_can_be_seen(tmp_path):
+    door = Door()
+    async with running(tmp_path, door.agent) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi"})).json()
+        await until(lambda: door.entered)
+        status = await server.status()
+        ((under_way, doing, caller),) = status.runs
+        assert (under_way.id, under_way.status, doing, caller) == (run["id"], "running", "door", "local")
+        assert (status.state, status.url, status.needs_keys, status.requests) == ("up", server.url, False, 1)
+        assert [agent.name for agent in status.agents] == ["helper"]
+        assert status.per_second > 0
+        door.open.set()
+
+
+# Stopping.
+
+
+async def test_runs_finish_in_their_grace_and_streams_end_after_them(tmp_path):
+    door = Door()
+    async with running(tmp_path, door.agent) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi"})).json()
+        reading = asyncio.create_task(read_stream(client, run["id"]))
+        await until(lambda: door.entered and server.service.counts()["readers"])
+        stopping = asyncio.create_task(server.stop(grace=60))
+        await until(lambda: server.state == "stopping")
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["problem"]) == (503, "the server is stopping")
+        refused = await client.post("/runs", json={"task": "too late"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "unavailable")
+        assert int(refused.headers["retry-after"]) > 0
+        assert (await client.get(f"/runs/{run['id']}")).json()["status"] == "running"
+        assert not stopping.done()
+        door.open.set()
+        events = await reading
+        await stopping
+        assert (events[-1]["type"], events[-1]["status"], events[-1]["reply"]) == ("run_closed", "completed", "done")
+        with pytest.raises(httpx.TransportError):
+            await client.get("/healthz")
+    assert others() == set()
+
+
+@pytest.mark.parametrize("how", ["the grace is over", "it is stopped once more"])
+async def test_what_does_not_finish_is_interrupted_and_its_stream_says_so(tmp_path, how):
+    door = Door()
+    async with running(tmp_path, door.agent, max_runs=1) as (server, client):
+        ids = [(await client.post("/runs", json={"task": "hi"})).json()["id"] for _ in range(2)]
+        reading = [asyncio.create_task(read_stream(client, each)) for each in ids]
+        await until(lambda: door.entered == 1 and server.service.counts()["readers"] == 2)
+        if how == "the grace is over":
+            await server.stop(grace=0.01)
+        else:
+            stopping = asyncio.create_task(server.stop(grace=600))
+            await until(lambda: server.state == "stopping")
+            await server.stop(grace=0)
+            await stopping
+        for events in await asyncio.gather(*reading):
+            assert (events[-1]["type"], events[-1]["status"]) == ("run_closed", "interrupted")
+    assert others() == set()
+
+
+async def test_a_server_that_is_stopped_while_it_starts_does_not_serve(tmp_path):
+    server = server_at(tmp_path)
+    open_service = server.service.open
+
+    async def stopped_meanwhile():
+        await open_service()
+        await server.stop(grace=0)
+
+    server.service.open = stopped_meanwhile
+    await server.start()
+    assert server.state == "stopped"
+    assert others() == set()
+
+
+# What cannot be served.
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"host": "0.0.0.0"}, "at 0.0.0.0"),
+        ({"hosts": ["agents.example.com"]}, "hosts is set"),
+        ({"public_url": "https://agents.example.com"}, "public_url is set"),
+        ({"trusted_proxies": ["10.0.0.0/8"]}, "trusted_proxies is set"),
+    ],
+)
+async def test_others_than_this_machine_need_keys_so_there_must_be_one(tmp_path, options, why):
+    keys = KeyStore(tmp_path / "keys.db")
+    for given in (None, keys):
+        with pytest.raises(ConfigError, match=r"hookline keys add") as refused:
+            await server_at(tmp_path, keys=given, **options).start()
+        assert why in str(refused.value)
+    row, _ = keys.add("old", ["run"])
+    keys.revoke(row.id)
+    with pytest.raises(ConfigError, match="there is none"):
+        await server_at(tmp_path, keys=keys, **options).start()
+    _, secret = keys.add("ci", ["read"])
+    async with running(tmp_path, keys=keys, **options) as (server, client):
+        assert (await server.status()).needs_keys
+        assert (await client.get("/runs")).status_code == 401
+        assert (await client.get("/runs", headers={"x-api-key": secret})).status_code == 200
+    assert others() == set()
+
+
+async def test_a_port_that_is_taken_is_told_and_the_one_that_has_it_goes_on(tmp_path):
+    async with running(tmp_path) as (first, client):
+        port = int(first.url.rpartition(":")[2])
+        second = server_at(tmp_path, port=port)
+        with pytest.raises(WebError, match="is taken by another program"):
+            await second.start()
+        assert second.state == "stopped"
+        assert (await client.post("/runs", json={"task": "hi", "wait": 60})).json()["status"] == "completed"
+
+
+@pytest.mark.parametrize("broken", ["server.db", "keys.db"])
+async def test_files_that_cannot_be_used_are_told_before_it_serves(tmp_path, broken):
+    (tmp_path / broken).write_text("this is no database, and never was one")
+    server = server_at(tmp_path, keys=KeyStore(tmp_path / "keys.db"))
+    with pytest.raises(StoreError, match=broken):
+        await server.start()
+    assert (server.state, others()) == ("stopped", set())
+
+
+# From settings.
+
+
+def settings(folder, **options):
+    return Settings(
+        server={"database": str(folder / "server.db"), "port": 0, **options}, sessions=str(folder / "sessions"),
+        approval_file=str(folder / "approvals.db"), metadata={"user_role": "guest"},
+    )  # fmt: skip
+
+
+async def test_an_agent_that_is_not_there_is_a_mistake_in_the_settings(tmp_path):
+    with pytest.raises(ConfigError, match=r"server.agents: there is no agent 'helpr'\. Did you mean"):
+        build_server(settings(tmp_path, agents=["helpr"]), make())
+
+
+async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):
+    program = f"""
+        import asyncio, sys
+        from pathlib import Path
+        from hookline.server.build import build_server
+        from tests.server.test_server import Door, settings
+
+        async def main():
+            door = Door()
+            server = build_server(settings(Path({str(tmp_path)!r})), door.agent)
+            await server.start()
+            print(server.url, flush=True)
+            while not door.entered:
+                await asyncio.sleep(0.01)
+            print("entered", flush=True)
+            await asyncio.sleep(600)
+
+        asyncio.run(main())
+    """
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env
+    )
+    try:
+        url = process.stdout.readline().strip()
+        run = httpx.post(f"{url}/runs", json={"task": "hi", "session": "mine"}, timeout=60).json()
+        assert process.stdout.readline() == "entered\n"
+        seen = httpx.get(f"{url}/runs/{run['id']}/events?limit=200", headers={"accept": "application/json"}, timeout=60)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    server = build_server(settings(tmp_path), make())
+    await server.start()
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        left = (await client.get(f"/runs/{run['id']}")).json()
+        assert (left["status"], left["reason"]) == ("interrupted", "its program ended")
+        events = await read_stream(client, run["id"])
+        again = await client.post("/runs", json={"task": "go on", "session": "mine", "wait": 60})
+        assert again.json()["status"] == "completed"
+    await server.stop()
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    kept = seen.json()["events"]
+    assert events[: len(kept)] == kept, "what was read before is still there"
+    assert (events[-1]["type"], events[-1]["status"]) == ("run_closed", "interrupted")
+
+
+def test_requests_in_a_second_are_those_of_the_last_ten():
+    now = 100.0
+    traffic = Traffic(clock=lambda: now)
+    now = 110.0
+    for _ in range(50):
+        traffic("GET", "/runs", 200, 0.1)
+    traffic("GET", "/runs", 401, 0.1)
+    assert (traffic.per_second(), traffic.total, traffic.refused) == (5.1, 51, 1)
+    now = 121.0
+    assert traffic.per_second() == 0

@@ -1,0 +1,377 @@
+"""Events as a stream: at the reader's pace, from any number on, without loss or repeats."""
+
+import asyncio
+import json
+import random
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hookline import Agent, ScriptedModel, call, get_model, reply, tool
+from hookline.server.sse import preferred
+from hookline.stores.errors import StoreError
+from hookline.stores.run_log import RunLog
+
+from .http_rig import Stream, api, events_in, finished
+from .rig import ME, serving, until
+from .test_service import Door, at_the_door
+
+
+def numbers(events):
+    return [event["seq"] for event in events]
+
+
+def all_of(run):
+    return list(range(1, run["last_seq"] + 1))
+
+
+@tool
+async def breathe() -> str:
+    """Let others do something."""
+    await asyncio.sleep(0)
+    return "ok"
+
+
+def busy(steps=6):
+    """An agent whose runs have many events."""
+    model = ScriptedModel(
+        [lambda request: call("breathe") if len(request.messages) < 2 * steps else reply("done")], loop=True
+    )
+    return Agent("helper", llm=model, tools=[breathe], max_steps=None)
+
+
+async def start(served, **fields):
+    return (await served.client().post("/runs", json={"task": "x", **fields})).json()["id"]
+
+
+async def until_over(served, run_id):
+    run = (await served.client().get(f"/runs/{run_id}?wait=60")).json()
+    assert run["ended"] is not None
+    return run
+
+
+# As it happens.
+
+
+async def test_events_come_as_they_happen_and_the_stream_ends_with_the_run(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door), real=True, heartbeat=0.1) as served:
+        client, got, beats = served.client(real=True), "", 0
+        run_id = (await client.post("/runs", json={"task": "x"})).json()["id"]
+        async with client.stream("GET", f"/runs/{run_id}/events") as answer:
+            headers = {name: answer.headers[name] for name in ("content-type", "cache-control", "x-accel-buffering")}
+            assert list(headers.values()) == ["text/event-stream; charset=utf-8", "no-store", "no"]
+            async for piece in answer.aiter_text():
+                got += piece
+                beats += got.endswith("\n:\n\n") or piece == ":\n\n"
+                if "event: tool_started" in got and beats >= 2:
+                    door.open.set()
+        events = events_in(got)
+        run = await until_over(served, run_id)
+        assert got.startswith("retry: 2000\n\n")
+        assert numbers(events) == all_of(run)
+        assert (events[0]["type"], events[-1]["type"]) == ("run_accepted", "run_closed")
+        assert served.service.counts()["readers"] == 0
+
+
+async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_path, monkeypatch):
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        await until(lambda: door.entered)
+        await service._recorder.flushed()
+        reader = await service.read(run.id, ME, service._live[run.id].record.last_seq)
+        real, held = RunLog.write, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def write(self, runs, events):
+            asyncio.run_coroutine_threadsafe(held.wait(), loop).result()
+            real(self, runs, events)
+
+        monkeypatch.setattr(RunLog, "write", write)
+        door.open.set()
+        await until(lambda: service._live[run.id].closed)
+        reading = asyncio.create_task(reader.more(0.0))
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert not reading.done()
+        held.set()
+        seen = [event.seq for event in await reading] + [event.seq async for event in reader]
+        assert seen[-1] == RunLog(tmp_path / "server.db").last_seq(run.id)
+        reader.close()
+
+
+async def test_the_embedded_model_is_read_word_by_word(tmp_path):
+    pytest.importorskip("xllamacpp")
+    agent = Agent("local", llm=get_model("local"), params={"max_tokens": 12})
+    async with api(tmp_path, agent, real=True) as served:
+        run = await finished(served.client(real=True), "Say hello.")
+        events = events_in((await served.client(real=True).get(f"/runs/{run['id']}/events")).text)
+        assert numbers(events) == all_of(run)
+        pieces = [event["text"] for event in events if event["type"] == "text_delta"]
+        assert "".join(pieces) == run["reply"] == events[-1]["reply"]
+        assert len(pieces) > 1
+
+
+# Coming back.
+
+
+@settings(max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["header", "query", "json"])), max_size=12), st.data())
+async def test_wherever_a_reader_stops_it_gets_exactly_the_rest(tmp_path_factory, visits, data):
+    folder, got = tmp_path_factory.mktemp("served"), []
+
+    async def read(served, many, how):
+        after = len(got)
+        if how == "json":
+            url = f"/runs/{run_id}/events?after={after}&limit={many + 1}"
+            page = (await served.client().get(url, headers={"Accept": "application/json"})).json()
+            got.extend(page["events"][:many])
+            return
+        stream = Stream(served, run_id, after if how == "header" else None, query=f"after={after}")
+        async with stream:
+            got.extend(await stream.events(many))
+
+    async with api(folder, busy()) as served:
+        secrets, run_id = served.secrets, await start(served)
+        restarts = data.draw(st.integers(0, len(visits)))
+        for many, how in visits[:restarts]:
+            await read(served, many, how)
+        if data.draw(st.booleans()):
+            await until_over(served, run_id)
+    async with api(folder, busy()) as served:
+        served.secrets = secrets
+        for many, how in visits[restarts:]:
+            await read(served, many, how)
+        await read(served, 10_000, "header")
+        run = await until_over(served, run_id)
+        assert served.service.counts()["readers"] == 0
+    assert numbers(got) == all_of(run)
+    assert got[-1]["type"] == "run_closed"
+    stored = [json.loads(event.data) for event in RunLog(folder / "server.db").events(run_id)]
+    assert got == stored
+
+
+async def test_a_thousand_readers_that_leave_and_come_back_miss_and_repeat_nothing(tmp_path):
+    dice, cycles = random.Random(3), 0
+    async with api(tmp_path, busy(16)) as served:
+        got = {await start(served): [] for _ in range(20)}
+
+        async def follow(run_id):
+            nonlocal cycles
+            seen = got[run_id]
+            for _ in range(50):
+                many = dice.choice((0, 0, 1, 1, 2, 5))
+                async with Stream(served, run_id, len(seen)) as stream:
+                    if stream.status == 204:
+                        break
+                    seen += await stream.events(many)
+                cycles += 1
+            async with Stream(served, run_id, len(seen)) as stream:
+                seen += await stream.events()
+
+        await asyncio.gather(*map(follow, got))
+        runs = {run_id: await until_over(served, run_id) for run_id in got}
+        assert served.service.counts()["readers"] == 0
+    assert cycles >= 1000
+    for run_id, events in got.items():
+        assert numbers(events) == all_of(runs[run_id])
+        assert {event["run_id"] for event in events} == {run_id}
+
+
+async def test_whoever_comes_back_after_the_last_event_is_told_not_to(tmp_path):
+    async with api(tmp_path) as served:
+        run = await finished(served.client())
+        path, last = f"/runs/{run['id']}/events", run["last_seq"]
+        for after in (last, last + 1, 10**14):
+            answer = await served.client().get(path, headers={"Last-Event-ID": str(after)})
+            assert (answer.status_code, answer.text) == (204, "")
+        both = await served.client().get(path, params={"after": 3}, headers={"Last-Event-ID": str(last - 1)})
+        assert numbers(events_in(both.text)) == [last]
+        none = await served.client().get(path, params={"after": last - 2}, headers={"Last-Event-ID": ""})
+        assert numbers(events_in(none.text)) == [last - 1, last]
+
+
+@pytest.mark.parametrize("bad", ["x", "-1", "1.0", "+1", " 1 2", "0x1", "9" * 30, "\u0663".encode().decode("latin-1")])
+async def test_a_number_that_is_none_is_refused(tmp_path, bad):
+    async with api(tmp_path) as served:
+        run = await finished(served.client())
+        path = f"/runs/{run['id']}/events"
+        answer = await served.client().get(path, headers={"Last-Event-ID": bad.encode("latin-1")})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_event_id")
+        assert (await served.client().get(path, params={"after": bad})).status_code in (200, 422)
+        assert (await served.client().get(path, params={"after": "-1"})).status_code == 422
+
+
+# Leaving.
+
+
+async def connected(served, run_id, *, version="1.1", method="GET", size=None):
+    """A socket on which a stream was asked for."""
+    host, port = served.url.removeprefix("http://").split(":")
+    raw = socket.socket()
+    if size is not None:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    raw.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(raw, (host, int(port)))
+    key = served.headers()["Authorization"]
+    head = f"{method} /runs/{run_id}/events HTTP/{version}\r\nHost: {host}:{port}\r\nAuthorization: {key}\r\n\r\n"
+    await loop.sock_sendall(raw, head.encode())
+    return raw
+
+
+async def read_until(raw, mark):
+    """What a socket gives until that is in it, or to its end."""
+    got, loop = b"", asyncio.get_running_loop()
+    async with asyncio.timeout(60):
+        while mark is None or mark not in got:
+            piece = await loop.sock_recv(raw, 65536)
+            if not piece:
+                break
+            got += piece
+    return got.decode()
+
+
+async def test_a_reader_that_leaves_is_noticed_though_nothing_happens(tmp_path):
+    door = Door()
+    async with api(tmp_path, at_the_door(door), real=True) as served:
+        run_id = await start(served)
+        await until(lambda: door.entered)
+        before = len(asyncio.all_tasks())
+        sockets = [await connected(served, run_id) for _ in range(5)]
+        for raw in sockets:
+            await read_until(raw, b"event: tool_started")
+        assert served.service.counts()["readers"] == 5
+        for raw in sockets:
+            raw.close()
+        await until(lambda: served.service.counts()["readers"] == 0)
+        await until(lambda: len(asyncio.all_tasks()) <= before)
+        assert not served.service._live[run_id]._waiting
+        door.open.set()
+        assert (await until_over(served, run_id))["status"] == "completed"
+
+
+async def test_a_reader_that_never_reads_holds_up_nobody(tmp_path):
+    door, long = Door(), "x" * 8_000_000
+
+    @tool
+    async def much() -> str:
+        """More than fits into the buffers between two ends."""
+        return long
+
+    model = ScriptedModel([call("door"), call("much"), reply("done")])
+    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=None)
+    async with api(tmp_path, agent, real=True) as served:
+        run_id = await start(served)
+        await until(lambda: door.entered)
+        deaf = [await connected(served, run_id, version="1.0", size=4096) for _ in range(3)]
+        await until(lambda: served.service.counts()["readers"] == 3)
+        door.open.set()
+        run = await until_over(served, run_id)
+        assert run["status"] == "completed"
+        events = events_in((await served.client(real=True).get(f"/runs/{run_id}/events")).text)
+        assert numbers(events) == all_of(run)
+        assert served.service.counts()["readers"] == 3, "they should still be there, far behind"
+        for raw in deaf:
+            raw.close()
+        await until(lambda: served.service.counts()["readers"] == 0)
+
+
+async def test_a_stream_that_is_cancelled_lets_go_of_its_reader(tmp_path):
+    async with api(tmp_path, at_the_door(Door())) as served:
+        stream = Stream(served, await start(served))
+        await stream.__aenter__()
+        await stream.piece()
+        assert served.service.counts()["readers"] == 1
+        stream._task.cancel()
+        while not stream._task.done():
+            if not stream._sent.empty():
+                stream._sent.get_nowait()
+            await asyncio.sleep(0)
+        assert stream._task.cancelled()
+        assert served.service.counts()["readers"] == 0
+
+
+async def test_a_file_that_fails_ends_the_stream_and_whoever_comes_back_reads_on(tmp_path, monkeypatch):
+    async with api(tmp_path) as served:
+        run = await finished(served.client())
+        await served.service._recorder.flushed()
+        await until(lambda: not served.service._live)
+        path, real = f"/runs/{run['id']}/events", RunLog.events
+
+        def broken(*_):
+            raise StoreError("the disk is gone")
+
+        monkeypatch.setattr(RunLog, "events", broken)
+        answer = await served.client().get(path)
+        assert (answer.status_code, events_in(answer.text)) == (200, [])
+        assert "come back later" in answer.text
+        assert "disk" not in answer.text
+        assert served.service.counts()["readers"] == 0
+        monkeypatch.setattr(RunLog, "events", real)
+        assert numbers(events_in((await served.client().get(path)).text)) == all_of(run)
+
+
+async def test_too_many_streams_are_refused(tmp_path):
+    async with api(tmp_path, at_the_door(Door()), max_streams_per_caller=2) as served:
+        run_id = await start(served)
+        async with Stream(served, run_id) as first, Stream(served, run_id) as second:
+            await first.piece(), await second.piece()
+            answer = await served.client().get(f"/runs/{run_id}/events")
+            assert (answer.status_code, "Retry-After" in answer.headers) == (429, True)
+        assert served.service.counts()["readers"] == 0
+
+
+# Other ways to ask.
+
+
+async def test_old_and_curious_clients_are_served_too(tmp_path):
+    async with api(tmp_path, real=True) as served:
+        run = await finished(served.client(real=True))
+        raw = await connected(served, run["id"], version="1.0")
+        head, _, body = (await read_until(raw, None)).partition("\r\n\r\n")
+        raw.close()
+        assert "chunked" not in head
+        assert numbers(events_in(body)) == all_of(run)
+        raw = await connected(served, run["id"], method="HEAD")
+        head = await read_until(raw, b"\r\n\r\n")
+        raw.close()
+        assert head.startswith("HTTP/1.1 200")
+        assert "text/event-stream" in head
+        answer = await served.client(real=True).head(f"/runs/{run['id']}/events?after={run['last_seq']}")
+        assert answer.status_code == 204
+        assert served.service.counts()["readers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        (None, "text/event-stream"),
+        ("", "text/event-stream"),
+        ("*/*", "text/event-stream"),
+        ("text/event-stream", "text/event-stream"),
+        ("application/json", "application/json"),
+        ("application/json, text/event-stream", "text/event-stream"),
+        ("application/json, text/plain, */*", "application/json"),
+        ("text/event-stream;q=0.5, application/json", "application/json"),
+        ("text/event-stream; q=0.5, application/json; q=0.4", "text/event-stream"),
+        ("text/event-stream;q=0, */*", "application/json"),
+        ("TEXT/*", "text/event-stream"),
+        ("application/*", "application/json"),
+        ("text/html", ""),
+        ("*/*;q=0", ""),
+        ("application/json;q=high", ""),
+    ],
+)
+def test_how_events_are_sent_is_what_the_caller_likes_best(accept, media):
+    assert preferred(accept, "text/event-stream", "application/json") == media
+
+
+async def test_a_caller_that_likes_neither_is_told(tmp_path):
+    async with api(tmp_path) as served:
+        run = await finished(served.client())
+        answer = await served.client().get(f"/runs/{run['id']}/events", headers={"Accept": "image/png"})
+        assert answer.status_code == 406
