@@ -32,8 +32,9 @@ KINDS = ("bare", "service", "flood", "sse", "stalled", "resume", "a2a", "openai"
 STREAMED = KINDS[2:]
 AT_ONCE = KINDS[:3]
 """Those in which words come without a pause, to see how many can."""
+ME = Caller("local", "local", frozenset(("read", "run")))
 MUCH = "x" * 20_000
-WORDS = {"go": ("I shall look at this first.", "Then I look again at that.", FINAL), "say much": (f"{MUCH} " * 300,)}
+WORDS = {"go": ("I shall look at this first.", "Then I look again at that.", FINAL), "say much": (f"{MUCH} " * 50,)}
 
 
 def agent(delay: float) -> Agent:
@@ -95,11 +96,10 @@ async def bare(clients: int, delay: float) -> int:
 
 async def within(server: Any, clients: int) -> int:
     """Served runs that this process reads itself; how many events they had."""
-    me = Caller("local", "local", frozenset(("read", "run")))
 
     async def one() -> int:
-        run = await server.service.start(me, "go")
-        reader = await server.service.read(run.id, me)
+        run = await server.service.start(ME, "go")
+        reader = await server.service.read(run.id, ME)
         count = len([event.seq async for event in reader])
         reader.close()
         return count
@@ -133,8 +133,9 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
         assert client.stdin is not None
         assert client.stdout is not None
         assert await client.stdout.readline() == b"ready\n"
-        while kind == "stalled" and server.service.counts()["running"]:
-            await asyncio.sleep(0.1)  # what nobody reads has been said
+        while server.service.under_way():
+            await asyncio.sleep(0.1)  # what nobody reads is being said
+        await server.service.list(ME)  # all of it is in the file now
         gc.collect()
         before, cpu = rss(), time.process_time()
         client.stdin.write(b"\n")
@@ -161,18 +162,23 @@ async def measure(kind: str, clients: int, delay: float) -> dict[str, Any]:
     return {"clients": clients, **found}
 
 
+def alone(kind: str, clients: int, delay: float) -> Any:
+    """The same in a process of its own: memory that was used once stays with its process."""
+    command = [sys.executable, __file__, "--only", kind, "--clients", str(clients), "--delay", str(delay)]
+    return json.loads(subprocess.check_output(command))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--clients", type=int, default=500)
     parser.add_argument("--delay", type=float, default=0.2)
     parser.add_argument("--only", choices=KINDS)
+    parser.add_argument("--together", action="store_true", help="all in one process: quick, but memory means nothing")
     given = parser.parse_args()
+    size = given.clients, given.delay
     if given.only:
-        print(json.dumps(asyncio.run(measure(given.only, given.clients, given.delay))))
-    else:  # each in a process of its own: memory that was used once stays with it
-        size = ["--clients", str(given.clients), "--delay", str(given.delay)]
-        out = {
-            kind: json.loads(subprocess.check_output([sys.executable, __file__, "--only", kind, *size]))
-            for kind in KINDS
-        }
-        print(json.dumps(out))
+        print(json.dumps(asyncio.run(measure(given.only, *size))))
+    elif given.together:
+        print(json.dumps({kind: asyncio.run(measure(kind, *size)) for kind in KINDS}))
+    else:
+        print(json.dumps({kind: alone(kind, *size) for kind in KINDS}))

@@ -1,4 +1,4 @@
-"""The clients of ``serve.py``, in a process of their own: each has a connection, starts a run and follows it to its end.
+"""The clients of ``serve.py``, in a process of their own: each starts a run and follows it to its end.
 
 It says on stdout when it is ready, waits for a line on stdin, and says at the end how it went.
 """
@@ -161,7 +161,7 @@ async def main(kind: str, url: str, clients: int) -> None:
         "resume": lambda each: each.sse(lambda: each.resumed < 2 and chance.random() < 0.1),
     }
     await ways[kind](Client(url))  # so that everything is loaded
-    slow = await asyncio.gather(*(stall(url) for _ in range(20 if kind == "stalled" else 0)))
+    slow = await asyncio.gather(*(stall(url) for _ in range(min(20, clients) if kind == "stalled" else 0)))
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     began = time.perf_counter()
