@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from hookline import Agent, ScriptedModel, reply
 from hookline.server import live, reading
 
 from .rig import ME, serving, until
@@ -95,13 +94,13 @@ async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
         assert not service._turns
 
 
+@pytest.mark.parametrize("where", ["in memory", "in the file"])
 @pytest.mark.parametrize("much", [1_000, 100_000])
-async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, monkeypatch, much):
+async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, monkeypatch, much, where):
     """A reader that is far behind is given a little at a time, and still all of it."""
     monkeypatch.setattr(reading, "PAGE_BYTES", 50_000)
-    monkeypatch.setattr(live, "KEEP_BYTES", 100_000)
-    words = " ".join(["x" * much] * (5_000_000 // much // 10))
-    agent = Agent("helper", llm=ScriptedModel([reply(words)]))
+    monkeypatch.setattr(live, "KEEP_BYTES", 10_000_000 if where == "in memory" else 100_000)
+    door = Door(" ".join(["x" * much] * (500_000 // much)), before=True)
     most = 0
     committed = live.Live.committed
 
@@ -111,15 +110,16 @@ async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, mon
         most = max(most, sum(len(event.data) for event in self._tail if event.seq <= seq))
 
     monkeypatch.setattr(live.Live, "committed", looked)
-    async with serving(tmp_path, agent) as service:
+    async with serving(tmp_path, door.agent) as service:
         run = await service.start(ME, "go")
         reader = await service.read(run.id, ME)
-        await service.wait(run.id, ME)
-        pages = []
+        await until(lambda: door.entered)
+        pages = [await reader.more() for _ in range(2)]
+        door.open.set()
         while (page := await reader.more()) is not None:
             pages.append(page)
         reader.close()
     assert is_whole([json.loads(event.data) for page in pages for event in page])
-    assert 0 < most <= 100_000
+    assert 0 < most <= live.KEEP_BYTES
     for page in pages:
         assert sum(len(event.data) for event in page[:-1]) < 50_000, "a page ends with the event that fills it"

@@ -17,9 +17,9 @@ FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs": 1000, "max_runs_per_caller"
 
 
 class Door:
-    """An agent whose tool does not return before it is opened; if it is open, it says a little in two steps."""
+    """An agent whose tool does not return before it is opened. It says something behind the door, or before it."""
 
-    def __init__(self, said="one two three", closed=True):
+    def __init__(self, said="one two three", closed=True, before=False):
         self.open, self.entered = asyncio.Event(), 0
         if not closed:
             self.open.set()
@@ -32,7 +32,9 @@ class Door:
             return "through"
 
         def turn(request):
-            return said if request.messages[-1].role == "tool" else ["let us see", call("door")]
+            if request.messages[-1].role == "tool":
+                return "that was all" if before else said
+            return [said if before else "let us see", call("door")]
 
         self.agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[door])
 
