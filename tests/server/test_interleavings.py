@@ -104,7 +104,7 @@ class Callers:
                 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(DOINGS, max_size=25), st.booleans())
 async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_factory, doings, patient):
     before, threads = asyncio.all_tasks(), {thread.name for thread in threading.enumerate()}

@@ -119,6 +119,7 @@ async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, mon
         while (page := await reader.more()) is not None:
             pages.append(page)
         reader.close()
+        assert len(service._store.events(run.id, size=1)) == 1
     assert is_whole([json.loads(event.data) for page in pages for event in page])
     assert 0 < most <= live.KEEP_BYTES
     for page in pages:
