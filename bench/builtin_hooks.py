@@ -22,6 +22,7 @@ from hookline import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TOOL,
+    APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
     BEFORE_TICKET_COMPLETE,
@@ -31,13 +32,16 @@ from hookline import (
     ON_RUN_START,
     AgentContext,
     AgentResult,
+    ApprovalRequest,
     ErrorInfo,
     Failure,
     GatedModel,
     HookRegistry,
+    Ids,
     Message,
     ModelReply,
     ModelRequest,
+    Question,
     RunStart,
     ScriptedModel,
     Step,
@@ -76,6 +80,7 @@ REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
 READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.SkillStore("skills")]).specs))
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
+ASKED = ApprovalRequest(CALL, (Question("May read_file run?", "PlanModeHook"),), CALL.digest)
 COMMAND = ToolCallRequest("c3", "shell", {"command": "grep -rn 'all work' notes | sort | head -20"}, 2)
 TICKET_CALL = ToolCallRequest("c3", "ticket_comment", {"id": "T-3", "text": "It is empty."}, 2)
 TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
@@ -111,6 +116,14 @@ def _warm_cache() -> Any:
     return cache
 
 
+def _granted() -> Any:
+    """A store in which the call that is asked about is allowed for good."""
+    store = h.ApprovalStore(":memory:")
+    row = store.ask(ASKED, seconds=3600, ids=Ids())
+    store.decide(row.id, decision="approve", digest=row.digest, by="bench", remember="always")
+    return store
+
+
 CASES = [
     Case("StepsLimitHook", lambda: h.StepsLimitHook(10), BEFORE_STEP, STEP),
     Case("TokenUsageLimitHook", lambda: h.TokenUsageLimitHook(10**9), BEFORE_LLM, REQUEST),
@@ -123,6 +136,7 @@ CASES = [
     Case("RoleBasedAccessHook", lambda: h.RoleBasedAccessHook({"deploy": "admin"}), BEFORE_TOOL, CALL),
     Case("SafetyGuardrailHook", lambda: h.SafetyGuardrailHook(["launch codes", "poison"]), ON_RUN_START, START),
     Case("PlanModeHook", lambda: h.PlanModeHook(["delete_*"]), BEFORE_TOOL, CALL),
+    Case("ApprovalsHook, a permission", lambda: h.ApprovalsHook(_granted()), APPROVAL_REQUESTED, ASKED),
     Case("AuditTrailHook", lambda: h.AuditTrailHook(), AFTER_TOOL, RESULT),
     Case("TokenBudgetHook, it fits", lambda: h.TokenBudgetHook(10**6), BEFORE_LLM, REQUEST),
     Case("TokenBudgetHook, trimming", lambda: h.TokenBudgetHook(600), BEFORE_LLM, REQUEST),

@@ -1,7 +1,6 @@
 """A very small model works at this desk: hooks see to it that it does what was said. A larger one needs none of these."""
 
 from hookline import (
-    AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
     AgentContext,
@@ -9,7 +8,6 @@ from hookline import (
     ModelRequest,
     ModelResponse,
     ToolCallRequest,
-    ToolCallResult,
     hook,
 )
 
@@ -20,10 +18,14 @@ HELP = "Ask for the status of shop or search, or have one of them deployed."
 
 @hook(BEFORE_LLM)
 def one_tool_at_a_time(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """The model is offered the tool that was meant, and has to use it; where none was, people are told what to say."""
-    if request.messages[-1].role != "user":
-        return None
-    said = request.messages[-1].content.lower()
+    """The model is offered the tool that was meant, and has to use it; where none was, people are told what to say.
+
+    A small model also retells badly: what the tool said is the reply.
+    """
+    last = request.messages[-1]
+    if last.role == "tool":
+        return HookResult.answer(ModelResponse(last.content), reason="the desk's own words")
+    said = last.content.lower()
     meant = next((name for name, words in WORDS.items() if any(word in said for word in words)), "")
     tools = [tool for tool in request.tools if tool.name == meant]
     if not tools or not any(service in said for service in SERVICES):
@@ -37,9 +39,3 @@ def the_service_that_was_said(ctx: AgentContext, call: ToolCallRequest) -> HookR
     said = next(message.content.lower() for message in reversed(ctx.state.messages) if message.role == "user")
     meant = next((service for service in SERVICES if service in said), "")
     return HookResult.replace(call.replace(arguments={"service": meant}), reason="as it was said")
-
-
-@hook(AFTER_TOOL)
-def the_desk_speaks_for_itself(ctx: AgentContext, done: ToolCallResult) -> HookResult:
-    """A small model retells badly: the tool's own words are the reply."""
-    return HookResult.end(done.text, reason="the desk has answered")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import re
+import signal
 import threading
 from math import inf, nan
 from pathlib import Path
@@ -225,7 +226,7 @@ def test_failures_are_counted_by_where_and_type():
     assert "secret" not in metrics.text()
 
 
-def test_hooks_are_timed_only_where_that_is_asked_for():
+def test_hooks_are_timed_only_where_that_is_asked_for(caplog):
     @guard(BEFORE_TOOL)
     def fine(ctx, request):
         pass
@@ -239,6 +240,7 @@ def test_hooks_are_timed_only_where_that_is_asked_for():
     assert counts(MetricsHook()) == {}
     assert counts(MetricsHook(), sinks=[EventLog(every_call=True)]) == {}
     assert counts(MetricsHook(every_call=True))[("hook", "fine"), ("point", "before_tool")] == 1
+    assert not caplog.records
 
 
 def test_runs_inside_a_run_count_once():
@@ -258,6 +260,13 @@ def test_runs_inside_a_run_count_once():
     assert value(metrics, "hookline_steps_total") == 3
     assert sum(samples(metrics, "hookline_model_calls_total").values()) == 3
     assert sum(samples(metrics, "hookline_tokens_total").values()) == result.usage.total_tokens
+
+
+def test_only_tools_that_ran_are_timed():
+    metrics = MetricsHook()
+    for outcome, duration in (("ok", 0.0), ("error", 0.5), ("error", 0.0), ("blocked", 0.0), ("answered", 0.0)):
+        metrics.on_event(ToolEnded(tool="t", outcome=outcome, duration=duration))
+    assert value(metrics, "hookline_tool_seconds_count", tool="t") == 2
 
 
 def test_names_without_end_take_a_bounded_room():
@@ -385,6 +394,7 @@ def test_a_fork_starts_at_zero_even_if_somebody_held_the_lock():
     held.wait(60)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)  # it would wait for ever for a lock that nobody gives back
         try:
             metrics.on_event(ToolEnded(tool="u", outcome="ok"))
             told = [key for key in parsed(metrics.text()) if key[0] == "hookline_tool_calls_total"]

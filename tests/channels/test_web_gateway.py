@@ -12,6 +12,7 @@ from hookline.channels.webhook import WebhookChannel
 from hookline.stores.mailbox import Mailbox
 from hookline.web.host import HttpHost
 
+from .desk import CODE, Desk
 from .rig import SECRET, signed, signed_get
 from .test_web import id_of, opened
 
@@ -86,3 +87,23 @@ async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(
         assert texts[0] == "hello"
         assert re.fullmatch(r"\d: hello", texts[1])
     await gateway.stop()
+
+
+async def test_programs_and_people_decide_about_calls_over_http(tmp_path):
+    channel = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
+    host = HttpHost([channel], port=0, grace=1)
+    async with Desk(tmp_path, channel=channel, hosts=[host]) as desk:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
+
+            async def say(id, text, sender):
+                body = signed({"id": id, "chat": "room", "text": text, "sender": sender})
+                assert (await client.post("/webhook/webhook", **body)).status_code == 202
+
+            await say("m1", "write a", "ada")
+            (question,) = await replies(client, 1)
+            code = CODE.search(question)[1]
+            await say("m2", f"/approve {code}", "bob")
+            assert (await replies(client, 2))[1] == "You may not decide about calls here."
+            await say("m3", f"/approve {code}", "ada")
+            assert (await replies(client, 4))[2:] == [f"{code}: approved. write runs.", "The tool said: wrote a"]
+        assert [row.by for row in desk.store.rows()] == ["webhook:ada"]

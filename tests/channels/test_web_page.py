@@ -15,6 +15,7 @@ from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
 from hookline.web.host import HttpHost
 
+from .desk import Desk
 from .rig import Remembering, served, until
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -403,3 +404,29 @@ async def test_two_tabs_are_in_one_conversation(page, tmp_path):
         await page.press("#text", "Enter")
         await page.wait_for_selector("#note:visible")
     assert deliver.texts == ["from one", "from the other"]
+
+
+@in_browser
+async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide(page, tmp_path):
+    channel = WebChannel(title="Helper", store=tmp_path / "c.db")
+    host = HttpHost([channel], port=0, grace=1)
+    async with Desk(tmp_path, ("*",), channel=channel, hosts=[host]) as desk:
+        await page.goto(host.url)
+        await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")
+        await page.locator(".choice .yes").nth(1).wait_for()
+        await says(page, "Waiting for your answer")
+        await page.reload()
+        await page.locator(".choice .yes").nth(1).wait_for()
+        asked = page.locator(".message:has(.choice)")
+        assert '"path": "notes/' in await asked.first.locator("pre").inner_text()
+        hidden = "all => all.map((pre) => pre.scrollWidth - pre.clientWidth)"
+        assert await asked.locator("pre").evaluate_all(hidden) == [0, 0]
+        first = "notes/a.txt" if "notes/a.txt" in await asked.first.inner_text() else f"notes/b.txt/{'x' * 200}"
+        await asked.first.get_by_role("button", name="Approve").click()
+        await page.locator(".choice").nth(1).wait_for(state="detached")
+        await page.get_by_role("button", name="Deny").click()
+        await page.get_by_text("The tool said").wait_for()
+        await page.locator(".choice").wait_for(state="detached")
+        assert [path for path, _ in desk.wrote] == [first]
+        (chat,) = {row.by for row in desk.store.rows()}
+        assert chat.startswith("web:web-")

@@ -14,6 +14,7 @@ from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
 from hookline.cli.gateway_view import drawn, logged
+from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
 
@@ -43,6 +44,28 @@ def test_lines_in_and_answers_out(gateway):
     assert out == "Hello.\n"
     assert "listening on 1 channel: console" in err
     assert "stopped: 1 message received, 1 sent" in err
+
+
+def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
+    (folder / "rules.py").write_text(
+        "from hookline import HookResult, guard\n\n\n"
+        "@guard('before_tool')\ndef careful(ctx, request):\n    return HookResult.ask('Really?', reason='rule 7')\n"
+    )
+    channels = (
+        'channels = [{ use = "console", approve = ["*"] }]\ntools = ["hookline:calculator"]\nhooks = ["rules.py"]'
+    )
+    call = {"tool": "calculate", "arguments": {"expression": "6 * 7"}}
+    process = gateway(config=f'{channels}\napproval_file = "approvals.db"', turns=([call], "It is 42."))
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    shown = [process.stdout.readline() for _ in range(7)]
+    assert shown[0].endswith("wants to call `calculate` with\n")
+    assert shown[2] == '{"expression": "6 * 7"}\n'
+    assert "careful asks: Really? (rule 7)\n" in shown
+    out, _ = process.communicate("yes\n", timeout=60)
+    assert out == f"{shown[0][:4]}: approved. calculate runs.\nIt is 42.\n"
+    (row,) = ApprovalStore(folder / "approvals.db").rows()
+    assert (row.status, row.by, row.owner) == ("approved", "console:you", "channel:console")
 
 
 def test_an_interrupt_stops_it_gracefully(gateway):

@@ -550,13 +550,15 @@ NONSENSE: dict[str, Any] = {
 }  # fmt: skip
 
 TEXTS = {
-    "ApplyContextConfigHook.system_prompt", "Compactor.instructions", "EchoedPayloadHook.fallback", "EgressGuard.tools",
-    "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope", "PersistSessionHook.session_id",
+    "ApplyContextConfigHook.system_prompt", "ApprovalsHook.owner", "ApprovalsHook.root_id", "Compactor.instructions",
+    "EchoedPayloadHook.fallback", "EgressGuard.tools", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
+    "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key", "TicketRules.key",
     "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
-    "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path", "EpisodeLoggerHook.memory",
+    "ApprovalsHook.store", "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path",
+    "EpisodeLoggerHook.memory",
     "MemoryInjectionHook.memory", "NotesInjectorHook.notes", "ObservabilityHook.path", "PersistSessionHook.store",
     "SkillEvolverHook.folder", "SkillsHook.folder", "TicketRules.board", "ToolOutputTruncatorHook.artifacts",
 }  # fmt: skip
@@ -572,7 +574,7 @@ FUNCTIONS = {
     "PlanModeHook.approver", "StepsLimitHook.step_counter",
 }  # fmt: skip
 AMOUNTS = {
-    "InjectionGuard.judge_timeout",
+    "ApprovalsHook.seconds", "InjectionGuard.judge_timeout",
     "CostLimitHook.max_cost", "ExecutionTimeLimitHook.max_seconds", "ModelRetryHook.base_delay",
     "ModelRetryHook.max_delay", "ObservabilityHook.keep_days", "ResponseCacheHook.ttl", "SkillEvolverHook.delay",
     "SkillEvolverHook.max_seconds", "TicketJudgeHook.timeout", "ToolRetryHook.base_delay", "ToolRetryHook.max_delay",
@@ -583,7 +585,8 @@ SENSIBLE: dict[str, set[str]] = {
     "text": TEXTS | PATHS,
     "NUL": TEXTS,
     "no text": {
-        "ApplyContextConfigHook.system_prompt", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
+        "ApplyContextConfigHook.system_prompt", "ApprovalsHook.owner", "ApprovalsHook.root_id",
+        "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
         "SafetyGuardrailHook.reply", "SensitiveDataHook.reply",
     },
     "True": FLAGS,

@@ -36,6 +36,8 @@ from hookline import (
 )
 from hookline.testing import EventLog
 
+from ..server.a2a.rig import serving_a2a
+
 HOOK_POINTS = {
     "BeforeLLMCall": BEFORE_LLM,
     "AfterLLMCall": AFTER_LLM,
@@ -418,6 +420,35 @@ async def test_progress_is_in_the_event_stream_without_any_hook():
     assert told == [("ToolStarted", "search", "search: q"), ("ToolEnded", "search", "search finished")]
 
 
+async def test_the_a2a_server_streams_progress_over_sse_with_tool_phase_and_message(tmp_path):
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "find q"}]}
+    async with serving_a2a(tmp_path, make(one_tool())) as server:
+        results = [each["result"] for each in await server.stream("SendStreamingMessage", {"message": message}, "t")]
+    updates = [each["statusUpdate"] for each in results if "phase" in each.get("statusUpdate", {}).get("metadata", {})]
+    told = [
+        (each["metadata"]["phase"], each["metadata"]["tool"], each["status"]["message"]["parts"][0]["text"])
+        for each in updates
+    ]
+    assert [(phase, tool, text.partition(" in ")[0]) for phase, tool, text in told] == [
+        ("tool_start", "search", "search: q"),
+        ("tool_end", "search", "search finished"),
+    ]
+    assert {each["status"]["state"] for each in updates} == {"TASK_STATE_WORKING"}
+
+
+async def test_task_and_correlation_ids_come_from_the_requests_of_the_a2a_server(tmp_path):
+    agent, collector = make(one_tool()), Collector()
+    for name in HOOK_POINTS:
+        agent.register_hook(collector, points=name)
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}
+    headers = {"A2A-Version": "1.0", "X-Correlation-ID": "corr-9"}
+    async with serving_a2a(tmp_path, agent) as server:
+        answer = await server.call("SendMessage", {"message": message}, "t", headers=headers)
+    task = answer["result"]["task"]
+    assert task["metadata"]["correlation_id"] == "corr-9"
+    assert {(p.ids.task_id, p.ids.correlation_id) for _, p in collector.seen} == {(task["id"], "corr-9")}
+
+
 @pytest.mark.parametrize(
     ("turn", "message"),
     [
@@ -608,7 +639,3 @@ async def test_without_a_registry_an_empty_one_is_made():
     agent.hooks.on("BeforeLLMCall", collector)
     await agent.arun("x")
     assert len(collector.seen) == 1
-
-
-# Not here yet:
-# - Progress over SSE from the A2A server; task and correlation ids taken from its requests.

@@ -3,11 +3,15 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hookline import (
     AFTER_LLM,
@@ -33,6 +37,7 @@ from hookline.stores.keys import KeyStore
 from hookline.web.host import HttpHost
 
 from .rig import ADMIN, make, serving, until
+from .test_chat_request import body as chat_bodies
 from .walk import Keys, client_of, walk
 
 HI = [{"role": "user", "content": "Hi."}]
@@ -112,7 +117,7 @@ async def test_an_answer_has_what_clients_read(tmp_path):
 
 
 async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_order(tmp_path):
-    async with chatting(tmp_path, make([reply("Hello there, you.")])) as place:
+    async with chatting(tmp_path, make([reply("Hello\u2028there, you.")])) as place:
         found = [line async for line in lines(place, stream_options={"include_usage": True})]
         assert found.pop() == "data: [DONE]"
         chunks = [json.loads(line.removeprefix("data: ")) for line in found if not line.startswith(":")]
@@ -120,7 +125,7 @@ async def test_a_stream_has_the_role_the_text_the_end_and_the_usage_in_this_orde
         assert len({chunk["id"] for chunk in chunks}) == 1
         first, *middle, end, usage = chunks
         assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-        assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in middle) == "Hello there, you."
+        assert "".join(chunk["choices"][0]["delta"]["content"] for chunk in middle) == "Hello\u2028there, you."
         assert {chunk["choices"][0]["finish_reason"] for chunk in (first, *middle)} == {None}
         assert (end["choices"][0]["delta"], end["choices"][0]["finish_reason"]) == ({}, "stop")
         assert usage["choices"] == []
@@ -418,7 +423,7 @@ async def test_a_file_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
         assert caught.value.response.headers["x-should-retry"] == "false"
         with pytest.raises(openai.APIError, match="the disk is gone"):
             await streamed(place)
-        assert place.service.counts()["readers"] == 0
+        await until(lambda: place.service.counts()["readers"] == 0)
 
 
 async def test_a_run_that_nobody_can_be_told_of_is_cancelled(tmp_path):
@@ -487,6 +492,22 @@ async def test_nobody_gets_in_without_the_right(tmp_path):
             await walk(client, endpoints, keys, lambda: sum(service.counts().values()) == 0)
         assert await service.list(ADMIN) == []
     store.close()
+
+
+@settings(max_examples=5)
+@given(bodies=st.lists(chat_bodies, min_size=8, max_size=8))
+def test_whatever_is_sent_the_server_is_not_to_blame(bodies):
+    async def send(folder):
+        async with serving(folder) as service:
+            gate = Gate(None, ServerOptions(**FAST))
+            async with client_of(gate.routes(ChatApi(service).endpoints())) as client:
+                return [await client.post("/v1/chat/completions", content=json.dumps(body)) for body in bodies]
+
+    with TemporaryDirectory() as folder:
+        answers = asyncio.run(send(Path(folder)))
+    for answer in answers:
+        assert answer.status_code in (200, 400, 404), answer.text
+        assert answer.status_code == 200 or {"type", "param"} < set(answer.json()["error"])
 
 
 async def test_the_embedded_model_chats(tmp_path):

@@ -306,6 +306,20 @@ async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_pa
     assert len(things.calls) == 1
 
 
+async def test_keys_at_a_place_that_cannot_be_looked_at_let_nobody_in(things, tmp_path):
+    (tmp_path / "file").touch()
+    gate = Gate(KeyStore(tmp_path / "file" / "keys.db"))
+    assert ((await get(gate, things.endpoints, "/runs")).status_code, things.calls) == (503, [])
+
+
+async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(things, tmp_path, monkeypatch):
+    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 3600.0)
+    (tmp_path / "keys.db").write_bytes(b"no database" * 500)
+    gate = Gate(KeyStore(tmp_path / "keys.db"))
+    statuses = [(await get(gate, things.endpoints, "/runs")).status_code for _ in range(3)]
+    assert (statuses, things.calls) == ([503] * 3, [])
+
+
 async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)

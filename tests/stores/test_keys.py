@@ -252,6 +252,20 @@ def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypat
     assert store.find(key).id == row.id
 
 
+def test_a_file_that_is_gone_is_not_made_anew_to_write_that_a_key_was_used(store, path, now):
+    _, key = store.add("ci", ["read"])
+    store.find(key)
+    store.close()
+    again = KeyStore(path, clock=lambda: now[0])
+    row = again.find(key)
+    path.rename(f"{path}.away")
+    now[0] += 60
+    again.used(row)
+    assert again.flush(30)
+    assert not path.exists()
+    again.close()
+
+
 def test_another_file_in_its_place_is_read(store, path, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])

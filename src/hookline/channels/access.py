@@ -31,18 +31,28 @@ class Access:
         allow: the senders who may; ``None`` for everybody, unless there is ``pairing``.
         pairing: others get a code in a direct message, and may when it was approved.
         mention: in a group, only messages that name the bot count.
+        approve: the senders who may decide about calls that wait for approval; ``"*"``: everybody who may talk.
 
     Raises:
-        TypeError: ``allow`` is no list of texts.
+        TypeError: ``allow`` or ``approve`` is no list of texts.
     """
 
-    def __init__(self, allow: Iterable[str] | None = None, *, pairing: bool = False, mention: bool = True) -> None:
-        if isinstance(allow, str):
-            raise TypeError(f"allow is a list of senders, such as [{allow!r}], not {allow!r}")
-        self._allow = None if allow is None else frozenset(allow)
-        if odd := [sender for sender in self._allow or () if not isinstance(sender, str)]:
-            raise TypeError(f"allow: senders are texts, such as {str(odd[0])!r}, not {odd[0]!r}")
+    def __init__(
+        self, allow: Iterable[str] | None = None, *, pairing: bool = False, mention: bool = True,
+        approve: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        self._allow = None if allow is None else _senders("allow", allow)
+        self.approve = _senders("approve", approve)
         self._pairing, self._mention = pairing, mention
+
+    def may_approve(self, sender: str, *, always: bool = False) -> bool:
+        """Whether a sender who was let in may decide about calls.
+
+        Args:
+            sender: as the platform says.
+            always: for good, which holds in the conversations of others too: who is named may, ``"*"`` is not enough.
+        """
+        return sender in self.approve - {"*"} or ("*" in self.approve and not always)
 
     async def judge(self, channel: str, message: InboundMessage, mailbox: Mailbox) -> Verdict:
         """Whether a message is let in. Who is not known may get a code here."""
@@ -62,3 +72,12 @@ class Access:
         if code is None:
             return Verdict(False, "has a code, or too many are open")
         return Verdict(False, "a code was given", wording.pairing(code))
+
+
+def _senders(name: str, given: Iterable[str]) -> frozenset[str]:
+    if isinstance(given, str):
+        raise TypeError(f"{name} is a list of senders, such as [{given!r}], not {given!r}")
+    senders = frozenset(given)
+    if odd := [sender for sender in senders if not isinstance(sender, str)]:
+        raise TypeError(f"{name}: senders are texts, such as {str(odd[0])!r}, not {odd[0]!r}")
+    return senders

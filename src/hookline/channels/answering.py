@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..base.names import describe, words
@@ -17,6 +19,7 @@ from ..run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox
 from . import wording
+from .approving import Approving
 from .conversations import Conversations
 from .lanes import Lanes, address_of, place
 from .options import GatewayOptions
@@ -56,15 +59,16 @@ class Answering:
 
     def __init__(
         self, answerer: Answerer, conversations: Conversations, mailbox: Mailbox, postman: Postman,
-        channels: Mapping[str, Channel], options: GatewayOptions,
+        approving: Approving, channels: Mapping[str, Channel], options: GatewayOptions,
         context: Callable[[Session], AgentContext] | None, metadata: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self._answerer, self._conversations, self._mailbox, self._postman = answerer, conversations, mailbox, postman
         self._channels, self._options, self._context = channels, options, context
-        self._metadata = metadata
+        self._metadata, self._approving = metadata, approving
         self._follow_up: Any = getattr(answerer, "follow_up", None)
         self._active: dict[str, _Active] = {}
-        self._closing = False
+        self._closing = self._winding_down = False
+        self._returning: set[asyncio.Task[None]] = set()
         self.lanes: Lanes[tuple[Letter, str | Order]] = Lanes(
             self._work, limit=options.max_concurrent, changed=self._changed
         )
@@ -119,6 +123,12 @@ class Answering:
         dropped = [waiting for waiting, _ in self.lanes.drop(key)] if all else []
         text = wording.stopped(was_running, self.lanes.waiting_in(key), len(dropped))
         await self._reply([*dropped, letter], [text])
+
+    def wind_down(self) -> None:
+        """Begin nothing more. Runs that wait for approval are broken off: who would approve is not heard any more."""
+        self._winding_down = True
+        self.lanes.pause()
+        self._break_off([key for key in self._active if self._approving.waits(key)], "the gateway stops")
 
     async def close(self) -> None:
         """Break off the runs: their messages stay in the mailbox, as if they had not begun."""
@@ -222,14 +232,18 @@ class Answering:
             channel, address_of(letter.key), judge, typing=self._options.typing, progress=self._options.progress,
             reply_to=message.message_id, speaker=speaker,
         )  # fmt: skip
+        asker = self._approving.asker(letter, partial(self._rest, active, presence), lambda: active.broken_off)
+        hooks = {} if asker is None else {"hooks": [asker.hook]}
         ctx = {} if self._context is None else {"ctx": self._context(session)}
         async with presence:
             try:
                 active.run = self._answerer.start(
                     text, session=session, metadata={**self._metadata, **_about(letter.channel, message)},
                     correlation_id=message.message_id,
-                    sinks=presence.sinks, **ctx,
+                    sinks=presence.sinks, **ctx, **hooks,
                 )  # fmt: skip
+                if asker is not None:
+                    asker.hook.root_id = active.run.id
                 if active.stopped or active.broken_off:
                     active.run.cancel("stopped before it began")
                 result: AgentResult = await active.run.result()
@@ -241,7 +255,21 @@ class Answering:
                 return None
             finally:
                 active.run = None
+                if asker is not None:
+                    await asker.over()
         return result
+
+    def _rest(self, active: _Active, presence: Presence, waits: bool) -> None:
+        """A run waits for somebody's approval, or no longer: meanwhile others may have its place."""
+        presence.resting = waits
+        if waits:
+            self.lanes.lend()
+            if self._winding_down:
+                self._break_off([active.letter.key], "the gateway stops")
+            return
+        task = asyncio.create_task(self.lanes.take_back())
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     async def _next_task(self, session: Session, result: AgentResult | None) -> str:
         if self._follow_up is None or result is None:

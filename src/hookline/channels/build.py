@@ -23,6 +23,7 @@ from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.manager import PluginManager
 from ..plugins.plugin import Plugin
+from ..stores.approvals import ApprovalStore
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import session_store_at
 from ..web.host import HttpHost
@@ -83,7 +84,7 @@ def build_gateway(
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
         sessions=session_store_at(settings.sessions), options=options, access=access,
         context=lambda session: context(settings, session), metadata=settings.metadata,
-        hosts=_web_host(channels, options),
+        hosts=_web_host(channels, options), approvals=_approvals(settings),
     )  # fmt: skip
 
 
@@ -132,8 +133,13 @@ def _declared(settings: Settings) -> list[DeclaredChannel]:
     return [item if isinstance(item, DeclaredChannel) else DeclaredChannel(item) for item in settings.channels]
 
 
+def _approvals(settings: Settings) -> ApprovalStore | None:
+    """Where calls wait for approval, if they are to wait."""
+    return None if settings.approvals in ("yes", "deny") else ApprovalStore(settings.approval_file)
+
+
 def _access(item: DeclaredChannel) -> Access:
-    return Access(item.allow, pairing=item.pairing, mention=item.mention)
+    return Access(item.allow, pairing=item.pairing, mention=item.mention, approve=item.approve)
 
 
 def database_path(options: GatewayOptions, home: Path) -> str:

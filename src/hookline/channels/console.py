@@ -7,13 +7,13 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from ..kernel.values import InboundMessage, OutboundMessage
 from .fetching import Handover
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health
+from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health
 
 PROMPT, WORKING = "> ", "... "
 _CLEAR = "\r\x1b[K"
@@ -75,6 +75,11 @@ class ConsoleChannel:
         if sign != self._sign:
             self._sign = sign
             self._draw()
+
+    def asked(self, address: Address, questions: Sequence[Asked]) -> None:
+        """Show that an answer is waited for, while a call waits for approval."""
+        self._sign = WORKING if not questions else "" if self.ended or self._stopping.is_set() else PROMPT
+        self._draw()
 
     @contextmanager
     def aside(self) -> Iterator[None]:

@@ -17,11 +17,13 @@ from ..config.errors import ConfigError
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..run.context import AgentContext
 from ..run.session import Session
+from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox, Open
 from ..stores.sessions import SessionStore
 from .access import Access
 from .answering import Answering
+from .approving import Approving
 from .conversations import Conversations
 from .lanes import Lanes, address_of, key_of
 from .options import GatewayOptions
@@ -89,6 +91,8 @@ class Gateway:
         context: makes the context of a run, for its limits.
         metadata: for ``ctx.state.metadata`` of every run, beside where the message came from.
         hosts: what is to be started with the channels.
+        approvals: where calls that need approval wait, to be decided in their conversation by those whom ``access``
+            lets, or elsewhere; without it, such calls are denied unless a hook decides.
 
     Raises:
         ConfigError: there is no channel, or two have the same name.
@@ -98,7 +102,7 @@ class Gateway:
         self, answerer: Answerer, channels: Sequence[Channel], *, mailbox: Mailbox, sessions: SessionStore,
         options: GatewayOptions | None = None, access: Mapping[str, Access] | None = None,
         context: Callable[[Session], AgentContext] | None = None, metadata: Mapping[str, Any] = EMPTY,
-        hosts: Sequence[Host] = (),
+        hosts: Sequence[Host] = (), approvals: ApprovalStore | None = None,
     ) -> None:  # fmt: skip
         self.channels: dict[str, Channel] = {}
         for channel in channels:
@@ -116,11 +120,13 @@ class Gateway:
         self._tally = Tally()
         self._conversations = Conversations(answerer, mailbox, sessions)
         self._postman = Postman(mailbox, self._conversations, self.channels, self.options, self._tally)
+        self._approving = Approving(approvals, self._postman, self.channels, self._access, self.options)
         self._answering = Answering(
-            answerer, self._conversations, mailbox, self._postman, self.channels, self.options, context, metadata
-        )
+            answerer, self._conversations, mailbox, self._postman, self._approving, self.channels, self.options,
+            context, metadata,
+        )  # fmt: skip
         self._reception = Reception(
-            answerer, self._conversations, self._postman, self._answering, self.options, self._tally
+            answerer, self._conversations, self._postman, self._answering, self._approving, self.options, self._tally
         )
         self._started: list[Host | Channel] = []
         self._starting: asyncio.Task[None] | None = None
@@ -263,7 +269,7 @@ class Gateway:
             with suppress(TimeoutError):
                 await _ended(self._starting, 0)
         self._reception.lanes.pause()
-        self._answering.lanes.pause()
+        self._answering.wind_down()
         await self._within(grace, _settled(self._reception.lanes, self._answering.lanes))
         with suppress(TimeoutError):
             async with asyncio.timeout(CLEAN_UP):
@@ -271,6 +277,7 @@ class Gateway:
         await self._within(max(grace, SEND_GRACE), self._postman.lanes.settled())
         for lanes in self._lanes:
             await lanes.stop()
+        await self._approving.close()
         for part in reversed(self._started):
             await _stopped(part)
         if self._looking is not None:

@@ -160,6 +160,16 @@ class Lanes(Generic[T]):
             if late:
                 await asyncio.wait(late)
 
+    def lend(self) -> None:
+        """One that is being worked on only waits now: another may have its place."""
+        if isinstance(self._slots, asyncio.Semaphore):
+            self._slots.release()
+
+    async def take_back(self) -> None:
+        """Have the place back that was lent, as soon as one is free."""
+        if isinstance(self._slots, asyncio.Semaphore):
+            await self._slots.acquire()
+
     def pause(self) -> None:
         """Begin nothing more; what is being worked on goes on."""
         self._paused = True

@@ -27,6 +27,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             (``steer``).
         typing: show that the agent is at work, where the platform can.
         progress: show what tools are being used, where the platform can edit messages.
+        approval_seconds: how long somebody may take to approve a call, before it is denied.
         grace: how many seconds runs get to finish when the gateway is stopped.
         send_timeout: after how many seconds a send that gets no answer counts as failed.
         give_up: after how many hours a message that cannot be sent is given up.
@@ -46,6 +47,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     when_busy: Literal["queue", "steer"] = "queue"
     typing: bool = True
     progress: bool = True
+    approval_seconds: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     grace: Seconds = 20.0
     send_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     give_up: Annotated[float, msgspec.Meta(gt=0)] = 24.0

@@ -63,6 +63,7 @@ class Postman:
         self._options, self._tally = options, tally
         self.lanes: Lanes[Parcel] = Lanes(self._send)
         self._resting: set[str] = set()
+        self._fates: dict[str, bool | None] = {}
 
     async def judge(self, key: str, message: OutboundMessage) -> OutboundMessage | None:
         """The message as the hooks let it leave; ``None`` if they do not."""
@@ -83,8 +84,11 @@ class Postman:
 
     async def reply(
         self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str | OutboundMessage]
-    ) -> None:
+    ) -> Sequence[Parcel]:
         """Answer letters, with texts or with messages that say who speaks: what the hooks let pass is kept, then sent.
+
+        Returns:
+            what is to be sent; :meth:`arrived` says what became of it.
 
         Raises:
             Lost: the conversation is another program's now.
@@ -98,7 +102,27 @@ class Postman:
             )
             if judged is not None:
                 replies += self._parts(channel, judged)
-        self.take(await insist(self._mailbox.answer, key, channel, letters, replies))
+        parcels = await insist(self._mailbox.answer, key, channel, letters, replies)
+        self.take(parcels)
+        return parcels
+
+    def watch(self, parcels: Iterable[Parcel]) -> None:
+        """Remember of these what becomes of them."""
+        self._fates.update((parcel.token, None) for parcel in parcels)
+
+    def forget(self, parcels: Iterable[Parcel]) -> None:
+        """Remember it no longer."""
+        for parcel in parcels:
+            self._fates.pop(parcel.token, None)
+
+    async def arrived(self, parcels: Sequence[Parcel], seconds: float) -> bool:
+        """Whether all of these, which are watched, have left, or do so within some seconds."""
+        until = time.monotonic() + seconds
+        while not all(fates := [self._fates.get(parcel.token) for parcel in parcels]):
+            if False in fates or time.monotonic() > until:
+                return False
+            await asyncio.sleep(0.02)
+        return True
 
     def take(self, parcels: Iterable[Parcel]) -> None:
         """Send what is in the mailbox; what is for a channel that is not there stays."""
@@ -162,6 +186,7 @@ class Postman:
             else:
                 await insist(self._mailbox.sent, parcel, str(message_id or ""))
                 self._tally.sent += 1
+                self._told(parcel, True)
                 await self._tell(parcel, str(message_id or ""))
                 return
             if time.time() + pause > parcel.at + self._options.give_up * 3600:
@@ -172,8 +197,13 @@ class Postman:
             await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
             await self._rest(key, pause)
 
+    def _told(self, parcel: Parcel, arrived: bool) -> None:
+        if parcel.token in self._fates:
+            self._fates[parcel.token] = arrived
+
     async def _give_up(self, parcel: Parcel, problem: str) -> None:
         self._tally.failed += 1
+        self._told(parcel, False)
         log.error("a message to %s will never arrive: %s", place(parcel.key), problem)
         await insist(self._mailbox.failed, parcel, problem)
 

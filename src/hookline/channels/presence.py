@@ -28,6 +28,8 @@ Judge = Callable[[OutboundMessage], Awaitable[OutboundMessage | None]]
 class Presence:
     """Shows that a run goes on, while one is inside it; its ``sinks`` are for the run's events.
 
+    While ``resting``, nobody is at work, and no typing is shown.
+
     What is shown passes the hooks as every message does. It is not kept: if it gets lost, nothing is.
     """
 
@@ -45,6 +47,7 @@ class Presence:
         self._tasks: list[asyncio.Task[None]] = []
         self._lines: list[str] = []
         self._changed = asyncio.Event()
+        self.resting = False
 
     @property
     def sinks(self) -> list[Sink]:
@@ -77,7 +80,8 @@ class Presence:
     async def _keep_typing(self) -> None:
         while True:
             try:
-                await self._channel.typing(self._address)
+                if not self.resting:
+                    await self._channel.typing(self._address)
             except Exception as error:  # noqa: BLE001 - it is only a sign
                 log.debug("%s: typing: %s", self._address.channel, describe(error))
             await asyncio.sleep(TYPING_EVERY)

@@ -65,9 +65,10 @@ class Channel(Protocol):
 
     A channel may also have ``async edit(address, message_id, message)`` and ``async typing(address)``, if its
     capabilities say so; ``at_work(address, message_id, waiting)``, which is told whenever that changes in a
-    conversation: which message is being answered (none: ``""``), and how many wait; ``routes()``: Starlette routes,
-    which the gateway serves, all channels' on one port; and ``ended``, true once nothing more can come: a gateway all
-    of whose channels have ended stops.
+    conversation: which message is being answered (none: ``""``), and how many wait;
+    ``asked(address, questions)``, which is told all the :class:`Asked` of a conversation whenever they change;
+    ``routes()``: Starlette routes, which the gateway serves, all channels' on one port; and ``ended``, true once
+    nothing more can come: a gateway all of whose channels have ended stops.
     """
 
     name: str
@@ -92,6 +93,16 @@ class Channel(Protocol):
 
     def health(self) -> Health:
         """How it is now. It does not wait."""
+
+
+class Asked(Frozen, frozen=True):
+    """A call that waits for approval, about which people in the conversation may decide.
+
+    They do so with ``/approve CODE`` or ``/deny CODE``. ``key`` is that of the last message which shows it.
+    """
+
+    code: str
+    key: str
 
 
 class Answerer(Protocol):

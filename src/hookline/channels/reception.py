@@ -15,6 +15,7 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
 from . import wording
 from .answering import Answering, Order
+from .approving import Approving
 from .conversations import Conversations
 from .lanes import Lanes, place
 from .options import GatewayOptions
@@ -39,11 +40,11 @@ class Reception:
 
     def __init__(
         self, answerer: Answerer, conversations: Conversations, postman: Postman, answering: Answering,
-        options: GatewayOptions, tally: Tally,
+        approving: Approving, options: GatewayOptions, tally: Tally,
     ) -> None:  # fmt: skip
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
         self._conversations, self._postman, self._answering = conversations, postman, answering
-        self._options, self._tally = options, tally
+        self._approving, self._options, self._tally = approving, options, tally
         self.lanes: Lanes[Letter] = Lanes(self._take)
 
     async def _take(self, key: str, letter: Letter) -> None:
@@ -85,6 +86,9 @@ class Reception:
         if not text.strip():
             await self._tell(letter)
             return
+        if decided := await self._approving.plain(letter, text):
+            await self._tell(letter, decided)
+            return
         if self._options.when_busy == "steer" and self._answering.steer(letter, text):
             return
         if not letter.recovered and self._answering.is_full(letter.key):
@@ -105,6 +109,8 @@ class Reception:
             await self._answering.stop_run(letter, all=argument.lower() == "all")
         elif name == "help":
             await self._tell(letter, self._help())
+        elif name in self._approving.commands:
+            await self._tell(letter, await self._approving.obey(letter, name, argument))
         elif name == "new":
             await self._in_turn(letter, self._renew)
         elif name in self._commands:
@@ -122,7 +128,7 @@ class Reception:
             await self._in_turn(letter, order)
         else:
             name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-            near = closest(name, [*OWN, *self._commands])
+            near = closest(name, [*OWN, *self._approving.commands, *self._commands])
             hint = f" Did you mean /{near}?" if near else ""
             sent = f"To send it as a message, write //{name}."
             await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")
@@ -139,7 +145,7 @@ class Reception:
         return wording.NEW
 
     def _help(self) -> str:
-        texts = {**OWN, **{name: command.help for name, command in self._commands.items()}}
+        texts = {**OWN, **self._approving.commands, **{name: command.help for name, command in self._commands.items()}}
         return "\n".join(f"/{name}: {text}" for name, text in texts.items())
 
     async def _tell(self, letter: Letter, *texts: str) -> None:

@@ -24,7 +24,7 @@ from ..web.guard import is_local
 from . import wording
 from .delivery import Delivery
 from .names import checked_name, checked_path
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
+from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, Undeliverable
 from .web_door import Door
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ class _Browser:
         self.socket, self.chat, self.rev = socket, chat, rev
         self.wake, self.typing = asyncio.Event(), False
         self.shown = _IDLE
+        self.asked: Sequence[Asked] = ()
 
     async def tell(self, type: str, **fields: Any) -> None:
         await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
@@ -123,6 +124,7 @@ class WebChannel:
         self._delivery = Delivery()
         self._browsers: set[_Browser] = set()
         self._at_work: dict[str, tuple[str, int]] = {}
+        self._asked: dict[str, Sequence[Asked]] = {}
         self._newest = 0
         self._looking: asyncio.Task[None] | None = None
 
@@ -212,6 +214,14 @@ class WebChannel:
             self._at_work.pop(address.chat_id, None)
         else:
             self._at_work[address.chat_id] = now
+        self._wake(address.chat_id)
+
+    def asked(self, address: Address, questions: Sequence[Asked]) -> None:
+        """Show buttons below the messages that ask about calls, also to pages that are opened later."""
+        if questions:
+            self._asked[address.chat_id] = tuple(questions)
+        else:
+            self._asked.pop(address.chat_id, None)
         self._wake(address.chat_id)
 
     def routes(self) -> Sequence[Any]:
@@ -337,6 +347,10 @@ class WebChannel:
                 if now != browser.shown:
                     browser.shown = now
                     await browser.tell("work", answering=now[0], waiting=now[1])
+                asked = self._asked.get(browser.chat, ())
+                if asked != browser.asked:
+                    browser.asked = asked
+                    await browser.tell("asked", open=asked)
                 found: Sequence[ChatMessage] = await in_thread(
                     self._store.since, self.name, browser.chat, browser.rev, limit=_BATCH
                 )
@@ -391,7 +405,7 @@ def _is_id(text: str) -> bool:
 
 
 def _shown(one: ChatMessage) -> dict[str, Any]:
-    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to}
+    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to, "key": one.key}
     fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
     return fields | mine
 

@@ -93,8 +93,8 @@ def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -
     from .speaking import answering
 
     settings = config.settings
-    mode = "deny" if settings.approvals == "ask" else settings.approvals  # nobody sits at a terminal
-    hooks = [Approver(mode, nullcontext, settings.approval_file), *hooks]
+    if settings.approvals in ("yes", "deny"):  # else calls wait: for somebody in the conversation, or an operator
+        hooks = [Approver(settings.approvals, nullcontext, settings.approval_file), *hooks]
     return answering(config, hooks, Session(), plugins)
 
 

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.names import words
-from ..stores.approval_rows import ApprovalRow, DecisionRefused, GrantRow
+from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.audit.log import AuditLog
-from ..stores.errors import NotThere, StoreError
+from ..stores.errors import NotThere
 from .approval_views import (
     ApprovalsPage,
     ApprovalsQuery,
@@ -23,8 +23,8 @@ from .approval_views import (
     GrantsPage,
     GrantView,
 )  # fmt: skip
-from .callers import LOCAL, Caller
 from .endpoints import ApiError, Endpoint, caller_of, correlation_of
+from .grant_records import GrantRecords, name_of
 from .requests import answer, answering, body_of, query_of
 from .service import RunService
 
@@ -42,7 +42,7 @@ class ApprovalsApi:
     """
 
     def __init__(self, service: RunService, audit: AuditLog | None = None) -> None:
-        self._store, self._audit = service.approvals, audit
+        self._store, self._records = service.approvals, GrantRecords(service.approvals, audit)
 
     def endpoints(self) -> list[Endpoint]:
         """What can be asked for."""
@@ -98,15 +98,14 @@ class ApprovalsApi:
             given = {"decision": "edit", "arguments": decision.arguments}
         try:
             row = await asyncio.to_thread(
-                self._store.decide, row.id, digest=decision.digest, by=_name(caller), message=decision.message,
+                self._store.decide, row.id, digest=decision.digest, by=name_of(caller), message=decision.message,
                 owner=caller.owner, **given,
             )  # fmt: skip
         except DecisionRefused as refused:
             raise _refusal(refused) from None
         except NotThere:
             raise _unknown("call", row.id) from None
-        if row.remember != "once":
-            await self._tell_of_grant(row, request)
+        await self._records.decided(row, correlation_of(request))
         return answer(ApprovalView.of(row))
 
     async def _grants(self, request: Request) -> Response:
@@ -123,33 +122,8 @@ class ApprovalsApi:
             await asyncio.to_thread(self._store.revoke, id, owner=caller.owner)
         except NotThere:  # somebody was quicker
             raise _unknown("permission", id) from None
-        self._tell("revoked", grant, _name(caller), correlation_of(request))
+        self._records.revoked(grant, caller, correlation_of(request))
         return Response(status_code=204)
-
-    async def _tell_of_grant(self, row: ApprovalRow, request: Request) -> None:
-        if self._audit is None:
-            return
-        try:
-            grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
-        except StoreError as error:  # the decision counts all the same
-            log.error("the permission that came of %s is not in the audit log: %s", row.id, words(error))
-            return
-        for grant in grants:
-            if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):
-                self._tell("given", grant, row.by, correlation_of(request), approval=row.id, run_id=row.root_id)
-                return
-
-    def _tell(self, what: str, grant: GrantRow, by: str, correlation_id: str, **more: str) -> None:
-        if self._audit is not None:
-            self._audit.record(
-                "grant", action=what, grant=grant.id, by=by, scope=grant.scope, tool=grant.tool, agent=grant.agent,
-                owner=grant.owner, pattern=grant.pattern, digest=grant.digest, hooks=list(grant.hooks),
-                correlation_id=correlation_id, **more,
-            )  # fmt: skip
-
-
-def _name(caller: Caller) -> str:
-    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
 def _unknown(what: str, id: str) -> ApiError:

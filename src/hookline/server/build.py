@@ -65,7 +65,12 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     )  # fmt: skip
     audit = audit_of(settings, answerer)
     gate = Gate(keys, options, audit=audit, count=traffic)
-    parts: list[Part] = [RunsApi(service), ApprovalsApi(service, audit), A2aPart(service, store), ChatApi(service)]
+    parts: list[Part] = [
+        RunsApi(service),
+        ApprovalsApi(service, audit),
+        A2aPart(service, store, audit),
+        ChatApi(service),
+    ]
     server = Server(
         service, parts, gate, options, keys=keys, metrics=metrics, traffic=traffic,
         closing=[store.close, keys.close, approvals.close],

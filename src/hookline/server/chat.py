@@ -147,9 +147,7 @@ class ChatApi:
         asked = read_request(await request.body())
         run, reader = await self._begin(request, asked)
         if asked.stream:
-            from .chat_stream import ChatStream
-
-            return ChatStream(self._chunks(run, reader, usage=asked.usage), reader, {RUN_HEADER: run.id})
+            return self._stream(run, reader, usage=asked.usage)
         said = Said(live=False)
         try:
             await _unless_gone(request, _read(reader, said))
@@ -176,6 +174,14 @@ class ChatApi:
         except (ServiceError, StoreError) as error:
             await self._service.cancel(run.id, caller, "its caller could not be answered")
             raise _refused(error) from None
+
+    def _stream(self, run: ServedRun, reader: Reader, *, usage: bool) -> Response:
+        from .sse import SseResponse
+
+        chunks, heartbeat = self._chunks(run, reader, usage=usage), self._service.options.heartbeat
+        response = SseResponse(lambda _: anext(chunks, None), reader.close, heartbeat=heartbeat, resumes=False)
+        response.headers[RUN_HEADER] = run.id
+        return response
 
     async def _chunks(self, run: ServedRun, reader: Reader, *, usage: bool) -> AsyncGenerator[bytes, None]:
         about = {"created": int(run.created), "model": run.agent}
@@ -273,7 +279,9 @@ def _usage(said: Said) -> TokenUsage:
 
 
 def _data(value: Any) -> bytes:
-    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+    from .sse import in_lines
+
+    return b"data: " + in_lines(msgspec.json.encode(value)) + b"\n\n"
 
 
 def _json(value: Any, run: ServedRun | None = None) -> Response:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import __version__
+from ..base.version import __version__
 from ..base.workers import in_thread
 from ..builtin.metrics import MetricsHook
 from .endpoints import OPEN, Endpoint

@@ -81,7 +81,7 @@ class JsonFormatter(_Formatter):
             said["exception"] = trace
         if record.stack_info:
             said["stack"] = redacted(_text(record.stack_info))
-        return json.dumps(_storable(said)).replace("\x7f", "\\u007f")
+        return json.dumps(_storable(said))
 
 
 class TextFormatter(_Formatter):

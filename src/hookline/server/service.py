@@ -86,7 +86,7 @@ class RunService:
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
         self._slots = asyncio.Semaphore(options.max_runs)
         self._readers: Counter[str] = Counter()
-        self._accepting = False
+        self._accepting = self._closing = False
         self._pruned = 0.0
         self._me = gethostname(), os.getpid()
 
@@ -104,7 +104,7 @@ class RunService:
 
     async def close(self, grace: float | None = None) -> None:
         """Take no more runs, let those that go on finish for so long, and break off the rest."""
-        self._accepting = False
+        self._accepting, self._closing = False, True
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
                 self._break_off(live)
@@ -261,7 +261,7 @@ class RunService:
             if not self._readers[caller.id]:
                 del self._readers[caller.id]
 
-        return Reader(run, after, self._store, self._live.get, self._look, close)
+        return Reader(run, after, self._store, self._live.get, self._look, close, lambda: self._closing)
 
     async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> ServedRun:
         """A run, as soon as it is over, or time ran out.

@@ -35,11 +35,12 @@ class SseResponse(Response):
         more: gives what is to be sent next.
         close: called once when nobody reads any more.
         heartbeat: after how many silent seconds a comment shows that the stream is alive.
+        resumes: whether a client may come back for the rest, which it is told then.
     """
 
-    def __init__(self, more: More, close: Callable[[], object], *, heartbeat: float) -> None:
+    def __init__(self, more: More, close: Callable[[], object], *, heartbeat: float, resumes: bool = True) -> None:
         self.status_code, self.background, self.body = 200, None, b""
-        self._more, self._close, self._heartbeat = more, close, heartbeat
+        self._more, self._close, self._heartbeat, self._resumes = more, close, heartbeat, resumes
         self.init_headers(HEADERS)
         del self.headers["content-length"]
 
@@ -59,7 +60,8 @@ class SseResponse(Response):
 
     async def _stream(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": b"retry: %d\n\n" % RETRY, "more_body": True})
+        first = b"retry: %d\n\n" % RETRY if self._resumes else b""
+        await send({"type": "http.response.body", "body": first, "more_body": True})
         now = asyncio.get_running_loop().time
         beat = now() + self._heartbeat
         last = b""

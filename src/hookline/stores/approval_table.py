@@ -59,7 +59,8 @@ def by_id(
     """The values of the one row with this id, if it is this owner's.
 
     Raises:
-        StoreError: there is none, or more than one.
+        NotThere: there is none.
+        StoreError: there is more than one.
     """
     id = storable(id) if isinstance(id, str) else ""
     where, values = "id = ?", list[Any]([id])

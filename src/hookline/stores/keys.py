@@ -224,7 +224,7 @@ class KeyStore:
         id, _, own = rest.partition("_")
         row, expected = self._known.get(id, (None, _NOBODY))
         same = hmac.compare_digest(_hash(own), expected)
-        return row if same and start == "hl" and row is not None else None
+        return row if same and start == "hl" else None
 
     def used(self, row: KeyRow) -> None:
         """Note that a key was used, without waiting; it is written once a minute at most."""

@@ -46,10 +46,12 @@ const outbox = store.keys().filter((key) => key.startsWith("out:")).flatMap((key
 
 const bySeq = new Map();
 const byId = new Map();
+const byKey = new Map();
 let typingUntil = 0;
 let speaker = title;
 let answering = "";
 let waiting = 0;
+let open = [];
 
 function clock(seconds) {
   const time = document.createElement("time");
@@ -117,6 +119,7 @@ function show(message) {
   const asked = byId.get(message.to)?.querySelector(".text").textContent ?? "/";
   if (message.speaker || !asked.startsWith("/")) speaker = message.speaker || title; // a command has no speaker
   if (message.id) byId.set(message.id, item);
+  if (message.key) byKey.set(message.key, item);
   bySeq.set(message.seq, item);
   const text = item.querySelector(".text");
   const progress = message.side === "out" && message.text.split("\n").every((line) => line.startsWith("· "));
@@ -131,6 +134,7 @@ function show(message) {
     if (fresh) typingUntil = 0;
     quote(item);
     if (message.text.includes(anew)) begin(item);
+    offer();
   }
   settle(low, fresh && message.side === "out");
 }
@@ -157,6 +161,33 @@ function quote(item) {
   item.querySelector(".text").before(line);
 }
 
+// Below each call that waits for approval, and that somebody here may decide about: the buttons to do so.
+function offer() {
+  const wanted = new Map(open.map(({ code, key }) => [byKey.get(key), code]));
+  for (const old of log.querySelectorAll(".choice")) if (wanted.get(old.parentNode) !== old.dataset.code) old.remove();
+  for (const [item, code] of wanted) {
+    if (!item || item.querySelector(".choice")) continue;
+    const choice = document.createElement("div");
+    choice.className = "choice";
+    choice.dataset.code = code;
+    choice.setAttribute("role", "group");
+    choice.setAttribute("aria-label", `Decide about ${code}`);
+    for (const [words, command] of [["Approve", "/approve"], ["Deny", "/deny"]]) {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = command === "/approve" ? "yes" : "quiet";
+      button.textContent = words;
+      button.addEventListener("click", () => {
+        for (const one of choice.children) one.disabled = true;
+        speak(`${command} ${code}`);
+      });
+      choice.append(button);
+    }
+    item.append(choice);
+    item.classList.add("question");
+  }
+}
+
 // After "/new" only what was said since is shown.
 function begin(item) {
   const asked = byId.get(item.dataset.to);
@@ -167,7 +198,7 @@ function begin(item) {
   }
   const gone = new Set();
   for (let one = item; one; one = one.previousElementSibling) if (!kept.has(one)) gone.add(one);
-  for (const known of [bySeq, byId]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
+  for (const known of [bySeq, byId, byKey]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
   for (const one of gone) one.remove();
   [...log.children].forEach(group);
 }
@@ -198,7 +229,7 @@ function work() {
   const busy = answering !== "" || left > 0;
   const queue = waiting === 1 ? "1 message waits" : waiting ? `${waiting} messages wait` : "";
   at("working").hidden = !busy && !queue;
-  at("working-text").textContent = [busy ? `${speaker} is working` : "", queue].filter(Boolean).join(" · ");
+  at("working-text").textContent = [!busy ? "" : open.length ? "Waiting for your answer" : `${speaker} is working`, queue].filter(Boolean).join(" · ");
   at("stop").hidden = !busy;
   for (const item of log.querySelectorAll(".progress")) {
     const live = answering ? item.dataset.to === answering : left > 0;
@@ -255,6 +286,8 @@ function lost() {
   clearTimeout(awaited);
   typingUntil = waiting = 0;
   answering = "";
+  open = [];
+  offer();
   work();
   setStatus("offline", navigator.onLine === false ? "Offline" : "Reconnecting");
   again = setTimeout(connect, pause * (0.75 + Math.random() / 2));
@@ -301,6 +334,11 @@ function receive(frame) {
     ({ answering, waiting } = frame);
     if (!answering) typingUntil = 0;
     settle(low, false);
+  } else if (frame.type === "asked") {
+    const low = isLow();
+    ({ open } = frame);
+    offer();
+    settle(low, false);
   } else if (frame.type === "pong") {
     clearTimeout(awaited);
   } else if (frame.type === "taken" || frame.type === "refused") {
@@ -315,6 +353,7 @@ function receive(frame) {
 function forget() {
   for (const item of new Set(bySeq.values())) item.remove();
   bySeq.clear();
+  byKey.clear();
   rev = 0;
 }
 

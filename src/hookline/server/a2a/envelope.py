@@ -58,11 +58,11 @@ def check(body: bytes) -> None:
 
 
 class Quiet(logging.Filter):
-    """Keeps what a caller got wrong out of the log: the caller is told, and its words are not ours to print."""
+    """Keeps requests, with the secrets in them, and what callers got wrong out of the log: callers are told."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether this is logged."""
-        return not record.msg.startswith(("Failed to ", "Request Error", "Version mismatch"))
+        return not record.msg.startswith(("Failed to ", "Request ", "Version mismatch"))
 
 
 _QUIET = Quiet()

@@ -20,6 +20,7 @@ from a2a.types import (
     ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
+    Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
@@ -46,10 +47,12 @@ from a2a.utils.task import (
 
 from ...base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
+from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.run_log import ServedRun
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
+from ..grant_records import GrantRecords, name_of
 from ..service import RunService
 from .cards import card_of
 from .following import Following
@@ -61,6 +64,8 @@ from .visits import Visit, version_of, visit_of
 log = logging.getLogger("hookline")
 
 Event = Task | Update
+ROUNDED = 2e-6
+"""Seconds by which the times of tasks may differ from those of their runs."""
 MAX_CONTEXT = 256
 """Characters of a context id."""
 
@@ -71,10 +76,12 @@ class Handler(RequestHandler):
     Args:
         service: has the runs.
         push: tells receivers.
+        audit: gets a record of every standing permission that is given.
     """
 
-    def __init__(self, service: RunService, push: Push) -> None:
+    def __init__(self, service: RunService, push: Push, audit: AuditLog | None = None) -> None:
         self._service, self._push = service, push
+        self._records = GrantRecords(service.approvals, audit)
 
     # Messages.
 
@@ -125,31 +132,38 @@ class Handler(RequestHandler):
         wanted = params.configuration.task_push_notification_config
         pushing = params.configuration.HasField("task_push_notification_config")
         run = None if not message.task_id else await self._run(message.task_id, context)
-        note = ""
         if run is None or pushing:
             _need(visit, "run")
         if pushing:
             await self._push.check(wanted)
-        if run is None:
-            run = await self._start(said, params, context)
+        if run is not None:
+            following, note = await self._go_on(run, said, message, context)
+            if pushing:
+                await self._push.put(run, wanted, visit.caller, version_of(context))
+            return following, note
+        run = await self._start(said, message, visit)
+        try:
+            if pushing:
+                await self._push.put(run, wanted, visit.caller, version_of(context), new=True)
             following = await self._following(run, context)
             await following.begin()
-        else:
-            if message.context_id and message.context_id != run.session:
-                raise InvalidParamsError(
-                    f"the task {run.id} belongs to another context than {message.context_id!r:.80}"
-                )
-            if run.is_over:
-                raise UnsupportedOperationError(f"the task {run.id} is over: send the message without its id")
-            following = await self._following(run, context)
-            await following.catch_up()
-            note = await self._say(following, said, visit)
-        if pushing:
-            await self._push.put(run, wanted, visit.caller, version_of(context), new=not message.task_id)
-        return following, note
+        except (Busy, StoreError) as error:  # the caller must learn of what has begun
+            said_so = f"the task {run.id} goes on, but cannot be followed now: {words(error)}"
+            raise InternalError(said_so, {"task_id": run.id}) from None
+        return following, ""
 
-    async def _start(self, said: Said, params: SendMessageRequest, context: ServerCallContext) -> ServedRun:
-        visit, message = visit_of(context), params.message
+    async def _go_on(
+        self, run: ServedRun, said: Said, message: Message, context: ServerCallContext
+    ) -> tuple[Following, str]:
+        if message.context_id and message.context_id != run.session:
+            raise InvalidParamsError(f"the task {run.id} belongs to another context than {message.context_id!r:.80}")
+        if run.is_over:
+            raise UnsupportedOperationError(f"the task {run.id} is over: send the message without its id")
+        following = await self._following(run, context)
+        await following.catch_up()
+        return following, await self._say(following, said, visit_of(context))
+
+    async def _start(self, said: Said, message: Message, visit: Visit) -> ServedRun:
         if len(message.context_id) > MAX_CONTEXT:
             raise InvalidParamsError(f"a context id has at most {MAX_CONTEXT} characters")
         return await self._service.start(
@@ -168,9 +182,9 @@ class Handler(RequestHandler):
         rows = [each.row for each in story.waiting.values() if each.row is not None]
         try:
             row, answer = decision_in(said, rows)
-            await asyncio.to_thread(
+            decided = await asyncio.to_thread(
                 self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
-                by=visit.caller.name, message=answer.message, arguments=answer.arguments, remember=answer.remember,
+                by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
                 pattern=answer.pattern, owner=visit.caller.owner,
             )  # fmt: skip
         except Unclear as unclear:
@@ -178,6 +192,7 @@ class Handler(RequestHandler):
         except DecisionRefused as refused:
             return _again(refused, rows)
         story.answered((row.run_id, row.call_id))
+        await self._records.decided(decided, visit.correlation(""))
         return ""
 
     # Tasks.
@@ -202,7 +217,7 @@ class Handler(RequestHandler):
                 await self._page_after(before, context)
             wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
             if params.HasField("status_timestamp_after"):
-                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9, 0.0)
+                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
             if wanted["states"] == ["none"]:
                 return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)

@@ -94,8 +94,9 @@ class Story:
         self.text = ""
         self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
         self._more: dict[str, Any] = {}
+        self._rows: Mapping[Key, ApprovalRow | None] = {}
         self._chunk = ""
-        self._begun = self._anew = False
+        self._anew = False
 
     def take(self, events: Sequence[StoredEvent], rows: Mapping[Key, ApprovalRow | None]) -> list[Update]:
         """The next events; what they change for those who look on. Pieces of text that follow one another are one.
@@ -105,17 +106,14 @@ class Story:
             rows: the calls in these events that wait for approval, by key; one that is not here does not wait any more.
         """
         made: list[Update] = []
+        self._rows = rows
         for event in events:
             self.seq = event.seq
-            act = _ACTS.get(event.type)
-            if act is not None:
-                data = msgspec.json.decode(event.data)
-                inner = data["event"] if event.type == "subagent_event" else data
-                if inner is not data:
-                    act = _INNER.get(inner["type"], _nothing)
-                    inner["agent"] = data["ids"].get("agent", "")
-                inner["rows"] = rows
-                act(self, made, inner, event)
+            if event.type in _TELLING:
+                data, agent = opened(event)
+                act = (_INNER if agent else _ACTS).get(data["type"])
+                if act is not None:
+                    act(self, made, {**data, "agent": agent}, event)
         self._flush(made)
         return made
 
@@ -126,8 +124,7 @@ class Story:
 
     def task(self) -> Task:
         """The task as it is now."""
-        shown = self.text if not self.over or self.text else ""
-        artifacts = [self._artifact(shown)] if shown else []
+        artifacts = [self._artifact(self.text)] if self.text else []
         return Task(
             id=self.run.id, context_id=self.run.session, status=self._status(self.said, self.at), artifacts=artifacts,
             history=self._history, metadata=struct({**about(self.run), **self._more}),
@@ -152,7 +149,7 @@ class Story:
             return
         if self._anew:
             self._flush(made)
-            self.text, self._begun, self._anew = "", False, False
+            self.text, self._anew = "", False
         self.text += data["text"]
         self._chunk += data["text"]
 
@@ -168,7 +165,7 @@ class Story:
         phase, tool = _PHASES[data["type"]], data["tool"]
         told = {"phase": phase, "tool": tool, "call_id": data["call_id"], "attempt": data["attempt"]}
         told |= {name: data[name] for name in ("fraction", "outcome") if data.get(name) is not None}
-        if data.get("agent"):
+        if data["agent"]:
             told["agent"] = data["agent"]
         fallback = {"tool_start": "started", "progress": "goes on", "tool_end": "ended"}[phase]
         self._flush(made)
@@ -179,10 +176,9 @@ class Story:
 
     def _asked(self, made: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
         key = data["run_id"], data["call_id"]
-        if key not in data["rows"]:
-            return
-        self.waiting[key] = Waiting({name: data[name] for name in _ASKED}, data["rows"][key])
-        self._wait(made, event)
+        if key in self._rows:
+            self.waiting[key] = Waiting({name: data[name] for name in _ASKED}, self._rows[key])
+            self._wait(made, event)
 
     def _wait(self, made: list[Update], event: StoredEvent) -> None:
         parts = [text_part("\n".join(each.text() for each in self.waiting.values())), *self._calls()]
@@ -230,10 +226,9 @@ class Story:
     def _flush(self, made: list[Update]) -> None:
         if self._chunk:
             chunk, self._chunk = self._chunk, ""
-            made.append(self._changed(chunk, append=self._begun))
+            made.append(self._changed(chunk, append=len(self.text) > len(chunk)))
 
     def _changed(self, text: str, *, append: bool, last: bool = False) -> TaskArtifactUpdateEvent:
-        self._begun = True
         return TaskArtifactUpdateEvent(
             task_id=self.run.id, context_id=self.run.session, artifact=self._artifact(text), append=append,
             last_chunk=last,
@@ -260,10 +255,6 @@ _Act = Callable[[Story, list[Update], dict[str, Any], StoredEvent], None]
 _ASKED = ("tool", "arguments", "questions", "digest", "call_id")
 
 
-def _nothing(story: Story, made: list[Update], data: dict[str, Any], event: StoredEvent) -> None:
-    """This says nothing about a task."""
-
-
 _INNER: dict[str, _Act] = {
     "tool_started": Story._tool,
     "tool_progressed": Story._tool,
@@ -273,7 +264,6 @@ _INNER: dict[str, _Act] = {
 }
 _ACTS: dict[str, _Act] = {
     **_INNER,
-    "subagent_event": _nothing,
     "run_started": Story._started,
     "step_started": Story._step,
     "text_delta": Story._delta,
@@ -281,6 +271,15 @@ _ACTS: dict[str, _Act] = {
     "steered": Story._steered,
     "run_closed": Story._closed,
 }
+_TELLING = frozenset((*_ACTS, "subagent_event"))
+
+
+def opened(event: StoredEvent) -> tuple[dict[str, Any], str]:
+    """An event in its fields; one of a subagent as it was there, with the name of that agent."""
+    data: dict[str, Any] = msgspec.json.decode(event.data)
+    if event.type != "subagent_event":
+        return data, ""
+    return data["event"], data["ids"].get("agent") or "?"
 
 
 def asks_in(events: Iterable[StoredEvent]) -> dict[Key, str]:
@@ -288,12 +287,11 @@ def asks_in(events: Iterable[StoredEvent]) -> dict[Key, str]:
     found: dict[Key, str] = {}
     for event in events:
         if event.type in ("approval_asked", "approval_decided", "subagent_event"):
-            data = msgspec.json.decode(event.data)
-            inner = data["event"] if event.type == "subagent_event" else data
-            key = inner.get("run_id", ""), inner.get("call_id", "")
-            if inner["type"] == "approval_asked":
-                found[key] = inner["digest"]
-            elif inner["type"] == "approval_decided":
+            data, _ = opened(event)
+            key = data["run_id"], data.get("call_id", "")
+            if data["type"] == "approval_asked":
+                found[key] = data["digest"]
+            elif data["type"] == "approval_decided":
                 found.pop(key, None)
     return found
 

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base.installing import NotInstalled
+from ...stores.audit.log import AuditLog
 from ...stores.run_log import RunLog
 from ..callers import ANYBODY, LOCAL
 from ..endpoints import OPEN, ApiError, Endpoint, caller_of
@@ -28,13 +29,14 @@ class A2aPart:
     Args:
         service: has the runs; open it before this, and close it before this.
         store: the file of the runs, where receivers of push notifications are kept too.
+        audit: gets a record of every standing permission that is given.
         push: settings for :class:`Push`.
 
     Raises:
         NotInstalled: a2a-sdk is missing.
     """
 
-    def __init__(self, service: RunService, store: RunLog, **push: Any) -> None:
+    def __init__(self, service: RunService, store: RunLog, audit: AuditLog | None = None, **push: Any) -> None:
         if find_spec("a2a") is None:
             raise NotInstalled("a2a-sdk", "server")
         from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -47,7 +49,7 @@ class A2aPart:
         keep_quiet()
         self._service, self._options = service, service.options
         self.push = Push(service, store.pushes, hosts=self._options.push_hosts, **push)
-        self._dispatcher = JsonRpcDispatcher(Handler(service, self.push), Contexts(), enable_v0_3_compat=True)
+        self._dispatcher = JsonRpcDispatcher(Handler(service, self.push, audit), Contexts(), enable_v0_3_compat=True)
 
     async def open(self) -> None:
         """Send what an earlier program could not.

@@ -125,7 +125,7 @@ class Push:
             run.id, config.id or run.id, caller.id, config.url, config.token, proof.scheme, proof.credentials, version,
             time.time(), seq,
         )  # fmt: skip
-        if not await asyncio.to_thread(self._store.put, row, MAX_RECEIVERS - 1):
+        if not await asyncio.to_thread(self._store.put, row, MAX_RECEIVERS):
             raise InvalidParamsError(f"a task has at most {MAX_RECEIVERS} push notification configs: delete one")
         self._begin(row)
         return _config(row, caller)

@@ -1,0 +1,73 @@
+"""A gateway whose agent needs approval for what it does."""
+
+import re
+
+from hookline import Agent, PlanModeHook, ScriptedModel, call, tool
+from hookline.channels.access import Access
+from hookline.channels.gateway import Gateway
+from hookline.channels.memory import MemoryChannel
+from hookline.channels.options import GatewayOptions
+from hookline.stores.approvals import ApprovalStore
+from hookline.stores.mailbox import Mailbox
+from hookline.stores.sqlite_sessions import SqliteSessionStore
+
+from .rig import until
+
+CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
+
+
+class Desk:
+    """A gateway with an agent that writes what it is told to, after somebody said yes."""
+
+    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, hosts=(), **options):
+        self.wrote = wrote = []
+
+        @tool
+        def write(path: str, text: str = "") -> str:
+            """Write a file."""
+            wrote.append((path, text))
+            return f"wrote {path}"
+
+        def play(request):
+            last = request.messages[-1]
+            if last.role != "user":
+                return f"The tool said: {last.content}"
+            if last.content.startswith("write "):
+                return [call("write", path=path) for path in last.content.split()[1:]]
+            return f"echo {last.content}"
+
+        self.channel = channel or MemoryChannel()
+        self.store = ApprovalStore(folder / "approvals.db")
+        agent = Agent(
+            "bot", llm=ScriptedModel(turns or [play], loop=True), tools=[write], hooks=[PlanModeHook(["write"]), *hooks]
+        )
+        self.gateway = Gateway(
+            agent, [self.channel],
+            mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
+            options=GatewayOptions(**{"grace": 5.0, **options}),
+            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, hosts=hosts,
+        )  # fmt: skip
+
+    async def __aenter__(self):
+        await self.gateway.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.gateway.stop(grace=0)
+
+    async def say(self, text, **fields):
+        await self.channel.say(text, **{"sender": "ada", **fields})
+
+    async def asked(self, count=1, chat="chat"):
+        """The codes, once so many questions were sent."""
+        await until(lambda: len(self.codes(chat)) >= count)
+        return self.codes(chat)
+
+    def codes(self, chat="chat"):
+        asked = [text for text in self.channel.texts(chat) if "wants to call" in text]
+        return [CODE.search(text)[1] for text in asked]
+
+    async def told(self, words, chat="chat"):
+        """A message with these words, once it is there."""
+        await until(lambda: any(words in text for text in self.channel.texts(chat)))
+        return next(text for text in self.channel.texts(chat) if words in text)

@@ -1,0 +1,41 @@
+"""Progress of a real model's tool call, over A2A."""
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from hookline import Agent, get_model, hook, tool
+
+from .rig import put_together, saying, serving_a2a, state, text_of, told
+from .test_handler import updates
+
+
+@tool
+def look_up(word: str, ctx) -> str:
+    """Look up a word in the dictionary."""
+    ctx.progress(0.5, "turning pages")
+    return "a colour"
+
+
+@hook("before_llm")
+def must_look(ctx, request):
+    """With which word, the model decides."""
+    return request.replace(tool_choice="look_up")
+
+
+async def test_a_tool_call_of_the_embedded_model_is_seen_as_it_goes(tmp_path):
+    pytest.importorskip("xllamacpp")
+    agent = Agent(
+        "helper", llm=get_model("local"), tools=[look_up], hooks=[must_look], params={"max_tokens": 24}, max_steps=1
+    )
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        events = await told(client, saying("What does mauve mean?", metadata={"correlation_id": "q-1"}))
+        steps = [each for each in updates(events) if "phase" in each.metadata]
+        seen = [MessageToDict(each.metadata) for each in steps]
+        assert [(each["phase"], each["tool"]) for each in seen[:3]] == [
+            ("tool_start", "look_up"),
+            ("progress", "look_up"),
+            ("tool_end", "look_up"),
+        ]
+        assert all(text_of(each.status.message) for each in steps)
+        assert {each["correlation_id"] for each in seen} == {"q-1"}
+        assert state(put_together(events)) == "FAILED"  # at its limit of one step

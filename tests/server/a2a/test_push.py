@@ -1,0 +1,281 @@
+"""Push notifications, sent to a real server."""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from a2a.types import (
+    AuthenticationInfo,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
+    ListTaskPushNotificationConfigsRequest,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFoundError
+
+from hookline import call, reply
+from hookline.server.a2a import push as push_module
+
+from ..rig import ADMIN, make, until
+from .rig import saying, sent, serving_a2a, state
+from .test_handler import Door, asking
+
+LISTED = ("127.0.0.1",)
+QUICK = {"pauses": (0.01, 0.01), "seconds": 5.0}
+
+
+class Receiver:
+    """Takes what is posted; ``answers`` are the statuses of the first ones, ``hold`` keeps it from answering."""
+
+    def __init__(self):
+        self.got, self.answers, self.hold, self.location = [], [], threading.Event(), ""
+        self.hold.set()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.got.append((body, dict(self.headers)))
+                outer.hold.wait(30)
+                status = outer.answers.pop(0) if outer.answers else 200
+                self.send_response(status)
+                if outer.location:
+                    self.send_header("Location", outer.location)
+                self.end_headers()
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/hook"
+
+    @property
+    def states(self):
+        found = [body["task"]["status"]["state"] for body, _ in self.got]
+        return [each.removeprefix("TASK_STATE_") for each in found]
+
+
+@contextmanager
+def receiving():
+    receiver = Receiver()
+    thread = threading.Thread(target=receiver.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.hold.set()
+        receiver.server.shutdown()
+        receiver.server.server_close()
+        thread.join()
+
+
+def config(url, **more):
+    return TaskPushNotificationConfig(url=url, **more)
+
+
+@asynccontextmanager
+async def served(folder):
+    """A server of an agent that is done at once."""
+    agent = make([reply("done")])
+    async with serving_a2a(folder, agent, push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
+        yield rig, client
+
+
+async def idle(rig):
+    """Nobody is being told anything."""
+    await until(lambda: not rig.part.push._tasks)
+
+
+async def test_a_receiver_is_told_of_each_state_in_order_with_its_token(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    proof = AuthenticationInfo(scheme="Bearer", credentials="s3cret")
+    with receiving() as receiver:
+        async with serving_a2a(tmp_path, asking(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
+            wanted = config(receiver.url, token="t0ken", authentication=proof)
+            task = await sent(client, saying("clean up", task_push_notification_config=wanted))
+            await until(lambda: receiver.states == ["WORKING", "INPUT_REQUIRED"])
+            await sent(client, saying("yes", task=task.id))
+            await idle(rig)
+        assert receiver.states == ["WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
+        last, headers = receiver.got[-1]
+        assert (last["task"]["id"], last["task"]["artifacts"][0]["parts"]) == (task.id, [{"text": "gone"}])
+        assert (headers["X-A2A-Notification-Token"], headers["Authorization"]) == ("t0ken", "Bearer s3cret")
+    assert "t0ken" not in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+async def test_receivers_are_kept_shown_and_deleted_and_their_secrets_are_their_owners(tmp_path, monkeypatch):
+    monkeypatch.setattr(push_module, "MAX_RECEIVERS", 3)
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
+        mine, other = rig.key("mine", "run", "read"), rig.key("other", "run", "read")
+        reader, boss = rig.key("reader", "read"), rig.key("boss", "read", "run", "admin")
+        url, secret = "http://127.0.0.1:9/x", AuthenticationInfo(scheme="Basic", credentials="abc")
+        async with rig.client(headers=mine) as client:
+            task = await sent(client, saying("go", now=True))
+            made = await client.create_task_push_notification_config(
+                config(url, task_id=task.id, id="one", token="t", authentication=secret)
+            )
+            one = GetTaskPushNotificationConfigRequest(task_id=task.id, id="one")
+            assert await client.get_task_push_notification_config(one) == made
+            assert (made.token, made.authentication.credentials) == ("t", "abc")
+            for n in range(2):
+                await client.create_task_push_notification_config(config(url, task_id=task.id, id=str(n)))
+            with pytest.raises(InvalidParamsError, match="at most"):
+                await client.create_task_push_notification_config(config(url, task_id=task.id, id="more"))
+            await client.create_task_push_notification_config(config(url, task_id=task.id, id="0"))
+            every = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+            assert len((await client.list_task_push_notification_configs(every)).configs) == 3
+            gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="0")
+            await client.delete_task_push_notification_config(gone)
+            with pytest.raises(TaskNotFoundError):
+                await client.delete_task_push_notification_config(gone)
+            assert len((await client.list_task_push_notification_configs(every)).configs) == 2
+        async with rig.client(headers=boss) as client:
+            seen = (await client.get_task_push_notification_config(one)).SerializeToString()
+            assert b"abc" not in seen
+        async with rig.client(headers=other) as client:
+            with pytest.raises(TaskNotFoundError):
+                await client.list_task_push_notification_configs(every)
+        async with rig.client(headers=reader) as client:
+            with pytest.raises(InvalidRequestError):
+                await client.create_task_push_notification_config(config(url, task_id=task.id))
+
+
+REFUSED = (
+    "http://127.0.0.1:9000/", "http://localhost/", "http://10.0.0.1/", "http://[::1]/", "http://169.254.169.254/",
+    "http://[::ffff:127.0.0.1]/", "http://0x7f000001/", "http://user:pw@example.com/", "ftp://example.com/",
+    "file:///etc/passwd", "http://printer.local/", "no url", "", "http://example.com:0/", "http://inside.example.com/",
+)  # fmt: skip
+
+
+async def test_only_public_addresses_are_posted_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", leading_to("192.168.0.7"))
+    async with serving_a2a(tmp_path, push=QUICK) as rig, rig.client() as client:
+        for url in REFUSED:
+            with pytest.raises(InvalidParamsError):
+                await sent(client, saying("hi", task_push_notification_config=config(url)))
+        for wrong in ({"token": "a\r\nb"}, {"token": "x" * 5000}, {"id": "a b"}):
+            with pytest.raises(InvalidParamsError):
+                await sent(client, saying("hi", task_push_notification_config=config("http://8.8.8.8/", **wrong)))
+        assert await rig.service.list(ADMIN) == []
+
+
+def leading_to(address, real=socket.getaddrinfo):
+    def lookup(host, port, *args, **options):
+        if host in ("localhost", "127.0.0.1"):
+            return real(host, port, *args, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    return lookup
+
+
+async def test_a_name_that_leads_elsewhere_when_it_is_posted_to_is_not_followed(tmp_path, monkeypatch, caplog):
+    door = Door()
+    with receiving() as receiver:
+        async with serving_a2a(tmp_path, door.agent(), push=QUICK) as rig, rig.client() as client:
+            monkeypatch.setattr(socket, "getaddrinfo", leading_to("93.184.216.34"))
+            url = f"http://hooks.example.com:{receiver.server.server_port}/"
+            task = await sent(client, saying("go", now=True))
+            await until(lambda: door.entered)
+            await client.create_task_push_notification_config(config(url, task_id=task.id))
+            monkeypatch.setattr(socket, "getaddrinfo", leading_to("127.0.0.1"))
+            door.open.set()
+            await idle(rig)
+        assert receiver.got == []
+    assert "may not be reached" in caplog.text
+
+
+async def test_a_receiver_that_fails_is_tried_again_and_one_that_sends_us_on_is_not_followed(tmp_path):
+    with receiving() as receiver, receiving() as elsewhere:
+        receiver.answers = [503, 429]
+        async with served(tmp_path) as (rig, client):
+            await sent(client, saying("go", task_push_notification_config=config(receiver.url)))
+            await idle(rig)
+        assert receiver.states == ["WORKING", "WORKING", "WORKING", "COMPLETED"]
+        elsewhere.answers, elsewhere.location = [302], receiver.url
+        before = len(receiver.got)
+        async with served(tmp_path) as (rig, client):
+            await sent(client, saying("go", task_push_notification_config=config(elsewhere.url)))
+            await idle(rig)
+        assert (elsewhere.states, len(receiver.got)) == (["WORKING", "COMPLETED"], before)
+
+
+async def test_a_slow_receiver_slows_nobody(tmp_path):
+    with receiving() as slow, receiving() as fast:
+        slow.hold.clear()
+        async with served(tmp_path) as (rig, client):
+            wanted = config(slow.url)
+            task = await sent(client, saying("go", task_push_notification_config=wanted))
+            assert state(task) == "COMPLETED"
+            await client.create_task_push_notification_config(config(fast.url, task_id=task.id, id="fast"))
+            await until(lambda: fast.states == ["COMPLETED"])  # of a task that is over, one is told at once
+            assert slow.states == ["WORKING"]
+            slow.hold.set()
+            await until(lambda: slow.states == ["WORKING", "COMPLETED"])
+
+
+async def test_what_could_not_be_sent_is_sent_after_a_restart(tmp_path):
+    door = Door()
+    with receiving() as receiver:
+        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
+            await sent(client, saying("go", now=True, task_push_notification_config=config(receiver.url)))
+            await until(lambda: door.entered and receiver.states == ["WORKING"])
+            await until(lambda: rig.service._store.pushes.of(_only(rig)) and _told(rig) > 1)
+            rig.part.push.close = _at_once(rig.part.push)
+        assert receiver.states == ["WORKING"]
+        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig:
+            await until(lambda: len(receiver.got) == 2)
+            await idle(rig)
+        assert receiver.states == ["WORKING", "FAILED"]
+        async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig:
+            assert not rig.part.push._tasks
+        assert len(receiver.got) == 2
+
+
+def _only(rig):
+    return next(iter(rig.service._live))
+
+
+def _told(rig):
+    return rig.service._store.pushes.of(_only(rig))[0].seq
+
+
+def _at_once(push):
+    """The program ends before anything more is sent."""
+
+    async def close(grace=0.0):
+        for task in push._tasks.values():
+            task.cancel()
+        await asyncio.wait(push._tasks.values())
+
+    return close
+
+
+async def test_a_receiver_of_the_old_version_gets_the_task_of_the_old_version(tmp_path):
+    with receiving() as receiver:
+        async with serving_a2a(tmp_path, make([call("nothing"), reply("done")]), push=QUICK, push_hosts=LISTED) as rig:
+            message = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}
+            wanted = {"pushNotificationConfig": {"url": receiver.url, "token": "t"}, "blocking": True}
+            answer = await rig.call("message/send", {"message": message, "configuration": wanted}, headers={})
+            id = answer["result"]["id"]
+            await idle(rig)
+            assert [(body["kind"], body["status"]["state"]) for body, _ in receiver.got][-1] == ("task", "completed")
+
+            async def old(method, **params):
+                return await rig.call(f"tasks/pushNotificationConfig/{method}", params, headers={})
+
+            assert (await old("get", id=id))["result"]["pushNotificationConfig"]["url"] == receiver.url
+            more = {"url": receiver.url, "id": "more"}
+            assert "result" in await old("set", taskId=id, pushNotificationConfig=more)
+            listed = (await old("list", id=id))["result"]
+            assert {each["pushNotificationConfig"]["id"] for each in listed} == {id, "more"}
+            assert "error" not in await old("delete", id=id, pushNotificationConfigId="more")
+            assert len((await old("list", id=id))["result"]) == 1
+            assert "error" in await old("set", taskId=id, pushNotificationConfig={"url": "http://10.0.0.1/"})
