@@ -39,6 +39,7 @@ from .log_fields import LogFieldsHook
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
+from .places import Places
 from .reading import Reader
 from .recorder import Recorder
 from .records import RunAccepted
@@ -84,7 +85,7 @@ class RunService:
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
-        self._slots = asyncio.Semaphore(options.max_runs)
+        self._places = Places(options.max_runs)
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
         self._pruned = 0.0
@@ -314,7 +315,7 @@ class RunService:
         self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None
     ) -> None:
         try:
-            async with self._turn(live.record.session_id), self._slots:
+            async with self._turn(live.record.session_id), live.place(self._places):
                 if not live.closed:
                     await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
