@@ -561,4 +561,4 @@ async def test_a_permission_that_is_given_is_in_the_audit_log(tmp_path):
     audit.close()
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record
-    assert "key local (local)" in record
+    assert "somebody at this machine" in record
