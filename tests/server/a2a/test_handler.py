@@ -37,8 +37,6 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.server.callers import LOCAL, Caller
-from hookline.server.grant_records import name_of
 from hookline.stores.audit.log import AuditLog
 
 from ..rig import ADMIN, make, until
@@ -579,4 +577,4 @@ async def test_a_permission_that_is_given_is_in_the_audit_log(tmp_path):
     audit.close()
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record
-    assert name_of(Caller(LOCAL, LOCAL, frozenset())) in record
+    assert "somebody at this machine" in record
