@@ -174,6 +174,7 @@ class Approving:
             question.answered = False
             log.error("%s: a decision could not be kept: %s", place(letter.key), words(error))
             return wording.NOT_DECIDED
+        self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
         return f"{question.code}: {wording.decided(plain(row.tool), row.status, row.remember)}"
 
     def _listed(self, letter: Letter) -> str:

@@ -96,7 +96,7 @@ class Story:
         self._more: dict[str, Any] = {}
         self._rows: Mapping[Key, ApprovalRow | None] = {}
         self._chunk = ""
-        self._begun = self._anew = False
+        self._anew = False
 
     def take(self, events: Sequence[StoredEvent], rows: Mapping[Key, ApprovalRow | None]) -> list[Update]:
         """The next events; what they change for those who look on. Pieces of text that follow one another are one.
@@ -149,7 +149,7 @@ class Story:
             return
         if self._anew:
             self._flush(made)
-            self.text, self._begun, self._anew = "", False, False
+            self.text, self._anew = "", False
         self.text += data["text"]
         self._chunk += data["text"]
 
@@ -226,10 +226,9 @@ class Story:
     def _flush(self, made: list[Update]) -> None:
         if self._chunk:
             chunk, self._chunk = self._chunk, ""
-            made.append(self._changed(chunk, append=self._begun))
+            made.append(self._changed(chunk, append=len(self.text) > len(chunk)))
 
     def _changed(self, text: str, *, append: bool, last: bool = False) -> TaskArtifactUpdateEvent:
-        self._begun = True
         return TaskArtifactUpdateEvent(
             task_id=self.run.id, context_id=self.run.session, artifact=self._artifact(text), append=append,
             last_chunk=last,
