@@ -120,7 +120,7 @@ class RunLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA, watched=True)
         self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
@@ -191,15 +191,15 @@ class RunLog:
             (found,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
         return int(found)
 
-    def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
-        """The events of a run that come after that number, in order.
+    def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = 2**62) -> list[StoredEvent]:
+        """The events of a run that come after that number, in order: so many, and of so many bytes, as in ``fitting``.
 
         Raises:
             StoreError: the file cannot be used.
         """
         query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
-            return [StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))]
+            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def last_seq(self, run_id: str) -> int:
         """The number of the last event of a run.
@@ -266,6 +266,17 @@ class RunLog:
     def close(self) -> None:
         """Close the file."""
         self.db.close()
+
+
+def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+    """The first of these events, until they have so many bytes; one at least."""
+    found: list[StoredEvent] = []
+    for event in events:
+        found.append(event)
+        size -= len(event.data)
+        if size <= 0:
+            break
+    return found
 
 
 def _row(run: ServedRun) -> tuple[Any, ...]:
