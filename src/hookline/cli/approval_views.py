@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..stores.approval_rows import ApprovalRow, GrantRow
-from .screen import facts, show, state, table
+from .screen import console, facts, show, state, table
 from .text import arguments_text, counted, printable, short
 
 SHORT = 8
@@ -36,6 +36,10 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+NARROW = 100
+"""Columns below which less of a call is listed: show tells the rest."""
+
+
 def questions_of(row: ApprovalRow, width: int = 60) -> str:
     """Who asks what."""
     return short(
@@ -50,16 +54,23 @@ def show_rows(rows: Sequence[ApprovalRow], *, all: bool) -> None:
         show(Text(none))
         return
     now = time.time()
-    heads = ["id", *(["state"] if all else []), "tool", "arguments", "asked by", "agent", "age"]
+    narrow = console().width < NARROW
+    left_out = ({"agent", "asked by"} if narrow else set()) if all else {"state", *(["agent"] if narrow else [])}
+    last = "by" if all else "expires in"
+    heads = ("id", "state", "tool", "arguments", "asked by", "agent", "age", last)
     lines = [
         (
-            short_id(row.id), *([state(row.status)] if all else []), short(row.tool, 30),
-            arguments_text(row.arguments, 60), questions_of(row), short(row.agent, 20), span(now - row.asked),
-            _became(row) if all else span(row.expires - now),
+            short_id(row.id), state(row.status), short(row.tool, 30), arguments_text(row.arguments, 60),
+            short("; ".join(q.text for q in row.questions), 60) if narrow else questions_of(row), short(row.agent, 20),
+            span(now - row.asked), _became(row) if all else span(row.expires - now),
         )
         for row in reversed(rows)
     ]  # fmt: skip
-    table((*heads, "by" if all else "expires in"), lines, keep=("id", "state", "tool", "agent", "age", "expires in"))
+    shown = [number for number, head in enumerate(heads) if head not in left_out]
+    table(
+        [heads[number] for number in shown], [[line[number] for number in shown] for line in lines],
+        keep=("id", "state", "tool", "agent", "age", "expires in"),
+    )  # fmt: skip
 
 
 def _became(row: ApprovalRow) -> str:
@@ -125,7 +136,8 @@ def _covered(row: GrantRow) -> str:
 
 def _where(row: GrantRow) -> str:
     owner = f" of {row.owner}" if row.owner else ""
-    return short(f"session {row.session_id}{owner}" if row.scope == "session" else f"agent {row.agent}{owner}", 50)
+    of = f"session {short(row.session_id, 20)}" if row.scope == "session" else f"agent {row.agent}"
+    return short(f"{of}{owner}", 50)
 
 
 def drawn(rows: Sequence[ApprovalRow], skipped: int) -> Any:

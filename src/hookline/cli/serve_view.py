@@ -182,7 +182,8 @@ def _foot(status: Status) -> Text:
 
     told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
     told += [f"{status.refused:,} refused"] if status.refused else []
-    return Text(" · ".join([*told, "Ctrl-C stops it"]), style="dim")
+    stops = "Ctrl-C stops it" if status.state == "up" else "Ctrl-C stops it at once"
+    return Text(" · ".join([*told, stops]), style="dim")
 
 
 def _keys(needed: bool) -> str:
