@@ -51,6 +51,7 @@ class Rig:
             Settings(
                 server={
                     "database": str(folder / "server.db"), "rate": 1e9, "burst": 1_000_000, "push_hosts": ["127.0.0.1"],
+                    "port": 0,
                 },
                 sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
             ),
