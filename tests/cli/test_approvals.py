@@ -66,7 +66,7 @@ def decide(store, row, decision="approve", **more):
 
 
 def test_what_waits_is_listed_and_shown(approvals, store):
-    assert approvals() == (0, "Nothing waits for approval.\n", "")
+    assert approvals() == (0, "Nothing waits for approval in approvals.db.\n", "")
     row = ask(store, path="notes/a.md", text="x" * 100)
     code, out, _ = approvals()
     assert code == 0
@@ -113,7 +113,7 @@ def test_permissions_are_given_listed_and_revoked(approvals, store):
     for grant in store.grants():
         assert approvals("revoke", grant.id[6:14]) == (0, "revoked\n", "")
     assert "hookline approvals grants shows them" in approvals("revoke", "nothing")[2]
-    assert approvals("grants")[1] == "Nothing is allowed for a session or for good.\n"
+    assert approvals("grants")[1] == "Nothing is allowed for a session or for good in approvals.db.\n"
 
 
 @pytest.mark.parametrize(

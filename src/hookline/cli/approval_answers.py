@@ -79,7 +79,8 @@ def decided_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) -> 
         note = f"\nnote: {strange} is not among the arguments it was asked with: the tool may refuse it"
         told = f"edited: it runs with {arguments_text(row.edit, 200)}, if the guards let it pass"
         return printable(told, keep="") + (printable(note) if strange else "")
-    later = {"session": ", and later ones in this session", "always": f", and later ones of {row.agent}"}
+    whose = f"{row.agent} for {row.owner}" if row.owner else row.agent
+    later = {"session": ", and later ones in this session", "always": f", and later ones of {whose}"}
     such = " with " + " ".join(f"{name}={glob}" for name, glob in pattern.items()) if pattern else ""
     return printable(f"{row.status}{later[row.remember]}{such}" if row.remember in later else row.status, keep="")
 

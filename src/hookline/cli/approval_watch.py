@@ -73,7 +73,7 @@ async def _next(store: ApprovalStore, skipped: set[str]) -> ApprovalRow:
                     return row
             if moving:
                 live.start()
-                live.update(drawn(rows[::-1], len(skipped)), refresh=True)
+                live.update(drawn(rows[::-1], len(skipped), store.path), refresh=True)
             elif not shown:
                 sys.stdout.write("waiting for calls; Ctrl-C leaves\n")
                 sys.stdout.flush()

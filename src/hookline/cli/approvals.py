@@ -79,7 +79,7 @@ def list_calls(
     if json:
         write_json(rows)
     else:
-        views.show_rows(rows, all=all)
+        views.show_rows(rows, all=all, file=_store(config).path)
     return 0
 
 
@@ -154,7 +154,7 @@ def grants(config: Configuration, json: AsJson = False) -> int:
     if json:
         write_json(rows)
     else:
-        views.show_grants(rows)
+        views.show_grants(rows, file=_store(config).path)
     return 0
 
 

@@ -118,6 +118,8 @@ class LiveView(LogView, logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what was logged for below; what is wrong stays above."""
         try:
+            if record.name == "hookline.waiting":
+                return  # it is among the calls that wait
             if record.name == "hookline.access":
                 self._lines.append(_request(record))
             elif record.levelno >= logging.WARNING or self._debug:

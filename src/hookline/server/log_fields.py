@@ -15,7 +15,7 @@ from ..kernel.points import SESSION_START
 if TYPE_CHECKING:
     from ..stores.approval_rows import ApprovalRow
 
-log = logging.getLogger("hookline")
+log = logging.getLogger("hookline.waiting")
 
 log_fields: ContextVar[Mapping[str, str]] = ContextVar("hookline_log_fields", default=EMPTY)
 """The fields here and now: in this task, and in the tasks and threads that were started in it."""
