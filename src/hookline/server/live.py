@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..base.event import Event
+from ..kernel.records import PointFired
 from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -68,7 +69,12 @@ class Live:
         self._put(self.record, None)
 
     def take(self, event: Event) -> None:
-        """A sink: number an event, and have it stored."""
+        """A sink: number an event, and have it stored.
+
+        That a point fired is left out: it would be every second event, and what hooks said there is in others.
+        """
+        if isinstance(event.event if isinstance(event, SubagentEvent) else event, PointFired):
+            return
         seq = self.record.last_seq + 1
         self.record = msgspec.structs.replace(self.record, last_seq=seq)
         self._look(event)

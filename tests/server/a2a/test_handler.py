@@ -406,6 +406,22 @@ async def test_a_wrong_or_unclear_answer_changes_nothing_and_says_what_to_send(t
         assert "not that one." in agent.model.requests[-1].messages[-1].content
 
 
+async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+    agent = asking(call("delete", path="a.txt"), call("delete", path="b.txt"), call("delete", path="c.txt"), reply("x"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up"))
+        task = await sent(client, saying("yes", task=task.id))
+        (asked,) = data_of(task.status.message)
+        assert asked["arguments"] == {"path": "b.txt"}  # the caller's own yes is no reason for doubt
+        store = rig.service.approvals
+        store.decide(asked["approval"], decision="deny", digest=asked["digest"], by="somebody else")
+        (row,) = await until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
+        task = await sent(client, saying("yes", task=task.id))
+        assert (state(task), store.find(row.id).status) == ("INPUT_REQUIRED", "pending")
+        task = await sent(client, saying(f"approve {row.id[:12]}", task=task.id))
+        assert (state(task), store.find(row.id).status) == ("COMPLETED", "approved")
+
+
 async def test_a_call_can_be_edited_and_allowed_for_a_session(tmp_path):
     agent = asking(
         call("delete", path="a.txt"), call("delete", path="c.txt"), call("delete", path="c.txt"), reply("done")
@@ -561,4 +577,4 @@ async def test_a_permission_that_is_given_is_in_the_audit_log(tmp_path):
     audit.close()
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record
-    assert "key local (local)" in record
+    assert "somebody at this machine" in record

@@ -181,7 +181,7 @@ class Handler(RequestHandler):
         _need(visit, "approve")
         rows = [each.row for each in story.waiting.values() if each.row is not None]
         try:
-            row, answer = decision_in(said, rows)
+            row, answer = decision_in(said, rows, sure=story.deciders <= {name_of(visit.caller)})
             decided = await asyncio.to_thread(
                 self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
                 by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
