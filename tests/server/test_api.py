@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import ScriptedModel, reply
+from hookline.server import api as api_module
 from hookline.server.endpoints import ApiError
 from hookline.server.requests import body_of
 from hookline.server.views import RunRequest
+from hookline.stores import run_log
 from hookline.stores.errors import StoreError
 from hookline.stores.run_log import Once, RunLog
 
@@ -239,6 +241,42 @@ async def test_what_was_said_is_for_those_who_may_read(tmp_path):
         run = await finished(client, "a secret")
         assert (run["status"], run["task"], run["reply"]) == ("completed", "", "")
         assert (await client.get(f"/runs/{run['id']}")).status_code == 403
+
+
+async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_log, "PAGE_SIZE", 250)
+    async with api(tmp_path) as served:
+        client = served.client()
+        ids = [(await finished(client, "x" * size))["id"] for size in (10, 400, 100, 100, 10, 400, 400)]
+        sizes, got, before = [], [], ""
+        while True:
+            page = (await client.get("/runs", params={"before": before})).json()
+            got += [run["id"] for run in page["runs"]]
+            sizes.append(len(page["runs"]))
+            if not (before := page["next"]):
+                break
+        assert got == ids[::-1]
+        assert sizes == [1, 1, 3, 1, 1]
+
+
+async def test_a_page_of_long_events_is_short_and_none_is_lost(tmp_path, monkeypatch):
+    for module in (run_log, api_module):
+        monkeypatch.setattr(module, "PAGE_SIZE", 400)
+    async with api(tmp_path) as served:
+        client = served.client()
+        run = await finished(client, "x" * 1000)
+        await until(lambda: run["id"] not in served.service._live)  # now they are read from the file
+        seen, pages, over = [], 0, False
+        while not over:
+            answer = await client.get(
+                f"/runs/{run['id']}/events", params={"after": len(seen)}, headers={"accept": "application/json"}
+            )
+            page = answer.json()
+            seen += [event["seq"] for event in page["events"]]
+            assert page["last_seq"] == len(seen)
+            pages, over = pages + 1, page["over"]
+        assert seen == list(range(1, run["last_seq"] + 1))
+        assert pages > 2
 
 
 async def test_agents_are_listed(tmp_path):

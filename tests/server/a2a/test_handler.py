@@ -37,6 +37,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.stores import run_log
 
 from ..rig import make, until
 from .rig import data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
@@ -496,6 +497,19 @@ async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp
         with pytest.raises(A2AClientError):
             async with rig.client("second"):
                 pass
+
+
+async def test_a_page_of_long_tasks_is_short_and_none_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_log, "PAGE_SIZE", 250)
+    async with serving_a2a(tmp_path, make()) as rig, rig.client() as client:
+        tasks = [await sent(client, saying("x" * size)) for size in (10, 400, 100, 100, 400)]
+        pages, token = [], ""
+        while not pages or token:
+            page = await client.list_tasks(ListTasksRequest(page_token=token))
+            pages.append([task.id for task in page.tasks])
+            token = page.next_page_token
+        assert sum(pages, []) == [task.id for task in reversed(tasks)]
+        assert [len(page) for page in pages] == [1, 2, 1, 1]
 
 
 async def test_tasks_are_listed_in_pages_and_filtered(tmp_path):

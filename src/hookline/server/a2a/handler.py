@@ -49,7 +49,7 @@ from ...base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
-from ...stores.run_log import ServedRun
+from ...stores.run_log import ServedRun, page_of
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
 from ..grant_records import GrantRecords, name_of
@@ -220,11 +220,12 @@ class Handler(RequestHandler):
                 return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
             total = await self._service.count(visit.caller, **wanted)
-            tasks = [_cut(told_of(run), params) for run in runs[:size]]
+            page = page_of(runs, size)
+            tasks = [_cut(told_of(run), params) for run in page]
             if not params.include_artifacts:
                 for task in tasks:
                     task.ClearField("artifacts")
-            token = encode_page_token(runs[size - 1].id) if len(runs) > size else ""
+            token = encode_page_token(page[-1].id) if len(runs) > len(page) else ""
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=total)
 
     async def _page_after(self, id: str, context: ServerCallContext) -> None:
