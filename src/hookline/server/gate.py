@@ -41,6 +41,7 @@ Tell = Callable[[ApiError], Any]
 
 _GONE = 499  # in logs: whoever asked did not wait for the answer
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_LACKING = "a right is missing"
 _UNREADABLE = "the keys cannot be read"
 _HINT = "send Authorization: Bearer hl_..., with a key from hookline keys add"
 
@@ -158,7 +159,7 @@ class Gate:
             self._decide(visit, way)
             return
         if not visit.caller.may(*way.scopes):
-            self._decide(visit, way, "a right is missing")
+            self._decide(visit, way, _LACKING)
             needed = " or ".join(way.scopes)
             raise ApiError(403, "forbidden", f"this key may not do that: it needs the right {needed}")
         self._decide(visit, way)
@@ -218,6 +219,10 @@ class Gate:
                 visit.route, visit.address,
             )  # fmt: skip
             self._audit.put_short(time.time(), kind, fields)
+
+    def lacks(self, visit: _Visit, way: _Way, right: str) -> None:
+        """Write down that somebody who was let in may not do what the request is about."""
+        self._decide(visit, msgspec.structs.replace(way, scopes=(right,)), _LACKING)
 
     async def check_again(self, visit: _Visit) -> None:
         """Look whether the key of an answer that takes its time is still good: one that is revoked gets nothing more.
@@ -336,7 +341,10 @@ class _Door:
         if way is None:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
-        own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
+        own = {
+            "hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id,
+            "hookline.denied": lambda right: self._gate.lacks(visit, way, right),
+        }  # fmt: skip
         with logging_with(caller=visit.caller.id):
             await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
 
