@@ -475,6 +475,7 @@ async def test_the_access_log_has_no_query_header_or_body(store, things, caplog)
         ({"X-Correlation-ID": "x" * 129}, None),
         ({"X-Correlation-ID": "é".encode()}, None),
         ({"X-Correlation-ID": ""}, None),
+        ({"X-Correlation-ID": f"hl_4k2m9x7q_{'s' * 43}"}, None),
         ({}, None),
     ],
 )
