@@ -73,6 +73,11 @@ def test_a_record_is_one_line_of_json_with_its_fields():
     }  # fmt: skip
 
 
+def test_what_does_not_fit_is_told_as_text():
+    line = as_json("%s %d", "x", size=2**70)
+    assert (line["message"], line["size"]) == ("%s %d ('x',)", str(2**70))
+
+
 def test_an_exception_is_text_in_the_same_line():
     line = as_json("it failed", error=raised(ValueError(f"bad\nkey {KEY}")))
     assert line["exception"].startswith("Traceback")
@@ -242,8 +247,11 @@ def test_undo_leaves_logging_as_it_was():
     ours.propagate = False
     try:
         before = state()
-        undo = setup_logs("json", debug=True, stream=io.StringIO())
+        out = io.StringIO()
+        undo = setup_logs("json", debug=True, stream=out)
         assert state() != before
+        ours.debug("x")
+        assert lines(out)[0]["message"] == "x"
         undo()
         assert state() == before
         undo()
@@ -328,6 +336,7 @@ async def test_a_bad_request_is_a_short_warning_without_a_traceback(body):
     # a2a says of text that is no text, and of endless nesting, that it is an error of its own
     internal = body.startswith((b"\xff", b"[["))
     assert all(line["level"] == "WARNING" or internal for line in told)
+    assert len(told) <= 1 + internal
 
 
 @pytest.mark.usefixtures("as_a2a_logs")

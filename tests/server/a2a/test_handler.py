@@ -42,7 +42,7 @@ from hookline import (
 from hookline.stores import run_log
 from hookline.stores.audit.log import AuditLog
 
-from ..rig import make, until
+from ..rig import ADMIN, make, until
 from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
 
 
@@ -199,7 +199,7 @@ async def test_data_is_given_to_the_agent_as_json_and_files_and_empty_messages_a
         for request in (saying(" \n"), saying()):
             with pytest.raises(InvalidParamsError):
                 await sent(client, request)
-        assert len(await rig.service.list(_everybody())) == 1
+        assert len(await rig.service.list(ADMIN)) == 1
 
 
 async def test_ids_tie_a_task_to_what_caused_it(tmp_path):
@@ -258,7 +258,7 @@ async def test_a_task_can_be_cancelled_once(tmp_path):
     async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
         following = asyncio.create_task(told(client, saying("go")))
         await until(lambda: door.entered)
-        (run,) = await rig.service.list(_everybody())
+        (run,) = await rig.service.list(ADMIN)
         assert state(await client.cancel_task(CancelTaskRequest(id=run.id))) == "CANCELED"
         assert state(put_together(await following)) == "CANCELED"
         assert state(await got(client, run.id)) == "CANCELED"
@@ -330,8 +330,8 @@ async def test_whoever_leaves_before_the_answer_leaves_nothing_open(tmp_path):
         waiting.cancel()
         await nothing_left(rig)
         door.open.set()
-        (run,) = await rig.service.list(_everybody())
-        assert (await rig.service.wait(run.id, _everybody())).status == "completed"
+        (run,) = await rig.service.list(ADMIN)
+        assert (await rig.service.wait(run.id, ADMIN)).status == "completed"
 
 
 # Further messages.
@@ -345,7 +345,7 @@ async def test_a_message_to_a_working_task_is_put_into_it(tmp_path):
         await until(lambda: door.entered)
         await sent(client, saying("and hurry", task=task.id, now=True))
         door.open.set()
-        await rig.service.wait(task.id, _everybody())
+        await rig.service.wait(task.id, ADMIN)
         assert "and hurry" in [message.content for message in agent.model.requests[-1].messages]
         assert [text_of(each) for each in (await got(client, task.id)).history] == ["go", "and hurry"]
         assert [text_of(each) for each in (await got(client, task.id, history_length=1)).history] == ["and hurry"]
@@ -407,6 +407,22 @@ async def test_a_wrong_or_unclear_answer_changes_nothing_and_says_what_to_send(t
         task = await sent(client, saying("No, not that one.", task=first.id))
         assert (state(task), reply_of(task)) == ("COMPLETED", "kept")
         assert "not that one." in agent.model.requests[-1].messages[-1].content
+
+
+async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+    agent = asking(call("delete", path="a.txt"), call("delete", path="b.txt"), call("delete", path="c.txt"), reply("x"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up"))
+        task = await sent(client, saying("yes", task=task.id))
+        (asked,) = data_of(task.status.message)
+        assert asked["arguments"] == {"path": "b.txt"}  # the caller's own yes is no reason for doubt
+        store = rig.service.approvals
+        store.decide(asked["approval"], decision="deny", digest=asked["digest"], by="somebody else")
+        (row,) = await until(lambda: [r for r in store.rows(status="pending") if r.arguments == {"path": "c.txt"}])
+        task = await sent(client, saying("yes", task=task.id))
+        assert (state(task), store.find(row.id).status) == ("INPUT_REQUIRED", "pending")
+        task = await sent(client, saying(f"approve {row.id[:12]}", task=task.id))
+        assert (state(task), store.find(row.id).status) == ("COMPLETED", "approved")
 
 
 async def test_a_call_can_be_edited_and_allowed_for_a_session(tmp_path):
@@ -598,7 +614,26 @@ async def test_too_much_is_refused_in_the_words_of_the_protocol(tmp_path):
             await sent(client, saying("go", context="x" * 300))
 
 
-def _everybody():
-    from ..rig import ADMIN
+async def test_a_task_that_cannot_be_followed_is_named(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent(), max_streams=1) as rig, rig.client() as client:
+        first = await sent(client, saying("go", now=True))
+        reader = await rig.service.read(first.id, ADMIN)
+        with pytest.raises(A2AError) as caught:
+            await sent(client, saying("go", now=True))
+        reader.close()
+        second, _ = await rig.service.list(ADMIN)
+        assert second.id in str(caught.value)
 
-    return ADMIN
+
+async def test_a_permission_that_is_given_is_in_the_audit_log(tmp_path):
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    async with serving_a2a(tmp_path, asking(), push={"audit": audit}) as rig, rig.client() as client:
+        task = await sent(client, saying("clean up"))
+        (asked,) = data_of(task.status.message)
+        allow = {"decision": "approve", "digest": asked["digest"], "remember": "always"}
+        assert state(await sent(client, saying(data=allow, task=task.id))) == "COMPLETED"
+    audit.close()
+    (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
+    assert asked["approval"] in record
+    assert "somebody at this machine" in record

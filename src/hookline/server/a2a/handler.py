@@ -64,6 +64,8 @@ from .visits import Visit, version_of, visit_of
 log = logging.getLogger("hookline")
 
 Event = Task | Update
+ROUNDED = 2e-6
+"""Seconds by which the times of tasks may differ from those of their runs."""
 MAX_CONTEXT = 256
 """Characters of a context id."""
 
@@ -183,7 +185,7 @@ class Handler(RequestHandler):
         _need(visit, "approve")
         rows = [each.row for each in story.waiting.values() if each.row is not None]
         try:
-            row, answer = decision_in(said, rows)
+            row, answer = decision_in(said, rows, sure=story.deciders <= {name_of(visit.caller)})
             decided = await asyncio.to_thread(
                 self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
                 by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
@@ -219,7 +221,7 @@ class Handler(RequestHandler):
                 await self._page_after(before, context)
             wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
             if params.HasField("status_timestamp_after"):
-                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9, 0.0)
+                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
             if wanted["states"] == ["none"]:
                 return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
