@@ -625,6 +625,39 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
     assert decisions == ["granted", "denied"]
 
 
+async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
+    for module in (keys_module, gate_module):
+        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    _, key = store.add("ci", ["run"])
+    entered, begun = asyncio.Event(), []
+
+    async def begin(request):
+        entered.set()
+        begun.append(await request.body())
+        return JSONResponse("begun")
+
+    async def body():
+        yield b"x"
+        await entered.wait()
+        store.revoke("ci")
+        yield b"y"
+
+    gate = Gate(store)
+
+    class Part:
+        def routes(self):
+            return gate.routes([one(begin, method="POST")])
+
+    host = HttpHost([Part()], port=0, grace=1)
+    await host.start()
+    try:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
+            answer = await client.post("/x", content=body(), headers=bearer(key))
+    finally:
+        await host.stop()
+    assert (answer.status_code, begun) == (401, [])
+
+
 async def test_over_a_real_connection(store, things, caplog):
     async def broken(request):
         async def pieces():

@@ -296,6 +296,11 @@ class _Visit(msgspec.Struct):
     status: int = _GONE
     ended: ApiError | None = None
 
+    @property
+    def took_its_time(self) -> bool:
+        """Whether it began so long ago that its key may not be good any more."""
+        return time.monotonic() > self.began + FRESH_SECONDS
+
 
 class _Ended(Exception):
     """The caller may not go on."""
@@ -346,12 +351,19 @@ class _Door:
         if way is None:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
+
+        async def heard() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and visit.took_its_time:
+                await self._gate.check_again(visit)
+            return message
+
         own = {
             "hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id,
             "hookline.denied": lambda right: self._gate.lacks(visit, way, right),
         }  # fmt: skip
         with logging_with(caller=visit.caller.id):
-            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
+            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, heard, answered)
 
 
 class _Answered:
@@ -363,7 +375,7 @@ class _Answered:
 
     async def __call__(self, message: Message) -> None:
         begins = message["type"] == "http.response.start"
-        if message.get("more_body") or (begins and time.monotonic() > self._visit.began + FRESH_SECONDS):
+        if message.get("more_body") or (begins and self._visit.took_its_time):
             await self._gate.check_again(self._visit)
         await (self._begin(message) if begins else self._send(message))
 
