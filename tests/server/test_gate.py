@@ -93,6 +93,9 @@ async def test_at_this_machine_nothing_is_needed_while_there_is_no_key(store, th
         ({}, {"Forwarded": "for=127.0.0.1"}),
         ({}, {"X-Real-IP": "127.0.0.1"}),
         ({"peer": ("", 0)}, {}),
+        ({}, {"CF-Connecting-IP": "127.0.0.1"}),
+        ({}, {"X-Client-IP": "127.0.0.1"}),
+        ({}, {"X-Original-Host": "agents.example.com"}),
     ],
 )
 async def test_who_is_elsewhere_or_comes_through_somebody_needs_a_key_always(store, things, where, headers):
