@@ -15,6 +15,7 @@ from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
     RunFinished,
+    Steered,
     StepStarted,
     SubagentEvent,
     ToolEnded,
@@ -54,6 +55,8 @@ class Live:
         self.ending = ""
         """The state that it is to end in, whatever becomes of it."""
         self.closed = False
+        self.unread = 0
+        """How many messages of callers it has not taken in yet."""
         self.pending: dict[tuple[str, str], str] = {}
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
@@ -103,6 +106,8 @@ class Live:
         match event.event if isinstance(event, SubagentEvent) else event:
             case StepStarted():
                 self._steps += not isinstance(event, SubagentEvent)
+            case Steered():
+                self.unread = max(0, self.unread - 1)
             case ToolStarted() as started:
                 self._tools[started.run_id, started.call_id] = started.tool
             case ToolEnded() as ended:
