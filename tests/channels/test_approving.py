@@ -201,6 +201,22 @@ async def test_a_call_that_nobody_answers_is_denied_when_its_time_is_over(tmp_pa
         assert desk.store.rows()[0].status == "expired"
 
 
+async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+    async with Desk(tmp_path) as desk:
+        await desk.say("write a")
+        await desk.asked()
+        (row,) = desk.store.rows(status="pending")
+        desk.store.decide(row.id, decision="deny", digest=row.digest, by="api:ops")
+        await desk.told("The tool said")
+        await desk.say("write b")
+        codes = await desk.asked(2)
+        await desk.say("yes")
+        await desk.told(f"write /approve {codes[-1]}.")
+        assert desk.wrote == []
+        await desk.say(f"/approve {codes[-1]}")
+        await desk.told("The tool said: wrote b")
+
+
 async def test_stop_ends_the_waiting_too(tmp_path):
     async with Desk(tmp_path) as desk:
         await desk.say("write a")

@@ -50,7 +50,8 @@ class Rig:
         self.server = build_server(
             Settings(
                 server={
-                    "database": str(folder / "server.db"), "rate": 1e9, "burst": 1_000_000, "push_hosts": ["127.0.0.1"],
+                    "database": str(folder / "server.db"), "port": 0, "rate": 1e9, "burst": 1_000_000,
+                    "push_hosts": ["127.0.0.1"],
                 },
                 sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
             ),

@@ -420,7 +420,6 @@ async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_
     program = f"""
         import asyncio, sys
         from pathlib import Path
-from socket import gethostname
         from hookline.server.build import build_server
         from tests.server.test_server import Door, settings
 

@@ -35,10 +35,11 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
-from .log_fields import LogFieldsHook
+from .log_fields import LogFieldsHook, log_waiting
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
+from .places import Places
 from .reading import Reader
 from .recorder import Recorder
 from .records import RunAccepted
@@ -47,6 +48,8 @@ log = logging.getLogger("hookline")
 
 MAX_FOLLOW_UPS = 8
 """How many runs may follow one another in one served run, each handed over by the one before."""
+MAX_UNREAD = 100
+"""How many messages may wait until a run takes them in."""
 HOUR = 3600.0
 
 
@@ -84,7 +87,7 @@ class RunService:
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
-        self._slots = asyncio.Semaphore(options.max_runs)
+        self._places = Places(options.max_runs)
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
         self._pruned = 0.0
@@ -301,11 +304,15 @@ class RunService:
         Raises:
             UnknownRun: there is none, or it is somebody else's.
             NotNow: it is not going on.
+            Busy: it has not taken in too many others.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
+        if live is not None and live.unread >= MAX_UNREAD:
+            raise Busy(f"the run {id} has not taken in {live.unread} messages yet: wait until it has")
         if live is None or live.run is None or live.stopping or not live.run.steer(text):
             raise NotNow(f"the run {id} is {run.status}: it takes no messages now")
+        live.unread += 1
         return live.record
 
     # A run.
@@ -314,7 +321,7 @@ class RunService:
         self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None
     ) -> None:
         try:
-            async with self._turn(live.record.session_id), self._slots:
+            async with self._turn(live.record.session_id), live.place(self._places):
                 if not live.closed:
                     await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
@@ -337,8 +344,9 @@ class RunService:
         results: list[AgentResult] = []
         while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
             approver = ApprovalsHook(
-                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
-            )
+                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id,
+                tell=log_waiting,
+            )  # fmt: skip
             ctx = self._context(session)
             if not results:
                 ctx.new_id = _first_id(record.id)

@@ -91,6 +91,7 @@ class Story:
         self.state, self.at = SUBMITTED, run.created
         self.said: Message | None = None
         self.waiting: dict[Key, Waiting] = {}
+        self.deciders: set[str] = set()
         self.text = ""
         self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
         self._more: dict[str, Any] = {}
@@ -187,6 +188,8 @@ class Story:
 
     def _decided(self, made: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
         self.waiting.pop((data["run_id"], data["call_id"]), None)
+        if not data["by"].startswith("grant "):  # a permission answers before anybody is asked
+            self.deciders.add(data["by"])
         if self.waiting:
             self._wait(made, event)
             return
