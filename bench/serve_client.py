@@ -158,7 +158,7 @@ async def main(kind: str, url: str, clients: int) -> None:
         "stalled": Client.sse,
         "a2a": Client.a2a,
         "openai": Client.openai,
-        "resume": lambda each: each.sse(lambda: each.resumed < 2 and chance.random() < 0.1),
+        "resume": lambda each: each.sse(lambda: each.resumed < 2 and chance.random() < 0.2),
     }
     await ways[kind](Client(url))  # so that everything is loaded
     slow = await asyncio.gather(*(stall(url) for _ in range(min(20, clients) if kind == "stalled" else 0)))
