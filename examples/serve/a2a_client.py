@@ -1,6 +1,6 @@
 """The agent through the official A2A client: pip install a2a-sdk.
 
-    python a2a_client.py "Deploy the shop."
+python a2a_client.py "Deploy the shop."
 """
 
 import asyncio

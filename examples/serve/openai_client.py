@@ -1,6 +1,6 @@
 """The agent through OpenAI's own client: pip install openai.
 
-    python openai_client.py "Which version of search runs?"
+python openai_client.py "Which version of search runs?"
 """
 
 import os

@@ -251,7 +251,7 @@ def test_a_permission_holds_where_it_was_given(store):
     def state(path, **more):
         return ask(store, **{"path": path, "owner": "o", **more}).status
 
-    assert (state("s"), state("s", ids=another), state("s", ids=elsewhere)) == ("approved", "approved", "pending")
+    assert (state("s"), state("s", ids=another), state("s", ids=elsewhere)) == ("approved", "pending", "pending")
     assert (state("a"), state("a", ids=another), state("a", ids=elsewhere)) == ("approved", "pending", "approved")
     assert (state("a", owner="p"), state("s", owner="p"), state("a", tool="read")) == ("pending",) * 3
 
@@ -336,6 +336,21 @@ print(ask(ApprovalStore(sys.argv[1]), path="a").id)
     assert store.find(row.id).status == "cancelled"
 
 
+def test_a_call_of_a_program_whose_number_was_given_again_is_cancelled(store):
+    row = ask(store)
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE approvals SET born = born - 0.01")  # as in a container, where each program is number 1
+    assert (store.find(row.id).status, store.counts(), refused(store, row).code) == ("cancelled", 0, "gone")
+
+
+@pytest.mark.parametrize("jump", [-7200, 7200])
+def test_a_clock_that_is_set_cancels_no_call_of_another_program(store, monkeypatch, jump):
+    row, now = ask(store, seconds=86400), time.time() + jump
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(approval_table.os, "getpid", lambda: 1)
+    assert store.find(row.id).status == "pending"
+
+
 def test_a_program_elsewhere_is_taken_to_be_at_it_for_a_day(store, monkeypatch):
     row = ask(store, seconds=1e6)
     monkeypatch.setattr(approval_table, "gethostname", lambda: "elsewhere")
@@ -410,6 +425,21 @@ def test_who_leaves_is_not_told(store):
         pass
     decide(store, row)
     assert told == []
+
+
+def test_a_thread_that_cannot_be_had_or_a_listener_that_fails_costs_no_other_its_news(store, monkeypatch, caplog):
+    rows, told = [ask(store, n=n) for n in range(2)], Told()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError), store.waiting(rows[0].id, told):
+            pass
+    failing = Told()
+    with store.waiting(rows[0].id, lambda outcome: (failing(outcome), 1 / 0)), store.waiting(rows[1].id, told):
+        decide(store, rows[0])
+        failing.wait()
+        done = decide(store, rows[1])
+        assert told.wait() == [done]
+    assert "could not be told" in caplog.text
 
 
 # Files that cannot be used.

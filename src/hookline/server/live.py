@@ -65,13 +65,15 @@ class Live:
 
     def take(self, event: Event) -> None:
         """A sink: number an event, and have it stored."""
+        if self.closed:  # what does not let itself be cancelled may go on for a while
+            return
         seq = self.record.last_seq + 1
-        self.record = msgspec.structs.replace(self.record, last_seq=seq)
-        self._look(event)
         if isinstance(event, RunFinished):  # what was said is in the events before, and in the session
             event = event.replace(result=event.result.replace(messages=(), steps=()))
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
         stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
+        self.record = msgspec.structs.replace(self.record, last_seq=seq)
+        self._look(event)
         self._tail.append(stored)
         self._put(None, stored)
         if self._stuck():
