@@ -193,6 +193,9 @@ async def test_a_cancelled_run_leaves_nothing_waiting(store):
     ran, log = [], EventLog()
     run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store), ran=ran, sinks=[log]).start("go")
     (row,) = await waiting(store)
+    async with asyncio.timeout(60):
+        while not store._watch._waiting:  # it is in the file, and waited for
+            await asyncio.sleep(0.005)
     run.cancel("no longer wanted")
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"

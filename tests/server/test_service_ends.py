@@ -5,14 +5,12 @@ import json
 import os
 import time
 
-import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, call, reply, tool
+from hookline import Agent, call, reply, tool
 from hookline.base.event import Event
 from hookline.kernel.values import Usage
 from hookline.models.scripted import ScriptedModel
-from hookline.server import live as live_module
 from hookline.server import service as service_module
 from hookline.server.live import Live
 from hookline.server.records import RunAccepted
@@ -88,7 +86,7 @@ async def test_a_run_that_hands_over_for_ever_is_stopped_and_not_shown_as_done(t
 
 async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(tmp_path):
     stops = []
-    async with serving(tmp_path, Relay(lambda: stops.pop()())) as service:
+    async with serving(tmp_path, Relay(lambda: [stop() for stop in stops])) as service:
         stops.append(lambda: service._stop(next(iter(service._live.values())), "cancelled by me"))
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason) == ("cancelled", "cancelled by me")

@@ -271,6 +271,17 @@ def test_what_waits_already_is_answered_by_a_new_permission_too(store):
     assert store.find(expired.id).status == "expired"
 
 
+def test_what_waits_elsewhere_is_not_answered_by_a_new_permission(store):
+    others = [
+        ask(store, owner="o", ids=IDS.replace(session_id="session_2")), ask(store, owner="p"),
+        ask(store, owner="o", ids=IDS.replace(agent="agent_2")), ask(store, owner="o", tool="read"),
+        ask(store, owner="o", hooks=("careful", "other")), ask(store, owner="o", path="b"),
+    ]  # fmt: skip
+    same = ask(store, owner="o")
+    decide(store, ask(store, owner="o"), remember="session")
+    assert [store.find(row.id).status for row in (same, *others)] == ["approved"] + ["pending"] * 6
+
+
 def test_a_permission_that_is_revoked_answers_nothing(store):
     decide(store, ask(store, owner="o"), remember="always")
     (grant,) = store.grants(owner="o")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -84,12 +84,15 @@ class Unclear(Exception):
     """What was said decides nothing; the words tell what to send instead."""
 
 
-def decision_in(said: Said, rows: Sequence[ApprovalRow]) -> tuple[ApprovalRow, Answer]:
+def decision_in(
+    said: Said, rows: Sequence[ApprovalRow], seen: Callable[[str], bool] = lambda id: True
+) -> tuple[ApprovalRow, Answer]:
     """The decision that a message is, and the call it is about.
 
     Args:
         said: the message.
         rows: the calls that wait.
+        seen: whether whoever says it was shown the call with this id: words alone do not tell which one is meant.
 
     Raises:
         Unclear: it is none.
@@ -100,7 +103,10 @@ def decision_in(said: Said, rows: Sequence[ApprovalRow]) -> tuple[ApprovalRow, A
     if len(answers) > 1:
         raise Unclear(f"One message is one decision. {how_to(rows)}")
     if not answers:
-        return _in_words(said, rows)
+        row, answer = _in_words(said, rows)
+        if not seen(row.id):
+            raise Unclear(f"Another call waits now than the one that you were shown. {how_to(rows)}")
+        return row, answer
     try:
         answer = msgspec.convert(answers[0], Answer)
     except msgspec.ValidationError as error:
