@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from hookline import Agent, call, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Team, call, guard, reply, tool
 from hookline.base.event import Event
-from hookline.kernel.values import Usage
+from hookline.kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
 from hookline.server import service as service_module
 from hookline.server.live import Live
@@ -211,3 +211,36 @@ async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monke
     events = RunLog(tmp_path / "server.db").events(run.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].type == "run_closed"
+
+
+async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tmp_path):
+    @tool
+    async def act(n: int) -> str:
+        """Act."""
+        return f"did {n}"
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("May it?") if request.name == "act" else None
+
+    def calls(n):  # the same id in both
+        return Agent(f"inner_{n}", llm=ScriptedModel([ToolCall("same", "act", {"n": n}), reply("x")]), tools=[act])
+
+    team = Team(max_handoffs=0)
+    both = [call("delegate", to=f"inner_{n}", task="go") for n in (1, 2)]
+    outer = make([both, reply("done")], tools=[team], hooks=[ask])
+    for agent in (outer, calls(1), calls(2)):
+        team.add(agent)
+    async with serving(tmp_path, outer) as service:
+        run, store = await service.start(ME, "x"), service.approvals
+        await until(lambda: len(store.rows(status="pending", root_id=run.id)) == 2)
+        first, second = store.rows(owner=ME.id)
+        assert (first.call_id, second.call_id, first.root_id) == ("same", "same", run.id)
+        assert len({first.run_id, second.run_id, run.id}) == 3
+        states = []
+        for row in (first, second):
+            await until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
+            states.append((await service.get(run.id, ME)).status)
+            store.decide(row.id, decision="approve", digest=row.digest, by="ann")
+        over = await service.wait(run.id, ME)
+    assert (states, over.status) == (["waiting", "waiting"], "completed")
