@@ -1,5 +1,6 @@
 """Write the reference pages that the code itself can give: `make docs`."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hookline.builtin.catalogue import BuiltinRow, builtin_rows
 from hookline.cli.exits import MEANINGS
 from hookline.config.secrets import masked
 from hookline.config.settings import KEYS, Key
+from hookline.server.options import ServerOptions
 from hookline.stores.audit.records import TYPES, Fields
 
 HEAD = """# Points
@@ -89,6 +91,19 @@ def audit_page(page: str) -> str:
     return _with_table(page, "records", _table(("type", "written when", "fields"), map(_record, TYPES)))
 
 
+def server_page(page: str) -> str:
+    """The page on the server, with the table of its settings made anew."""
+    told = dict(
+        re.findall(r"^        (\w+): (.*?)(?=\n        \w+: |\n\n|\Z)", ServerOptions.__doc__ or "", re.M | re.S)
+    )
+    rows = []
+    for field in msgspec.structs.fields(ServerOptions):
+        default = msgspec.json.encode(field.default).decode() if field.default not in ("", ()) else ""
+        about = " ".join(told[field.name].split()).replace("``", "`").rstrip(".")
+        rows.append((f"`{field.name}`", f"`{default}`" if default else "", about))
+    return _with_table(page, "server", _table(("setting", "default", "what it is"), rows))
+
+
 def _record(kind: type[Fields]) -> tuple[str, ...]:
     fields = [f"*`{name}`*" if name in kind.texts else f"`{name}`" for name in kind.__struct_fields__]
     return f"`{kind.type}`", kind.when, ", ".join(fields)
@@ -123,3 +138,4 @@ if __name__ == "__main__":
     (here / "hooks" / "README.md").write_text(hooks_page())
     (here / "cli.md").write_text(cli_page((here / "cli.md").read_text()))
     (here / "audit.md").write_text(audit_page((here / "audit.md").read_text()))
+    (here / "serve.md").write_text(server_page((here / "serve.md").read_text()))

@@ -106,6 +106,16 @@ def test_the_table_of_audit_records_is_up_to_date():
     assert python("-c", code).stdout == (ROOT / "docs/audit.md").read_text()
 
 
+def test_the_table_of_settings_of_the_server_is_up_to_date():
+    code = (
+        "import sys; sys.path.insert(0, 'docs'); from generate import server_page; from pathlib import Path; "
+        "print(server_page(Path('docs/serve.md').read_text()), end='')"
+    )
+    page = (ROOT / "docs/serve.md").read_text()
+    assert python("-c", code).stdout == page
+    assert "| `port` | `8420` |" in page
+
+
 def test_the_index_of_built_in_hooks_is_up_to_date():
     code = "import sys; sys.path.insert(0, 'docs'); from generate import hooks_page; print(hooks_page(), end='')"
     assert python("-c", code).stdout == (ROOT / "docs/hooks/README.md").read_text()

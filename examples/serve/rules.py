@@ -1,4 +1,4 @@
-"""A very small model works at this desk: hooks see to it that it does what was said. A larger one needs none of these."""
+"""A very small model works at this desk: hooks see to it that it does what was said. A larger one needs none."""
 
 from hookline import (
     BEFORE_LLM,

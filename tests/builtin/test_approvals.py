@@ -202,12 +202,13 @@ async def test_a_call_of_a_run_inside_a_run_names_both(store):
 
 
 async def test_a_cancelled_run_leaves_nothing_waiting(store):
-    ran, log = [], EventLog()
-    run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store), ran=ran, sinks=[log]).start("go")
-    (row,) = await waiting(store)
-    async with asyncio.timeout(60):
-        while not store._watch._waiting:  # it is in the file, and waited for
-            await asyncio.sleep(0.005)
+    ran, log, told = [], EventLog(), asyncio.get_running_loop().create_future()
+
+    async def tell(row):
+        told.set_result(row)
+
+    run = agent_of([call("deploy"), reply("x")], ApprovalsHook(store, tell=tell), ran=ran, sinks=[log]).start("go")
+    row = await asyncio.wait_for(told, 60)
     run.cancel("no longer wanted")
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"

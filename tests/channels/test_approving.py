@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 
 import pytest
 
@@ -174,8 +175,10 @@ async def test_what_is_allowed_for_the_session_or_for_good_is_not_asked_again(tm
         ]  # fmt: skip
 
 
-async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_date(tmp_path):
+async def test_a_decision_made_elsewhere_wins_and_a_later_answer_here_is_out_of_date(tmp_path, monkeypatch):
     async with Desk(tmp_path) as desk:
+        find = desk.store.find
+        monkeypatch.setattr(desk.store, "find", lambda id: (time.sleep(0.2), find(id))[1])  # it is told in order still
         await desk.say("write a")
         (code,) = await desk.asked()
         (row,) = desk.store.rows()
@@ -196,6 +199,22 @@ async def test_a_call_that_nobody_answers_is_denied_when_its_time_is_over(tmp_pa
         assert f"{code}: write does not run: nobody approved it in time." in desk.channel.texts()
         assert desk.wrote == []
         assert desk.store.rows()[0].status == "expired"
+
+
+async def test_a_yes_that_may_be_meant_for_a_call_decided_elsewhere_decides_nothing(tmp_path):
+    async with Desk(tmp_path) as desk:
+        await desk.say("write a")
+        await desk.asked()
+        (row,) = desk.store.rows(status="pending")
+        desk.store.decide(row.id, decision="deny", digest=row.digest, by="api:ops")
+        await desk.told("The tool said")
+        await desk.say("write b")
+        codes = await desk.asked(2)
+        await desk.say("yes")
+        await desk.told(f"write /approve {codes[-1]}.")
+        assert desk.wrote == []
+        await desk.say(f"/approve {codes[-1]}")
+        await desk.told("The tool said: wrote b")
 
 
 async def test_stop_ends_the_waiting_too(tmp_path):
@@ -229,10 +248,11 @@ async def test_a_run_that_waits_leaves_its_place_to_others(tmp_path):
 
 
 async def test_after_a_restart_it_is_asked_anew_and_the_old_code_is_out_of_date(tmp_path):
-    async with Desk(tmp_path) as first:
+    async with Desk(tmp_path, grace=600) as first:
         await first.say("write a", message_id="m1")
         (old,) = await first.asked()
-        await first.gateway.stop()
+        async with asyncio.timeout(60):  # nobody could answer any more: there is nothing to wait for
+            await first.gateway.stop()
         assert first.store.rows()[0].status == "cancelled"
         assert f"{old}: this is out of date" in first.channel.texts()[-1]
     async with Desk(tmp_path) as second:
@@ -273,9 +293,16 @@ async def test_a_yes_from_before_a_restart_decides_nothing(tmp_path):
         await first.asked()
         first.gateway._reception.lanes.pause()
         await first.say("yes", message_id="m2")
-    async with Desk(tmp_path) as second:
+    later = asyncio.Event()
+
+    @hook("inbound_claim")
+    async def hold(ctx, inbound):
+        if inbound.message.text == "yes":
+            await later.wait()
+
+    async with Desk(tmp_path, hooks=[hold]) as second:
         (code,) = await second.asked()
-        assert second.store.counts() == 1
+        later.set()
         await second.say(f"/deny {code}")
         await second.told("echo yes")
         assert second.wrote == []

@@ -347,5 +347,6 @@ async def test_a_task_of_any_text_is_stored_and_given_back_as_it_is(tmp_path):
         for text in texts:
             run = await finished(served.client(), f"x{text}")
             assert run["task"] == f"x{text}"
-            events = events_in((await served.client().get(f"/runs/{run['id']}/events")).text)
-            assert [event["seq"] for event in events] == list(range(1, run["last_seq"] + 1))
+            stream = (await served.client().get(f"/runs/{run['id']}/events")).text
+            assert [event["seq"] for event in events_in(stream)] == list(range(1, run["last_seq"] + 1))
+            assert stream.splitlines() == stream.removesuffix("\n").split("\n"), "some client would see another line"

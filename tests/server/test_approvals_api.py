@@ -252,3 +252,19 @@ async def test_a_file_of_approvals_that_fails_is_told_as_such(tmp_path, monkeypa
             answer = await served.client().get(path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store")
             assert "disk" not in answer.text
+
+
+async def test_a_decision_counts_though_its_permission_cannot_be_told(tmp_path, monkeypatch, caplog):
+    audit = AuditLog(tmp_path / "audit.jsonl", fsync="never")
+    async with api(tmp_path, asker(), audit=audit) as served:
+        run, seen = await waiting(served)
+
+        def broken(*_, **__):
+            raise StoreError("the disk is gone")
+
+        monkeypatch.setattr(ApprovalStore, "grants", broken)
+        body = {"decision": "approve", "digest": seen["digest"], "remember": "always"}
+        assert (await served.client().post(f"/approvals/{seen['id']}", json=body)).status_code == 200
+        assert (await over(served, run))["status"] == "completed"
+    audit.close()
+    assert "not in the audit log" in caplog.text

@@ -120,6 +120,8 @@ def test_whatever_is_sent_is_answered_as_described(server, method, path):
     schema = schemathesis.openapi.from_dict(server.description)
     operation = schema[path][method]
     modes = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+    decides = (method, path) == ("POST", "/approvals/{id}")  # a good decision may come too late, or not fit the call
+    checked = [check for check in CHECKS if check is not checks.positive_data_acceptance or not decides]
     negatable = bool(operation.body or operation.query or operation.headers)
     session = requests.Session()
     session.trust_env = False
@@ -135,9 +137,9 @@ def test_whatever_is_sent_is_answered_as_described(server, method, path):
         case = data.draw(operation.as_strategy(mode))
         if "{id}" in path and data.draw(st.booleans()):
             case.path_parameters["id"] = data.draw(st.sampled_from(known(server, path)))
-        if isinstance(case.body, dict) and "digest" in case.body and data.draw(st.booleans()):
+        if decides and mode is modes[0] and data.draw(st.booleans()):
             case.body["digest"] = server.digest
-        answer = case.call_and_validate(server.url, session, headers=server.headers, checks=CHECKS, timeout=60)
+        answer = case.call_and_validate(server.url, session, headers=server.headers, checks=checked, timeout=60)
         assert answer.status_code != 429, "what follows would not be looked at"
 
     with session:

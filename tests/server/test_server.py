@@ -3,18 +3,36 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
-from contextlib import asynccontextmanager
+import threading
+import time
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from socket import gethostname
 
 import httpx
+import msgspec
 import pytest
 
-from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline import (
+    BEFORE_TOOL,
+    Agent,
+    AuditLogHook,
+    HookResult,
+    Roster,
+    ScriptedModel,
+    call,
+    guard,
+    reply,
+    tool,
+    verify_audit,
+)
 from hookline.builtin.metrics import MetricsHook
+from hookline.cli.approver import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.server.api import RunsApi
@@ -24,6 +42,7 @@ from hookline.server.gate import Gate
 from hookline.server.traffic import Traffic
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
+from hookline.stores.run_log import ServedRun
 from hookline.web.errors import WebError
 
 from .rig import make, service_at, until
@@ -207,16 +226,52 @@ async def test_what_does_not_finish_is_interrupted_and_its_stream_says_so(tmp_pa
 
 
 async def test_a_server_that_is_stopped_while_it_starts_does_not_serve(tmp_path):
-    server = server_at(tmp_path)
-    open_service = server.service.open
+    server, begun = server_at(tmp_path), asyncio.Event()
 
-    async def stopped_meanwhile():
-        await open_service()
-        await server.stop(grace=0)
+    async def for_ever():
+        begun.set()
+        await asyncio.sleep(600)
 
-    server.service.open = stopped_meanwhile
-    await server.start()
+    server.service.open = for_ever
+    starting = asyncio.create_task(server.start())
+    await begun.wait()
+    await server.stop()
+    await starting
     assert server.state == "stopped"
+    assert others() == set()
+
+
+async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_path):
+    blocked, left = threading.Event(), threading.Event()
+
+    @tool
+    def block() -> str:
+        """Wait."""
+        blocked.set()
+        left.wait(60)
+        return "late"
+
+    async with running(tmp_path, make([call("block"), reply("done")], tools=[block])) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi"})).json()
+        await until(blocked.is_set)
+        await server.stop(grace=0)
+        assert server.service._store.get(run["id"]).status == "interrupted"
+    left.set()
+
+
+async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("hookline.server.reading.LOOK", 0.01)
+    async with running(tmp_path) as (server, client):
+        elsewhere = ServedRun(
+            "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
+            created=time.time(), host=gethostname(), pid=os.getpid(),
+        )  # fmt: skip
+        server.service._store.write([elsewhere], [])
+        reading = asyncio.create_task(read_stream(client, elsewhere.id))
+        await until(lambda: server.service.counts()["readers"])
+        await server.stop(grace=600)
+        assert await reading == []
+    assert [record.message for record in caplog.records if record.levelname in ("ERROR", "WARNING")] == []
     assert others() == set()
 
 
@@ -247,6 +302,8 @@ async def test_others_than_this_machine_need_keys_so_there_must_be_one(tmp_path,
         assert (await server.status()).needs_keys
         assert (await client.get("/runs")).status_code == 401
         assert (await client.get("/runs", headers={"x-api-key": secret})).status_code == 200
+        named = await client.get("/healthz", headers={"host": "agents.example.com"})
+        assert named.status_code == (200 if "example" in str(options) else 421)
     assert others() == set()
 
 
@@ -279,9 +336,84 @@ def settings(folder, **options):
     )  # fmt: skip
 
 
+@asynccontextmanager
+async def built(given, agent):
+    server = build_server(given, agent)
+    await server.start()
+    try:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+            yield server, client
+    finally:
+        await server.stop(grace=0)
+
+
 async def test_an_agent_that_is_not_there_is_a_mistake_in_the_settings(tmp_path):
     with pytest.raises(ConfigError, match=r"server.agents: there is no agent 'helpr'\. Did you mean"):
         build_server(settings(tmp_path, agents=["helpr"]), make())
+
+
+@pytest.mark.parametrize(("mode", "reply_"), [("yes", "a is gone"), ("deny", "The user denies all calls")])
+async def test_calls_do_not_wait_where_all_are_approved_or_denied(tmp_path, mode, reply_):
+    @tool
+    def delete(path: str) -> str:
+        """Delete."""
+        return f"{path} is gone"
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, payload):
+        return HookResult.ask("May it?")
+
+    def turn(request):
+        last = request.messages[-1]
+        return reply(last.content) if last.role == "tool" else call("delete", path="a")
+
+    approver = Approver(mode, nullcontext, str(tmp_path / "approvals.db"))
+    agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[ask, approver])
+    async with built(settings(tmp_path), agent) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
+        assert reply_ in run["reply"]
+        assert server.service.approvals.rows() == []
+
+
+@pytest.mark.parametrize("declared", ["by the setting", "as a hook", "both"])
+async def test_requests_and_runs_are_in_one_audit_log(tmp_path, declared):
+    path = tmp_path / "audit.jsonl"
+    given = settings(tmp_path)
+    if declared != "as a hook":
+        given = msgspec.structs.replace(given, audit=str(path))
+    agent = make(hooks=[] if declared == "by the setting" else [AuditLogHook(path)])
+    async with built(given, agent) as (server, client):
+        assert server.gate.is_audited
+        await client.post("/runs", json={"task": "hi", "wait": 60})
+    report = verify_audit(path)
+    assert report.ok
+    kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
+    assert "auth" in kinds
+    assert ("run_end" in kinds) == (declared != "by the setting"), "whoever builds the agent gives it the hook"
+
+
+async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
+    for name in ("clerk", "poet"):
+        (tmp_path / f"{name}.toml").write_text(f'instructions = "You are the {name}."\n')
+    roster = Roster(make(), tmp_path, first="poet")
+    async with built(settings(tmp_path), roster) as (_, client):
+        assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["poet", "clerk"]
+        run = (await client.post("/runs", json={"task": "hi", "agent": "clerk", "wait": 60})).json()
+        assert (run["status"], run["agent"]) == ("completed", "clerk")
+        assert 'hookline_runs_total{agent="clerk",status="completed"} 1' in (await client.get("/metrics")).text
+    async with built(settings(tmp_path, agents=["clerk"]), roster) as (_, client):
+        assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["clerk"]
+        assert (await client.post("/runs", json={"task": "hi", "agent": "poet"})).status_code == 404
+
+
+async def test_all_numbers_are_in_the_guides(tmp_path):
+    async with built(settings(tmp_path), make()) as (_, client):
+        await client.post("/runs", json={"task": "hi", "wait": 60})
+        text = (await client.get("/metrics")).text
+    told = "".join((ROOT / "docs" / page).read_text() for page in ("serve.md", "hooks/metrics.md"))
+    names = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+    assert len(names) > 20
+    assert [name for name in names if f"`{name}`" not in told] == []
 
 
 async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):

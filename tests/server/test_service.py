@@ -16,6 +16,7 @@ from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel
 from hookline.kernel.values import Message
 from hookline.server import live as live_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
+from hookline.server.places import Places
 from hookline.stores.errors import StoreError
 from hookline.stores.run_log import RunLog, ServedRun
 
@@ -315,6 +316,69 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
         events = await read_all(service, run.id)
     assert (run.status, deleted) == ("completed", ["a.txt"])
     assert [e["type"] for e in events if e["type"].startswith("approval")] == ["approval_asked", "approval_decided"]
+
+
+async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path):
+    @tool
+    def delete(path: str) -> str:
+        """Delete."""
+        return "ok"
+
+    door = Door()
+    async with serving(tmp_path, asking(delete), at_the_door(door, "door"), max_runs=1) as service:
+        asked = await service.start(ME, "clean up")
+        (row,) = await until(lambda: service.approvals.rows(status="pending"))
+        await service.start(ME, "1", agent="door")
+        await until(lambda: door.entered == 1)
+        await service.start(ME, "2", agent="door")
+        service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
+        assert (await service.wait(asked.id, ME)).status == "completed"
+        assert service.counts()["queued"] == 1
+        door.open.set()
+        await until(lambda: door.left == 2)
+        cancelled = await service.start(ME, "clean up")
+        await service.cancel(cancelled.id, ME)
+        assert (await service.wait((await service.start(ME, "3", agent="door")).id, ME)).status == "completed"
+
+
+@given(st.lists(st.sampled_from(("come", "leave", "stop", "wait", "go on")), max_size=40), st.integers(1, 3))
+async def test_places_are_never_lost_and_nobody_who_has_none_runs(moves, most):
+    places, inside, waiting, queue = Places(most), [], [], []
+
+    async def enter():
+        await places.take()
+        inside.append(asyncio.current_task())
+
+    for move in moves:
+        if move == "come":
+            queue.append(asyncio.create_task(enter()))
+        elif move == "stop" and queue:
+            queue.pop(len(queue) // 2).cancel()
+        elif move == "leave" and inside:
+            inside.pop()
+            places.give_back()
+        elif move == "wait" and inside:
+            waiting.append(inside.pop())
+            places.give_back()
+        elif move == "go on" and waiting:
+            inside.append(waiting.pop())
+            places.take_at_once()
+        if len(moves) % 2:
+            await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    left = sum(not task.done() for task in queue)
+    assert left == 0 or len(inside) >= most
+    while left:
+        inside.pop()
+        places.give_back()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (now := sum(not task.done() for task in queue)) >= left - 1
+        left = now
+    for _ in inside:
+        places.give_back()
+    assert places._free == most
 
 
 # Reading.

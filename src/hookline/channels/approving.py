@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -30,6 +31,9 @@ log = logging.getLogger("hookline")
 
 ARRIVAL = 5.0
 """Seconds that an answer waits for the question, if that is still on its way."""
+
+RECENT = 15.0
+"""Seconds in which a plain yes may still be meant for a call that stopped waiting behind the back of who says it."""
 
 REMEMBERED = 500
 """How many calls of a channel are looked through for a code that no call has which waits."""
@@ -63,6 +67,7 @@ class Approving:
         self.store, self._postman, self._channels, self._access = store, postman, channels, access
         self._options = options
         self._open: dict[str, dict[str, Open]] = {}
+        self._ended: dict[str, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.commands: Mapping[str, str] = COMMANDS if store is not None else {}
 
@@ -105,7 +110,7 @@ class Approving:
         if decision is None or letter.recovered or not self._may(letter):
             return None
         seen = [question for question in self._open.get(letter.key, {}).values() if question.parcels]
-        if len(seen) > 1:
+        if len(seen) > 1 or (seen and letter.key in self._just_ended()):
             return wording.which(decision, [question.code for question in seen])
         if not seen or not await self._postman.arrived(seen[0].parcels, ARRIVAL):
             return None
@@ -174,6 +179,7 @@ class Approving:
             question.answered = False
             log.error("%s: a decision could not be kept: %s", place(letter.key), words(error))
             return wording.NOT_DECIDED
+        self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
         return f"{question.code}: {wording.decided(plain(row.tool), row.status, row.remember)}"
 
     def _listed(self, letter: Letter) -> str:
@@ -190,8 +196,16 @@ class Approving:
         here[row.id] = question = Open(letter.key, row, code, self.answerable(letter))
         return question
 
+    def _just_ended(self) -> dict[str, float]:
+        """The conversations in which a call stopped waiting a moment ago without being answered there."""
+        since = time.monotonic() - RECENT
+        self._ended = {key: at for key, at in self._ended.items() if at > since}
+        return self._ended
+
     def closed(self, question: Open) -> None:
         """It waits no longer."""
+        if not question.answered and question.row.id in self._open.get(question.key, ()):
+            self._ended = {**self._just_ended(), question.key: time.monotonic()}
         here = self._open.get(question.key, {})
         here.pop(question.row.id, None)
         if not here:

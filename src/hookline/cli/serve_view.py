@@ -28,6 +28,7 @@ LINES, RUNS, CALLS, AGENTS = 5, 12, 5, 6
 """How much of each is shown at most; less if the terminal is not high."""
 HIGH = 40
 """Lines of a terminal in which all of it fits."""
+UNAUDITED = 'who is let in is in the log only: audit = "audit.jsonl" in the settings writes it into an audit log'
 STATES = {"queued": "dim", "running": "cyan", "waiting": "yellow"}
 
 
@@ -65,6 +66,12 @@ class LogView:
         server = self._server
         names = ", ".join(agent.name for agent in server.service.agents.list())
         self.say(f"listening at {server.url}, {_keys(server.gate.needs_keys)}, agents: {names}")
+        self.advise()
+
+    def advise(self) -> None:
+        """Say what should be thought of."""
+        if self._server.gate.needs_keys and not self._server.gate.is_audited:
+            self.say(UNAUDITED)
 
     def stopping(self, *, again: bool) -> None:
         """Say that it is about to stop."""
@@ -102,6 +109,7 @@ class LiveView(LogView, logging.Handler):
     def begun(self) -> None:
         """The tables say where it listens."""
         self.has_begun = True
+        self.advise()
 
     def say(self, line: str) -> None:
         """A line above the tables."""

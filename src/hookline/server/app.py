@@ -105,6 +105,7 @@ class Server:
         described = OpenApi(lambda: [each for part in own for each in part.endpoints()], url=options.public_url)
         self.parts: tuple[Any, ...] = *own, described
         self._begun: list[Any] = []
+        self._starting: asyncio.Task[None] | None = None
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
 
     @property
@@ -123,24 +124,34 @@ class Server:
     async def start(self) -> None:
         """Listen, and take runs; it returns as soon as it does. Until then ``/readyz`` says that it starts.
 
+        If it is stopped meanwhile, it does not.
+
         Raises:
             ConfigError: others may reach it, but there is no key.
             WebError: the port is taken, or no such address.
             StoreError: a file cannot be used.
         """
+        starting = self._starting = asyncio.create_task(self._begin())
         try:
-            await in_thread(self._check_keys)
-            await self._host.start()
-            await self.service.open()
-            for part in self.parts:
-                if hasattr(part, "open"):
-                    await part.open()
-                    self._begun.append(part)
+            await asyncio.wait([starting])
+            if not starting.cancelled():
+                starting.result()
         except BaseException:
             await self.stop(grace=0)
             raise
-        if self.state == "starting":
+        if starting.cancelled():
+            await self.stop(grace=0)
+        elif self.state == "starting":
             self.state = "up"
+
+    async def _begin(self) -> None:
+        await in_thread(self._check_keys)
+        await self._host.start()
+        await self.service.open()
+        for part in self.parts:
+            if hasattr(part, "open"):
+                await part.open()
+                self._begun.append(part)
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop: it is no longer ready and takes no more runs; those under way get ``grace`` seconds to finish.
@@ -155,6 +166,9 @@ class Server:
             return
         self.state = "stopping"
         try:
+            if self._starting is not None:
+                self._starting.cancel()
+                await asyncio.wait([self._starting])
             await self._finish_runs(grace)
             for part in reversed(self._begun):
                 await _closed(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -26,6 +27,8 @@ from .endpoints import ApiError, Endpoint, caller_of, correlation_of
 from .grant_records import GrantRecords, name_of
 from .requests import answer, answering, body_of, query_of
 from .service import RunService
+
+log = logging.getLogger("hookline")
 
 
 class ApprovalsApi:

@@ -80,6 +80,11 @@ class Gate:
         """Whether callers need a key, as far as is known."""
         return self._needed or (self._keys is not None and not self._keys.is_empty)
 
+    @property
+    def is_audited(self) -> bool:
+        """Whether its decisions are written down."""
+        return self._audit is not None
+
     def routes(self, endpoints: Iterable[Endpoint]) -> list[Route]:
         """Starlette routes of endpoints, one for each path.
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
+from ..base.names import words
 from ..stores.approval_rows import ApprovalRow, GrantRow
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
-from .callers import Caller
+from ..stores.errors import StoreError
+from .callers import LOCAL, Caller
+
+log = logging.getLogger("hookline")
 
 
 class GrantRecords:
@@ -22,14 +27,15 @@ class GrantRecords:
         self._store, self._audit = store, audit
 
     async def decided(self, row: ApprovalRow, correlation_id: str) -> None:
-        """A call was decided; if that gave a permission, write it down.
-
-        Raises:
-            StoreError: the file of permissions cannot be used.
-        """
+        """A call was decided; if that gave a permission, write it down."""
         if self._audit is None or row.remember == "once":
             return
-        for grant in await asyncio.to_thread(self._store.grants, owner=row.owner):
+        try:
+            grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
+        except StoreError as error:  # the decision counts all the same
+            log.error("the permission that came of %s is not in the audit log: %s", row.id, words(error))
+            return
+        for grant in grants:
             if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):
                 self._tell("given", grant, row.by, correlation_id, approval=row.id, run_id=row.root_id)
                 return
@@ -42,11 +48,11 @@ class GrantRecords:
         if self._audit is not None:
             self._audit.record(
                 "grant", action=what, grant=grant.id, by=by, scope=grant.scope, tool=grant.tool, agent=grant.agent,
-                owner=grant.owner, pattern=grant.pattern, hooks=list(grant.hooks), correlation_id=correlation_id,
-                **more,
+                owner=grant.owner, pattern=grant.pattern, digest=grant.digest, hooks=list(grant.hooks),
+                correlation_id=correlation_id, **more,
             )  # fmt: skip
 
 
 def name_of(caller: Caller) -> str:
     """Who decides, as it is written down."""
-    return f"key {caller.name} ({caller.id})"
+    return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"

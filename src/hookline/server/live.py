@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from ..base.event import Event
+from ..kernel.records import PointFired
 from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -20,6 +22,7 @@ from ..run.events import (
 )
 from ..run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
+from .places import Places
 
 KEEP = 256
 """How many events are held for readers though they are in the file already."""
@@ -53,6 +56,8 @@ class Live:
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
         self._put, self._stuck = put, stuck
+        self._places: Places | None = None
+        self._has_place = False
         self._stored = 0
         self._tail: list[StoredEvent] = []
         self._first = 1
@@ -64,8 +69,13 @@ class Live:
         self._put(self.record, None)
 
     def take(self, event: Event) -> None:
-        """A sink: number an event, and have it stored."""
+        """A sink: number an event, and have it stored.
+
+        That a point fired is left out: it would be every second event, and what hooks said there is in others.
+        """
         if self.closed:  # what does not let itself be cancelled may go on for a while
+            return
+        if isinstance(event.event if isinstance(event, SubagentEvent) else event, PointFired):
             return
         seq = self.record.last_seq + 1
         if isinstance(event, RunFinished):  # what was said is in the events before, and in the session
@@ -97,10 +107,29 @@ class Live:
                 self._tools.pop((ended.run_id, ended.call_id), None)
             case ApprovalAsked() as asked:
                 self.pending[asked.run_id, asked.call_id] = asked.tool
-                self.change(status="waiting")
+                self._wait()
             case ApprovalDecided() as decided:
                 self.pending.pop((decided.run_id, decided.call_id), None)
-                self.change(status="waiting" if self.pending else "running")
+                self._wait()
+
+    def _wait(self) -> None:
+        """It waits for a person, or does so no longer."""
+        self.change(status="waiting" if self.pending else "running")
+        if self._places is not None and self._has_place is bool(self.pending):
+            (self._places.give_back if self.pending else self._places.take_at_once)()
+            self._has_place = not self.pending
+
+    @asynccontextmanager
+    async def place(self, places: Places) -> AsyncIterator[None]:
+        """Inside the block it has a place, but while it waits for a person."""
+        await places.take()
+        self._places, self._has_place = places, True
+        try:
+            yield
+        finally:
+            self._places = None
+            if self._has_place:
+                places.give_back()
 
     def committed(self, seq: int) -> None:
         """All up to this one is in the file: wake those who read."""

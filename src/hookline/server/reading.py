@@ -23,15 +23,16 @@ class Reader:
 
     def __init__(
         self, run: ServedRun, after: int, store: RunLog, live: Callable[[str], Live | None],
-        look: Callable[[str], Awaitable[ServedRun]], close: Callable[[], None],
+        look: Callable[[str], Awaitable[ServedRun]], close: Callable[[], None], stops: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.run_id, self.seq = run.id, max(0, after)
-        self._store, self._find, self._look, self._close = store, live, look, close
+        self._store, self._find, self._look, self._close, self._stops = store, live, look, close, stops
         self._live: Live | None = None
 
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
         """Further events, as soon as there are some; none if time ran out; ``None`` after the last one.
 
+        It is ``None`` too when the server stops and the run goes on in another program: that is read elsewhere then.
         What has happened already is waited for in any case, until it is in the file.
 
         Raises:
@@ -56,7 +57,7 @@ class Reader:
                     return ()
                 continue
             run = await self._look(self.run_id)
-            if run.is_over and run.last_seq <= self.seq:
+            if run.last_seq <= self.seq if run.is_over else self._stops():
                 return None
             if left is not None and left <= 0:
                 return ()

@@ -39,6 +39,7 @@ from .log_fields import LogFieldsHook
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
+from .places import Places
 from .reading import Reader
 from .recorder import Recorder
 from .records import RunAccepted
@@ -84,9 +85,9 @@ class RunService:
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
         self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
-        self._slots = asyncio.Semaphore(options.max_runs)
+        self._places = Places(options.max_runs)
         self._readers: Counter[str] = Counter()
-        self._accepting = False
+        self._accepting = self._closing = False
         self._pruned = 0.0
         self._me = gethostname(), os.getpid(), born(os.getpid())
 
@@ -103,7 +104,7 @@ class RunService:
 
     async def close(self, grace: float | None = None) -> None:
         """Take no more runs, let those that go on finish for so long, and break off the rest."""
-        self._accepting = False
+        self._accepting, self._closing = False, True
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
                 self._break_off(live)
@@ -267,7 +268,7 @@ class RunService:
             if not self._readers[caller.id]:
                 del self._readers[caller.id]
 
-        return Reader(run, after, self._store, self._live.get, self._look, close)
+        return Reader(run, after, self._store, self._live.get, self._look, close, lambda: self._closing)
 
     async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> ServedRun:
         """A run, as soon as it is over, or time ran out.
@@ -320,7 +321,7 @@ class RunService:
         self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None
     ) -> None:
         try:
-            async with self._turn(live.record.session_id), self._slots:
+            async with self._turn(live.record.session_id), live.place(self._places):
                 if not live.closed:
                     await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
@@ -448,7 +449,7 @@ class RunService:
 
     async def _adopt_all(self) -> None:
         for run in await asyncio.to_thread(self._store.abandoned):
-            await self._adopt(run.id)
+            await asyncio.to_thread(self._store.close_once, run.id, _interrupted)
 
     async def _adopt(self, id: str) -> ServedRun:
         """See to a run whose program is gone: it has a last event, and is over."""

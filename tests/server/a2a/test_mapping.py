@@ -1,12 +1,13 @@
 """Events as tasks: however they come in pages, what a follower has is the task."""
 
 import json
+from itertools import cycle
 
 import msgspec
 import pytest
 from a2a.types import StreamResponse, TaskArtifactUpdateEvent
 from google.protobuf.json_format import MessageToDict
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookline.server.a2a.mapping import STATES, Story, data_part, told_of
@@ -22,10 +23,19 @@ def tool(kind, **more):
     return {"type": kind, "call_id": "c", "tool": "look", "attempt": 1, "message": "", **more}
 
 
+def delta(text, purpose="step"):
+    return {"type": "text_delta", "text": text, "purpose": purpose, "hop": 0}
+
+
+def closed(status, reply):
+    said = {"error": "", "reason": "", "usage": {}, "cost": None}
+    return {"type": "run_closed", "status": status, "reply": reply, **said}
+
+
 texts = st.text(max_size=4)
 steps = st.one_of(
-    texts.map(lambda text: {"type": "text_delta", "text": text, "purpose": "step", "hop": 0}),
-    texts.map(lambda text: {"type": "text_delta", "text": text, "purpose": "judge", "hop": 0}),
+    texts.map(delta),
+    texts.map(lambda text: delta(text, "judge")),
     st.just({"type": "discarded", "purpose": "step"}),
     st.just({"type": "step_started", "index": 1}),
     st.just({"type": "run_started"}),
@@ -39,13 +49,7 @@ steps = st.one_of(
     ),
     st.just({"type": "approval_decided", "call_id": "c", "decision": "approved", "by": ""}),
 )
-ends = st.builds(
-    lambda status, reply: {
-        "type": "run_closed", "status": status, "reply": reply, "error": "", "reason": "", "usage": {}, "cost": None
-    },
-    st.sampled_from([each for each in RUN_STATES if each not in OPEN]),
-    texts,
-)  # fmt: skip
+ends = st.builds(closed, st.sampled_from([each for each in RUN_STATES if each not in OPEN]), texts)
 
 
 def stored(events):
@@ -66,20 +70,19 @@ ROWS = {("run_1", "c"): None}
 
 
 @settings(max_examples=60)
-@given(st.lists(steps, max_size=12), ends, st.data())
-def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however_events_came(middle, end, data):
-    events = stored([*middle, end])
-    whole = Story(RUN)
+@example([delta("a"), {"type": "discarded", "purpose": "step"}, delta("b")], closed("completed", "b"), 3, [1])
+@given(st.lists(steps, max_size=12), ends, st.integers(1, 14), st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however_events_came(middle, end, at, sizes):
+    events, whole, story = stored([*middle, end]), Story(RUN), Story(RUN)
     for event in events:
         whole.take([event], ROWS)
-    begin = data.draw(st.integers(1, len(events)))
-    story = Story(RUN)
-    story.take(events[:begin], ROWS)
+    story.take(events[:at], ROWS)
     seen = [StreamResponse(task=story.task())]
-    while begin < len(events):
-        size = data.draw(st.integers(1, len(events) - begin))
-        seen += [response(update) for update in story.take(events[begin : begin + size], ROWS)]
-        begin += size
+    for size in cycle(sizes):
+        if at >= len(events):
+            break
+        seen += [response(update) for update in story.take(events[at : at + size], ROWS)]
+        at += size
     assert story.task() == whole.task()
     together = put_together(seen)
     assert (together.status, reply_of(together)) == (whole.task().status, reply_of(whole.task()))

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler
@@ -65,6 +64,8 @@ from .visits import Visit, version_of, visit_of
 log = logging.getLogger("hookline")
 
 Event = Task | Update
+ROUNDED = 2e-6
+"""Seconds by which the times of tasks may differ from those of their runs."""
 MAX_CONTEXT = 256
 """Characters of a context id."""
 
@@ -81,7 +82,6 @@ class Handler(RequestHandler):
     def __init__(self, service: RunService, push: Push, audit: AuditLog | None = None) -> None:
         self._service, self._push = service, push
         self._records = GrantRecords(service.approvals, audit)
-        self._shown = push.shown
 
     # Messages.
 
@@ -94,7 +94,6 @@ class Handler(RequestHandler):
             task = following.story.task()
             if note:
                 task.status.CopyFrom(following.story.words(note).status)
-            self._show(following, context)
             return _cut(task, params.configuration)
 
     async def on_message_send_stream(
@@ -104,11 +103,10 @@ class Handler(RequestHandler):
         with _clean(params):
             following, note = await self._send(params, context)
             yield _cut(following.story.task(), params.configuration)
-            self._show(following, context)
             if note:
                 yield following.story.words(note)
                 return
-            async for event in self._updates(following, context):
+            async for event in _updates(following):
                 yield event
 
     async def on_subscribe_to_task(
@@ -121,10 +119,9 @@ class Handler(RequestHandler):
                 raise UnsupportedOperationError(f"the task {run.id} is over: get it with GetTask")
             following = await self._following(run, context)
             await following.catch_up()
-            self._show(following, context)
             yield following.story.task()
             waiting = set(following.story.waiting)
-            async for event in self._updates(following, context, waiting):
+            async for event in _updates(following, waiting):
                 yield event
 
     async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Following, str]:
@@ -186,7 +183,7 @@ class Handler(RequestHandler):
         _need(visit, "approve")
         rows = [each.row for each in story.waiting.values() if each.row is not None]
         try:
-            row, answer = decision_in(said, rows, seen=partial(self._shown.has, visit.caller.id, story.run.id))
+            row, answer = decision_in(said, rows, sure=story.deciders <= {name_of(visit.caller)})
             decided = await asyncio.to_thread(
                 self._service.approvals.decide, row.id, decision=answer.decision, digest=answer.digest,
                 by=name_of(visit.caller), message=answer.message, arguments=answer.arguments, remember=answer.remember,
@@ -208,7 +205,6 @@ class Handler(RequestHandler):
             validate_history_length(params)
             following = await self._following(await self._run(params.id, context, "read"), context)
             await following.catch_up()
-            self._show(following, context)
             return _cut(following.story.task(), params)
 
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -223,7 +219,7 @@ class Handler(RequestHandler):
                 await self._page_after(before, context)
             wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
             if params.HasField("status_timestamp_after"):
-                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9, 0.0)
+                wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
             if wanted["states"] == ["none"]:
                 return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
@@ -319,21 +315,15 @@ class Handler(RequestHandler):
         reader = visit.keep(await self._service.read(run.id, visit.caller))
         return Following(run, reader, self._service.approvals)
 
-    async def _updates(
-        self, following: Following, context: ServerCallContext, waiting: set[tuple[str, str]] | None = None
-    ) -> AsyncGenerator[Event, None]:
-        """What happens until the task is over, or waits for something that it did not wait for before."""
-        while not following.story.over and set(following.story.waiting) <= (waiting or set()):
-            made = await following.more()
-            if made is None:
-                return
-            self._show(following, context)
-            for event in made:
-                yield event
 
-    def _show(self, following: Following, context: ServerCallContext) -> None:
-        """The caller is told now which calls wait."""
-        self._shown.put(visit_of(context).caller.id, following.story)
+async def _updates(following: Following, waiting: set[tuple[str, str]] | None = None) -> AsyncGenerator[Event, None]:
+    """What happens until the task is over, or waits for something that it did not wait for before."""
+    while not following.story.over and set(following.story.waiting) <= (waiting or set()):
+        made = await following.more()
+        if made is None:
+            return
+        for event in made:
+            yield event
 
 
 def _need(visit: Visit, right: Right) -> Visit:

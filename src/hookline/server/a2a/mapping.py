@@ -91,12 +91,13 @@ class Story:
         self.state, self.at = SUBMITTED, run.created
         self.said: Message | None = None
         self.waiting: dict[Key, Waiting] = {}
+        self.deciders: set[str] = set()
         self.text = ""
         self._history = [_message(run, 0, [text_part(run.task)], Role.ROLE_USER)]
         self._more: dict[str, Any] = {}
         self._rows: Mapping[Key, ApprovalRow | None] = {}
         self._chunk = ""
-        self._begun = self._anew = False
+        self._anew = False
 
     def take(self, events: Sequence[StoredEvent], rows: Mapping[Key, ApprovalRow | None]) -> list[Update]:
         """The next events; what they change for those who look on. Pieces of text that follow one another are one.
@@ -149,7 +150,7 @@ class Story:
             return
         if self._anew:
             self._flush(made)
-            self.text, self._begun, self._anew = "", False, False
+            self.text, self._anew = "", False
         self.text += data["text"]
         self._chunk += data["text"]
 
@@ -187,6 +188,8 @@ class Story:
 
     def _decided(self, made: list[Update], data: Mapping[str, Any], event: StoredEvent) -> None:
         self.waiting.pop((data["run_id"], data["call_id"]), None)
+        if not data["by"].startswith("grant "):  # a permission answers before anybody is asked
+            self.deciders.add(data["by"])
         if self.waiting:
             self._wait(made, event)
             return
@@ -226,10 +229,9 @@ class Story:
     def _flush(self, made: list[Update]) -> None:
         if self._chunk:
             chunk, self._chunk = self._chunk, ""
-            made.append(self._changed(chunk, append=self._begun))
+            made.append(self._changed(chunk, append=len(self.text) > len(chunk)))
 
     def _changed(self, text: str, *, append: bool, last: bool = False) -> TaskArtifactUpdateEvent:
-        self._begun = True
         return TaskArtifactUpdateEvent(
             task_id=self.run.id, context_id=self.run.session, artifact=self._artifact(text), append=append,
             last_chunk=last,

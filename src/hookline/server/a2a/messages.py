@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +13,9 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
 from ...stores.approval_rows import ApprovalRow
+
+SHORTEST = 9
+"""How much of a call's id names it: ``appr_`` and four characters."""
 
 _YES = frozenset(("approve", "approved", "yes", "y", "allow", "ok"))
 _NO = frozenset(("deny", "denied", "no", "n", "reject"))
@@ -84,15 +87,13 @@ class Unclear(Exception):
     """What was said decides nothing; the words tell what to send instead."""
 
 
-def decision_in(
-    said: Said, rows: Sequence[ApprovalRow], seen: Callable[[str], bool] = lambda id: True
-) -> tuple[ApprovalRow, Answer]:
+def decision_in(said: Said, rows: Sequence[ApprovalRow], *, sure: bool = True) -> tuple[ApprovalRow, Answer]:
     """The decision that a message is, and the call it is about.
 
     Args:
         said: the message.
         rows: the calls that wait.
-        seen: whether whoever says it was shown the call with this id: words alone do not tell which one is meant.
+        sure: whether a plain yes can only be meant for the one that waits: no other ended behind the caller's back.
 
     Raises:
         Unclear: it is none.
@@ -103,10 +104,7 @@ def decision_in(
     if len(answers) > 1:
         raise Unclear(f"One message is one decision. {how_to(rows)}")
     if not answers:
-        row, answer = _in_words(said, rows)
-        if not seen(row.id):
-            raise Unclear(f"Another call waits now than the one that you were shown. {how_to(rows)}")
-        return row, answer
+        return _in_words(said, rows, sure)
     try:
         answer = msgspec.convert(answers[0], Answer)
     except msgspec.ValidationError as error:
@@ -119,12 +117,19 @@ def decision_in(
     return found[0], answer
 
 
-def _in_words(said: Said, rows: Sequence[ApprovalRow]) -> tuple[ApprovalRow, Answer]:
+def _in_words(said: Said, rows: Sequence[ApprovalRow], sure: bool) -> tuple[ApprovalRow, Answer]:
     words = said.text.strip()
     first, _, rest = words.partition(" ")
     verb = first.strip(".,:;!").lower()
-    if len(rows) > 1 and verb in _YES | _NO:
+    name, _, behind = rest.strip().partition(" ")
+    name = name.strip(".,:;!")
+    named = [row for row in rows if len(name) >= SHORTEST and row.id.startswith(name)]
+    if len(named) == 1:
+        rows, rest = named, behind
+    elif verb in _YES | _NO and len(rows) > 1:
         raise Unclear(f"{len(rows)} calls wait: say which one you mean. {how_to(rows)}")
+    elif verb in _YES | _NO and not sure:
+        raise Unclear(f"Another call was decided or expired meanwhile: say that you mean this one. {how_to(rows)}")
     if verb in _YES and not rest.strip():
         return rows[0], Answer(decision="approve", digest=rows[0].digest)
     if verb in _NO:
@@ -135,7 +140,5 @@ def _in_words(said: Said, rows: Sequence[ApprovalRow]) -> tuple[ApprovalRow, Ans
 def how_to(rows: Sequence[ApprovalRow]) -> str:
     """What to send to decide about a call."""
     form = {"approval": rows[0].id, "decision": "approve", "digest": rows[0].digest}
-    words = " or the text approve, or deny and why" if len(rows) == 1 else ""
-    return (
-        f"Send a data part such as {json.dumps(form)} (or deny, or edit with arguments){',' if words else ''}{words}."
-    )
+    words = f" or the text approve {rows[0].id[: SHORTEST + 4]}, or deny {rows[0].id[: SHORTEST + 4]} and why"
+    return f"Send a data part such as {json.dumps(form)} (or deny, or edit with arguments),{words}."

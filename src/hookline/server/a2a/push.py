@@ -29,7 +29,6 @@ from ..callers import Caller
 from ..errors import Busy, UnknownRun
 from ..service import RunService
 from .following import Following
-from .shown import Shown
 
 log = logging.getLogger("hookline")
 
@@ -69,7 +68,6 @@ class Push:
         self._hosts = frozenset(parse_host(f"[{host}]" if host.count(":") > 1 else host)[0] for host in hosts)
         self._seconds, self._pauses = seconds, tuple(pauses)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self.shown = Shown()
 
     async def open(self) -> None:
         """Go on with what an earlier program could not send.
@@ -184,7 +182,6 @@ class Push:
                     story.take([event], page[1])
                     now = story.state, frozenset(story.waiting)
                     if now != before and event.seq > row.seq:
-                        self.shown.put(row.owner, story)
                         await self._send(row, story.task())
                         await self._sent(row, event.seq, over=story.over)
                     before = now

@@ -1,0 +1,212 @@
+"""Every route of the whole server: nobody gets anywhere without the right for it."""
+
+import json
+
+import httpx
+import pytest
+
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.config.settings import Settings
+from hookline.server.build import build_server
+from hookline.server.callers import Caller
+from hookline.server.endpoints import OPEN
+from hookline.stores.keys import RIGHTS
+
+from .rig import until
+from .walk import Keys, bearer, client_of, walk, walk_with_garbage
+
+PATHS = {
+    "GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json", "GET /agents",
+    "POST /runs", "GET /runs", "GET /runs/{id}", "GET /runs/{id}/events", "HEAD /runs/{id}/events",
+    "POST /runs/{id}/cancel", "POST /runs/{id}/messages",
+    "GET /approvals", "GET /approvals/{id}", "POST /approvals/{id}", "GET /grants", "DELETE /grants/{id}",
+    "GET /.well-known/agent-card.json", "POST /a2a/{agent}", "GET /a2a/{agent}/.well-known/agent-card.json",
+    "GET /v1/models", "GET /v1/models/{model}", "POST /v1/chat/completions",
+}  # fmt: skip
+"""All that there is. What is added must be added here, after a thought about who may ask for it."""
+
+
+@tool
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"{path} is gone"
+
+
+@guard(BEFORE_TOOL)
+def ask(ctx, payload):
+    """Everything needs approval."""
+    return HookResult.ask("May it?")
+
+
+class Rig:
+    """A server with a run of somebody's that waits for approval, a permission, and keys of all kinds."""
+
+    def __init__(self, folder):
+        def turn(request):
+            last = request.messages[-1]
+            return reply("done") if last.role == "tool" else call("delete", path=last.content)
+
+        agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[ask])
+        self.server = build_server(
+            Settings(
+                server={
+                    "database": str(folder / "server.db"), "port": 0, "rate": 1e9, "burst": 1_000_000,
+                    "push_hosts": ["127.0.0.1"],
+                },
+                sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
+            ),
+            agent, home=folder,
+        )  # fmt: skip
+        self.service, self.keys = self.server.service, Keys.of(self.server.keys)
+
+    async def begin(self):
+        await self.service.open()
+        row, self.owners = self.server.keys.add("owner", RIGHTS[:3])
+        owner = Caller(row.id, row.name, frozenset(RIGHTS[:3]))
+        approvals = self.service.approvals
+        first = await self.service.start(owner, "old.txt")
+        (row,) = await until(lambda: approvals.rows(status="pending"))
+        approvals.decide(row.id, decision="approve", digest=row.digest, by="me", remember="always")
+        (self.grant,) = approvals.grants()
+        await self.service.wait(first.id, owner)
+        self.run = await self.service.start(owner, "new.txt")
+        (self.call,) = await until(lambda: approvals.rows(status="pending"))
+        await until(lambda: self.service.counts()["waiting"])
+        await self.service.list(owner)  # all is in the file then
+        self.before = self.now()
+
+    def now(self):
+        """All that a request could change."""
+        runs = [(run.id, run.status, run.last_seq) for run in self.service._store.runs(limit=100)]
+        return runs, self.service.approvals.rows(limit=100), self.service.approvals.grants(), self.service.counts()
+
+    def untouched(self):
+        return self.now() == self.before
+
+    def filled(self, path):
+        id = self.grant.id if "grants" in path else self.call.id if "approvals" in path else self.run.id
+        return path.replace("{id}", id).replace("{agent}", "helper").replace("{model}", "helper")
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    made = Rig(tmp_path)
+    await made.begin()
+    yield made
+    await made.service.close(grace=0)
+    for close in made.server._closing:
+        close()
+
+
+async def test_the_table_of_endpoints_is_all_that_is_served(rig):
+    endpoints = rig.server.endpoints()
+    assert {f"{each.method} {each.path}" for each in endpoints} == PATHS
+    routes = rig.server.routes()
+    assert {route.path for route in routes} == {each.path for each in endpoints} | {"/{path:path}"}
+    assert routes[-1].path == "/{path:path}", "what is unknown is behind the gate too"
+    assert {each.path for each in endpoints if each.scopes == OPEN} == {"/healthz", "/readyz"}
+    async with client_of(routes) as client:
+        described = (await client.get("/openapi.json", headers=bearer(rig.keys.key("read")))).json()
+    assert set(described["paths"]) == {each.path for each in endpoints}
+
+
+async def test_nobody_gets_anywhere_without_a_key_or_with_the_wrong_rights(rig):
+    endpoints, routes = rig.server.endpoints(), rig.server.routes()
+    async with client_of(routes) as client:
+        assert await walk(client, endpoints, rig.keys, rig.untouched, filled=rig.filled) > 500
+    fresh = rig.server.gate.routes(endpoints)
+    made = await walk_with_garbage(
+        lambda n: client_of(fresh, peer=(f"10.1.{n}.1", 5000)), endpoints, rig.untouched, filled=rig.filled
+    )
+    assert made > 50
+
+
+async def test_a_caller_with_every_right_but_admin_has_nothing_to_do_with_others(rig):
+    _, key = rig.server.keys.add("stranger", RIGHTS[:3])
+    async with client_of(rig.server.routes()) as client:
+        for each in rig.server.endpoints():
+            if "{id}" not in each.path:
+                continue
+            body = {"text": "x"} if "messages" in each.path else {}
+            if "approvals" in each.path:
+                body = {"decision": "approve", "digest": rig.call.digest}
+            answer = await client.request(each.method, rig.filled(each.path), headers=bearer(key), json=body)
+            assert answer.status_code == 404, (each.method, each.path, answer.text)
+            assert rig.untouched()
+        for path, name in (("/runs", "runs"), ("/approvals?status=pending", "approvals"), ("/grants", "grants")):
+            assert (await client.get(path, headers=bearer(key))).json()[name] == []
+            assert len((await client.get(path, headers=bearer(rig.owners))).json()[name]) >= 1
+
+
+METHODS = {
+    "SendMessage": "run", "SendStreamingMessage": "run", "CancelTask": "run", "GetTask": "read", "ListTasks": "read",
+    "SubscribeToTask": "read", "CreateTaskPushNotificationConfig": "run", "GetTaskPushNotificationConfig": "read",
+    "ListTaskPushNotificationConfigs": "read", "DeleteTaskPushNotificationConfig": "run",
+    "message/send": "run", "message/stream": "run", "tasks/cancel": "run", "tasks/get": "read",
+    "tasks/resubscribe": "read", "tasks/pushNotificationConfig/set": "run", "tasks/pushNotificationConfig/get": "read",
+    "tasks/pushNotificationConfig/list": "read", "tasks/pushNotificationConfig/delete": "run",
+}  # fmt: skip
+"""The methods inside JSON-RPC, and the right that each needs."""
+
+
+def params(method, run_id):
+    if method in ("SendMessage", "SendStreamingMessage"):
+        return {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x.txt"}]}}
+    if method in ("message/send", "message/stream"):
+        return {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "x.txt"}]}}
+    url = "http://127.0.0.1:9/x"
+    return {
+        "CreateTaskPushNotificationConfig": {"taskId": run_id, "url": url},
+        "GetTaskPushNotificationConfig": {"taskId": run_id, "id": "c"},
+        "ListTaskPushNotificationConfigs": {"taskId": run_id},
+        "DeleteTaskPushNotificationConfig": {"taskId": run_id, "id": "c"},
+        "tasks/pushNotificationConfig/set": {"taskId": run_id, "pushNotificationConfig": {"url": url}},
+        "tasks/pushNotificationConfig/get": {"id": run_id, "pushNotificationConfigId": "c"},
+        "tasks/pushNotificationConfig/list": {"id": run_id},
+        "tasks/pushNotificationConfig/delete": {"id": run_id, "pushNotificationConfigId": "c"},
+        "ListTasks": {},
+    }.get(method, {"id": run_id})
+
+
+async def test_every_method_of_a2a_needs_its_right_and_shows_nothing_of_others(rig):
+    _, stranger = rig.server.keys.add("stranger", RIGHTS[:3])
+    async with client_of(rig.server.routes()) as client:
+
+        async def ask_for(method, key):
+            version = {} if "/" in method else {"A2A-Version": "1.0"}
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params(method, rig.run.id)}
+            answer = await client.post("/a2a/helper", json=body, headers=bearer(key) | version)
+            assert answer.status_code == 200, answer.text
+            text = answer.text.strip()
+            return json.loads(text.partition("data: ")[2].partition("\n")[0] if "data: " in text else text)
+
+        for method, right in METHODS.items():
+            for wrong in [each for each in RIGHTS[:3] if each != right]:
+                told = await ask_for(method, rig.keys.key(wrong))
+                assert "error" in told, (method, wrong, told)
+                assert "right" in told["error"]["message"], (method, wrong, told)
+                assert rig.untouched(), (method, wrong)
+            if method in ("SendMessage", "SendStreamingMessage", "message/send", "message/stream"):
+                continue  # which starts a run of the stranger's own
+            told = await ask_for(method, stranger)
+            if method == "ListTasks":
+                assert not told["result"].get("tasks"), told
+            else:
+                assert "error" in told, (method, told)
+            assert rig.run.id not in json.dumps(told.get("result", "")), (method, told)
+            assert rig.untouched(), method
+            unknown = await client.post("/a2a/helper", headers=bearer(rig.keys.key("admin")), json={})
+            assert unknown.status_code == 403
+
+
+async def test_it_is_the_same_over_a_real_connection(rig):
+    await rig.server._host.start()
+    try:
+        async with httpx.AsyncClient(base_url=rig.server.url, timeout=60) as client:
+            for each in rig.server.endpoints():
+                if each.scopes != OPEN:
+                    answer = await client.request(each.method, rig.filled(each.path), content=b"{}")
+                    assert answer.status_code == 401, (each.method, each.path)
+            assert rig.untouched()
+    finally:
+        await rig.server._host.stop()
