@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import threading
 import time
 
+import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, Team, call, guard, reply, tool
@@ -13,7 +15,9 @@ from hookline.kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
 from hookline.server import service as service_module
 from hookline.server.live import Live
+from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
+from hookline.stores.errors import StoreError
 from hookline.stores.run_log import RunLog, ServedRun
 from hookline.stores.runs import born
 
@@ -214,9 +218,12 @@ async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monke
 
 
 async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tmp_path):
+    free = asyncio.Event()
+
     @tool
     async def act(n: int) -> str:
         """Act."""
+        await free.wait()
         return f"did {n}"
 
     @guard(BEFORE_TOOL)
@@ -242,5 +249,64 @@ async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tm
             await until(lambda: len(service._live[run.id].pending) == len(store.rows(status="pending")))
             states.append((await service.get(run.id, ME)).status)
             store.decide(row.id, decision="approve", digest=row.digest, by="ann")
+        await until(lambda: service._live[run.id].record.status == "running")
+        free.set()
         over = await service.wait(run.id, ME)
     assert (states, over.status) == (["waiting", "waiting"], "completed")
+
+
+async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
+    store, failed, go_on = RunLog(tmp_path / "server.db"), threading.Event(), threading.Event()
+    real = store.write
+
+    def write(runs, events):
+        if not failed.is_set():
+            failed.set()
+            assert go_on.wait(60)
+            raise StoreError("the disk is full")
+        real(runs, events)
+
+    store.write = write
+    recorder = Recorder(store, lambda events: None, lambda: None)
+    mine, other = left_behind(), left_behind(id="run_other")
+    recorder.put(mine)
+    recorder.put(other)
+    await until(failed.is_set)
+    recorder.put(msgspec.structs.replace(mine, status="completed"))
+    go_on.set()
+    await until(lambda: recorder._task is None)
+    await recorder.close(60)
+    assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "running")
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancelled(tmp_path):
+    free = asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        await free.wait()
+        return "x"
+
+    async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
+        first, second = [await service.start(ME, text, session="talk") for text in "12"]
+        await until(lambda: service._turns and service._live[first.id].run)
+        await asyncio.sleep(0)  # the second one has begun to wait for the first
+        assert (await service.cancel(second.id, ME)).status == "cancelled"
+        free.set()
+        await service.wait(first.id, ME)
+        events = await read_all(service, second.id)
+        await until(lambda: not service._live)
+        assert (service._turns, service._once._busy, service.counts()["readers"]) == ({}, {}, 0)
+    assert [(event["type"], event.get("status")) for event in events] == [
+        ("run_accepted", None), ("run_closed", "cancelled"),
+    ]  # fmt: skip
+    stored = RunLog(tmp_path / "server.db").get(second.id)
+    assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
+
+
+async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_path):
+    RunLog(tmp_path / "server.db").write([left_behind()], [])
+    async with serving(tmp_path):
+        assert RunLog(tmp_path / "server.db").get("run_left").status == "interrupted"
