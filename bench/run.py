@@ -213,7 +213,8 @@ def serve_section(quick: bool) -> str:
     )
     head = ["", "first event, p50 / p95", "last, p50 / p95", "messages a second", "CPU per run",
             "memory before, peak, after", "per stream"]  # fmt: skip
-    return "## The server\n\n" + note + table(head, rows) + "CPU for each event that is stored:\n\n" + table(["", ""], costs)
+    cost = "CPU for each event that is stored:\n\n" + table(["", ""], costs)
+    return "## The server\n\n" + note + table(head, rows) + cost
 
 
 def local_section(quick: bool) -> str:
