@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -102,12 +103,12 @@ def query_of(request: Request, kind: type[T]) -> T:
         ApiError: it is not what it must be (422).
     """
     given = request.query_params.multi_items()
-    names = [name for name, _ in given]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ApiError(422, "bad_field", f"{twice[0]:.80} is given twice")
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for name, times in Counter(name for name, _ in given).items() if times > 1)
+        raise ApiError(422, "bad_field", f"{twice:.80} is given twice")
     try:
-        return msgspec.convert(dict(given), kind, strict=False)
+        return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _bad(error, kind) from None
 
