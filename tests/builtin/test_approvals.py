@@ -120,6 +120,18 @@ async def test_nobody_in_time_means_no(store):
     assert said == ([], "Nobody approved this call within 0.05 s.", ("denied", "expired"), "expired")
 
 
+@pytest.mark.parametrize(("jump", "seconds"), [(7200, 3600), (-7200, 0.3)])
+async def test_whatever_is_done_to_the_clock_a_call_expires_for_all_at_once(store, monkeypatch, jump, seconds):
+    monkeypatch.setattr("hookline.builtin.approvals.CLOCK", 0.01)
+    real = time.time
+
+    def sleep(row):
+        monkeypatch.setattr(time, "time", lambda: real() + jump)
+
+    ran, told, decided, status = await outcome(store, sleep, seconds=seconds)
+    assert (ran, decided, status) == ([], ("denied", "expired"), "expired")
+
+
 async def test_a_permission_answers_at_once_and_is_named(store):
     ran, log, session = [], EventLog(), Session("s")
     agent = agent_of(

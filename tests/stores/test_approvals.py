@@ -251,7 +251,7 @@ def test_a_permission_holds_where_it_was_given(store):
     def state(path, **more):
         return ask(store, **{"path": path, "owner": "o", **more}).status
 
-    assert (state("s"), state("s", ids=another), state("s", ids=elsewhere)) == ("approved", "approved", "pending")
+    assert (state("s"), state("s", ids=another), state("s", ids=elsewhere)) == ("approved", "pending", "pending")
     assert (state("a"), state("a", ids=another), state("a", ids=elsewhere)) == ("approved", "pending", "approved")
     for owner in ("n", "p", ""):
         assert (state("a", owner=owner), state("s", owner=owner)) == ("pending", "pending")
@@ -271,6 +271,17 @@ def test_what_waits_already_is_answered_by_a_new_permission_too(store):
     assert [store.find(row.id).status for row in (first, second, other)] == ["approved", "approved", "pending"]
     assert store.find(second.id).by.startswith("grant grant_")
     assert store.find(expired.id).status == "expired"
+
+
+def test_what_waits_elsewhere_is_not_answered_by_a_new_permission(store):
+    others = [
+        ask(store, owner="o", ids=IDS.replace(session_id="session_2")), ask(store, owner="p"),
+        ask(store, owner="o", ids=IDS.replace(agent="agent_2")), ask(store, owner="o", tool="read"),
+        ask(store, owner="o", hooks=("careful", "other")), ask(store, owner="o", path="b"),
+    ]  # fmt: skip
+    same = ask(store, owner="o")
+    decide(store, ask(store, owner="o"), remember="session")
+    assert [store.find(row.id).status for row in (same, *others)] == ["approved"] + ["pending"] * 6
 
 
 def test_a_permission_that_is_revoked_answers_nothing(store):
@@ -336,6 +347,21 @@ print(ask(ApprovalStore(sys.argv[1]), path="a").id)
     assert refused(store, row).code == "gone"
     decide(store, ask(store, path="b"), remember="session", pattern={"path": "*"})
     assert store.find(row.id).status == "cancelled"
+
+
+def test_a_call_of_a_program_whose_number_was_given_again_is_cancelled(store):
+    row = ask(store)
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE approvals SET born = born - 0.01")  # as in a container, where each program is number 1
+    assert (store.find(row.id).status, store.counts(), refused(store, row).code) == ("cancelled", 0, "gone")
+
+
+@pytest.mark.parametrize("jump", [-7200, 7200])
+def test_a_clock_that_is_set_cancels_no_call_of_another_program(store, monkeypatch, jump):
+    row, now = ask(store, seconds=86400), time.time() + jump
+    monkeypatch.setattr(time, "time", lambda: now)
+    monkeypatch.setattr(approval_table.os, "getpid", lambda: 1)
+    assert store.find(row.id).status == "pending"
 
 
 def test_a_program_elsewhere_is_taken_to_be_at_it_for_a_day(store, monkeypatch):
@@ -413,6 +439,21 @@ def test_who_leaves_is_not_told(store):
         pass
     decide(store, row)
     assert told == []
+
+
+def test_a_thread_that_cannot_be_had_or_a_listener_that_fails_costs_no_other_its_news(store, monkeypatch, caplog):
+    rows, told = [ask(store, n=n) for n in range(2)], Told()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError), store.waiting(rows[0].id, told):
+            pass
+    failing = Told()
+    with store.waiting(rows[0].id, lambda outcome: (failing(outcome), 1 / 0)), store.waiting(rows[1].id, told):
+        decide(store, rows[0])
+        failing.wait()
+        done = decide(store, rows[1])
+        assert told.wait() == [done]
+    assert "could not be told" in caplog.text
 
 
 # Files that cannot be used.

@@ -29,6 +29,9 @@ log = logging.getLogger("hookline")
 CLEANING = 2.0
 """Seconds that a cancelled run waits for the file."""
 
+CLOCK = 5.0
+"""Seconds between two looks at the clock, which goes on while a machine sleeps, and may be set."""
+
 Teller = Callable[[ApprovalRow], Awaitable[object]]
 
 
@@ -131,9 +134,10 @@ class ApprovalsHook:
         telling = None if self.tell is None else asyncio.ensure_future(self._tell(row))
         try:
             with self.store.waiting(row.id, tell):
-                outcome = await asyncio.wait_for(news, max(0.0, row.expires - time.time()))
-        except TimeoutError:
-            outcome = await in_thread(self.store.settle, row.id, "expired")
+                until = loop.time() + self.seconds
+                while not news.done() and loop.time() < until and time.time() < row.expires:
+                    await asyncio.wait([news], timeout=min(until - loop.time(), CLOCK))
+            outcome = news.result() if news.done() else await in_thread(self.store.settle, row.id, "expired")
         except asyncio.CancelledError:
             await self._cancel(row)
             raise

@@ -79,15 +79,17 @@ class Live:
 
         That a point fired is left out: it would be every second event, and what hooks said there is in others.
         """
+        if self.closed:  # what does not let itself be cancelled may go on for a while
+            return
         if isinstance(event.event if isinstance(event, SubagentEvent) else event, PointFired):
             return
         seq = self.record.last_seq + 1
-        self.record = msgspec.structs.replace(self.record, last_seq=seq)
-        self._look(event)
         if isinstance(event, RunFinished):  # what was said is in the events before, and in the session
             event = event.replace(result=event.result.replace(messages=(), steps=()))
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
         stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
+        self.record = msgspec.structs.replace(self.record, last_seq=seq)
+        self._look(event)
         self._tail.append(stored)
         self._held += len(data)
         self._put(None, stored)

@@ -17,6 +17,7 @@ import msgspec
 from ..base.names import words
 from ..stores.errors import StoreError
 from ..stores.run_log import Once, RunLog
+from ..stores.runs import born
 from .errors import NotNow, OtherRequest
 
 log = logging.getLogger("hookline")
@@ -52,7 +53,7 @@ class OnceKeys:
             yield fresh
             return
         digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
-        wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid())
+        wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
         async with self._alone(owner, key):
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
 from ..base.names import words
-from ..stores.errors import StoreError
 from ..stores.run_log import RunLog, ServedRun, StoredEvent
 from .errors import Unavailable
 
@@ -83,14 +82,14 @@ class Recorder:
                 self._runs, self._events, self._waiting = {}, [], []
                 try:
                     await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
-                except StoreError as error:
+                except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
-                    self._give_up(waiting, words(error))
+                    if not isinstance(error, Exception):
+                        self._give_up(waiting, self.problem or "the server stops")
+                        raise
+                    self._give_up(waiting, words(error) or repr(error))
                     await asyncio.sleep(AGAIN)
                     continue
-                except BaseException:
-                    self._give_up(waiting, "the server stops")
-                    raise
                 self.problem = ""
                 self._committed(events)
                 for each in waiting:

@@ -29,7 +29,7 @@ from ..run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.run_log import OPEN, RunLog, ServedRun, StoredEvent
-from ..stores.runs import is_running
+from ..stores.runs import born
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
@@ -91,7 +91,7 @@ class RunService:
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
         self._pruned = 0.0
-        self._me = gethostname(), os.getpid()
+        self._me = gethostname(), os.getpid(), born(os.getpid())
 
     # Coming and going.
 
@@ -101,8 +101,7 @@ class RunService:
         Raises:
             StoreError: the file cannot be used.
         """
-        for run in await asyncio.to_thread(self._store.abandoned):
-            await self._adopt(run)
+        await self._adopt_all()
         self._accepting = True
 
     async def close(self, grace: float | None = None) -> None:
@@ -118,7 +117,11 @@ class RunService:
             if not live.closed:
                 self._break_off(live)
         if left := [task for task in tasks if not task.done()]:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        for live in list(self._live.values()):
+            if not live.closed and live.task is not None:  # it does not let itself be cancelled
+                self._finish(live, "interrupted", reason="the server stopped")
+                live.task.cancel()
         await self._recorder.close(self.options.grace)
 
     @property
@@ -177,7 +180,9 @@ class RunService:
         async with self._once.run_of(caller.id, once, asked, fresh) as id:
             if id != fresh:
                 return await self.get(id, caller)
-            return await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+            run = await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
+        await self._tidy()
+        return run
 
     async def _accept(
         self, id: str, caller: Caller, task: str, agent: str, session: str, history: Iterable[Message] | None,
@@ -191,8 +196,11 @@ class RunService:
         key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
         record = ServedRun(
             id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
-            transport, task, created=time.time(), host=self._me[0], pid=self._me[1],
+            transport, task, created=time.time(), host=self._me[0], pid=self._me[1], born=self._me[2],
         )  # fmt: skip
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         live = self._live[id] = Live(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.change()
         live.take(RunAccepted(
@@ -204,14 +212,10 @@ class RunService:
         except BaseException:
             self._finish(live, "interrupted", error="the run could not be stored")
             raise
-        found = None
-        if history is not None:
-            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         work = self._perform(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
             self._break_off(live)
-        await self._tidy()
         return live.record
 
     async def get(self, id: str, caller: Caller) -> ServedRun:
@@ -234,6 +238,7 @@ class RunService:
         """
         if self._recorder.problem == "":
             await self._recorder.flushed()
+        await self._adopt_all()
         found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
         return [self._now(run) for run in found]
 
@@ -243,6 +248,7 @@ class RunService:
         Raises:
             StoreError: the file cannot be read.
         """
+        await self._adopt_all()
         return await asyncio.to_thread(self._store.count, owner=caller.owner, **options)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
@@ -364,8 +370,11 @@ class RunService:
             task = await task if inspect.isawaitable(task) else task
         problem = await self._saved(session) if keep else ""
         status, fields = outcome_of(results, problem)
-        if live.stopping:
-            status, fields["reason"] = live.ending if live.ending and status == "cancelled" else status, live.stopping
+        if task is not None and status == "completed":  # whom it handed over to never began
+            status, fields["reason"] = "stopped", f"handed over more than {MAX_FOLLOW_UPS} times"
+            status = "cancelled" if live.stopping else status
+        if live.stopping and status == "cancelled":
+            status, fields["reason"] = live.ending or status, live.stopping
         self._finish(live, status, **fields)
 
     async def _saved(self, session: Session) -> str:
@@ -439,24 +448,22 @@ class RunService:
         if run is None:
             raise _unknown(id)
         run = self._now(run)
-        if not run.is_over and not is_running(run.host, run.pid, run.created):
-            return await self._adopt(run)
-        return run
+        return await self._adopt(id) if run.is_abandoned else run
 
     def _now(self, run: ServedRun) -> ServedRun:
         live = self._live.get(run.id)
         return run if live is None else live.record
 
-    async def _adopt(self, run: ServedRun) -> ServedRun:
+    async def _adopt_all(self) -> None:
+        for run in await asyncio.to_thread(self._store.abandoned):
+            await asyncio.to_thread(self._store.close_once, run.id, _interrupted)
+
+    async def _adopt(self, id: str) -> ServedRun:
         """See to a run whose program is gone: it has a last event, and is over."""
-        seq = await asyncio.to_thread(self._store.last_seq, run.id) + 1
-        over = msgspec.structs.replace(
-            run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq
-        )
-        event = closing(over).replace(seq=seq)
-        stored = StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
-        await asyncio.to_thread(self._store.write, [over], [stored])
-        return over
+        run = await asyncio.to_thread(self._store.close_once, id, _interrupted)
+        if run is None:
+            raise _unknown(id)
+        return run
 
     def _check_room(self, caller: Caller) -> None:
         going = [live for live in self._live.values() if not live.closed]
@@ -481,6 +488,15 @@ CANCEL_SECONDS = 10.0
 
 def _unknown(id: str) -> UnknownRun:
     return UnknownRun(f"there is no run {id!r:.80}")
+
+
+def _interrupted(run: ServedRun, seq: int) -> tuple[ServedRun, StoredEvent]:
+    """A run whose program is gone, as it is from now on, and its last event."""
+    over = msgspec.structs.replace(
+        run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq
+    )  # fmt: skip
+    event = closing(over).replace(seq=seq)
+    return over, StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
 
 
 def _first_id(run_id: str) -> Callable[[str], str]:

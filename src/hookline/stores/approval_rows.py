@@ -55,8 +55,8 @@ class ApprovalRow(msgspec.Struct, frozen=True):
 class GrantRow(msgspec.Struct, frozen=True):
     """A standing permission, which answers later calls of a tool.
 
-    ``scope``: ``session``, in the session ``session_id``; or ``always``, for the agent ``agent`` in every session.
-    Either way only for runs of ``owner``, and only the questions of ``hooks``. It is for the calls that ``pattern``
+    ``scope``: ``session``, in the session ``session_id``; or ``always``, in every session. Either way only for runs of
+    the agent ``agent`` and of ``owner``, and only the questions of ``hooks``. It is for the calls that ``pattern``
     covers; if that is empty, for those with exactly ``arguments``.
     """
 

@@ -23,7 +23,7 @@ SCHEMA = (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT, root_id TEXT, call_id TEXT,
         attempt INTEGER, tool TEXT, arguments TEXT, questions TEXT, digest TEXT, agent TEXT, session_id TEXT,
         owner TEXT, correlation_id TEXT, asked REAL, expires REAL, status TEXT NOT NULL, decided REAL, by TEXT,
-        message TEXT, edit TEXT, remember TEXT, host TEXT, pid INTEGER
+        message TEXT, edit TEXT, remember TEXT, host TEXT, pid INTEGER, born REAL
     )""",
     "CREATE INDEX approvals_pending ON approvals (seq) WHERE status = 'pending'",
     "CREATE INDEX approvals_root ON approvals (root_id)",
@@ -35,16 +35,16 @@ SCHEMA = (
 )
 _SHOWN = "hookline approvals shows what waits, --all what was decided"
 FIELDS = ApprovalRow.__struct_fields__
-ROW = f"SELECT {', '.join(FIELDS)}, host, pid FROM approvals"
+ROW = f"SELECT {', '.join(FIELDS)}, host, pid, born FROM approvals"
 GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
 
 
 def grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
     """The grants that could answer this call, the oldest first."""
     found = db.execute(
-        f"{GRANT} WHERE tool = ? AND owner = ? AND (scope = 'session' AND session_id = ? OR "
-        "scope = 'always' AND agent = ?) ORDER BY seq",
-        (row.tool, row.owner, row.session_id, row.agent),
+        f"{GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
+        "scope = 'session' AND session_id = ?) ORDER BY seq",
+        (row.tool, row.owner, row.agent, row.session_id),
     )
     return [grant_of(values) for values in found]
 
@@ -107,7 +107,6 @@ def write(db: sqlite3.Connection, row: ApprovalRow) -> None:
 def row_of(values: Sequence[Any], *, as_kept: bool = False) -> ApprovalRow:
     """A call, of the values of its columns; ``as_kept``: what the file says, although its time may be over."""
     fields = dict(zip(FIELDS, values, strict=False))
-    host, pid = values[-2:]
     try:
         fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
         fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
@@ -115,18 +114,18 @@ def row_of(values: Sequence[Any], *, as_kept: bool = False) -> ApprovalRow:
     except (msgspec.DecodeError, TypeError) as error:
         raise StoreError(f"{fields['id']} is not as Hookline wrote it: {error}") from error
     if not as_kept:
-        fields["status"] = status_now(fields["status"], fields["expires"], host, pid, fields["asked"])
+        fields["status"] = status_now(fields["status"], fields["expires"], fields["asked"], *values[-3:])
     return ApprovalRow(**fields)
 
 
-def status_now(status: str, expires: float, host: str, pid: int, asked: float) -> str:
+def status_now(status: str, expires: float, asked: float, host: str, pid: int, birth: float | None) -> str:
     """What a call is now: nobody may be left to write that its time is over, or that its program is gone."""
     if status != "pending":
         return status
     if expires <= time.time():
         return "expired"
-    mine = pid == os.getpid() and host == gethostname()
-    return "pending" if mine or is_running(host, pid, asked) else "cancelled"
+    mine = birth is None and pid == os.getpid() and host == gethostname()
+    return "pending" if mine or is_running(host, pid, asked, birth) else "cancelled"
 
 
 def grant_values(grant: GrantRow) -> tuple[Any, ...]:

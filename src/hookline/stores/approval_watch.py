@@ -49,10 +49,11 @@ class Watch:
         """Have ``tell`` called, in the thread that looks, with the row once it is decided, or with what went wrong."""
         key = object()
         with self._lock:
-            self._waiting[key] = id, tell
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="hookline-approvals", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="hookline-approvals", daemon=True)
+                thread.start()  # there may be no room for one: then it is tried again with the next who waits
+                self._thread = thread
+            self._waiting[key] = id, tell
         self._news.set()  # it may have been decided already
         try:
             yield
@@ -89,7 +90,10 @@ class Watch:
                 if not isinstance(outcome, ApprovalRow) or outcome.status != "pending":
                     with self._lock:
                         self._waiting.pop(key, None)
-                    tell(outcome)
+                    try:
+                        tell(outcome)
+                    except Exception:
+                        log.exception("what was decided about %s could not be told", id)
 
 
 def wake(path: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -38,6 +37,7 @@ from .approval_table import (
 )
 from .approval_watch import Tell, Watch, wake
 from .errors import StoreError
+from .runs import born
 from .sqlite import Database, storable
 
 KEEP_DAYS = 90.0
@@ -66,7 +66,6 @@ class ApprovalStore:
         self._path: str | os.PathLike[str] = path
         self.db = self._database()
         self._file: tuple[int, int] | None = None
-        self._swapping = threading.Lock()
         self._watch = Watch(self.path, self._look)
         self._pruned = float("-inf")
 
@@ -118,8 +117,8 @@ class ApprovalStore:
                 if grant.covers(row.digest, row.arguments, row.hooks):
                     row = by_grant(row, grant, now)
                     break
-            values = (*values_of(row), gethostname(), os.getpid())
-            columns = f"{', '.join(FIELDS)}, host, pid"
+            values = (*values_of(row), gethostname(), os.getpid(), born(os.getpid()))
+            columns = f"{', '.join(FIELDS)}, host, pid, born"
             db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
         return row
 
@@ -183,7 +182,7 @@ class ApprovalStore:
             by: who decides.
             message: why; with ``deny``, the model is told.
             arguments: with ``edit``, those to run it with, if the guards let them pass.
-            remember: with ``approve``: ``once``, or a grant for this ``session``, or ``always`` for this agent.
+            remember: with ``approve``: ``once``, or a grant for this agent, in this ``session`` or ``always``.
             pattern: what the grant is for, argument names with globs; without one, for exactly these arguments.
             owner: whose it must be; ``None``: anybody's.
 
@@ -261,7 +260,7 @@ class ApprovalStore:
             StoreError: the file cannot be used.
         """
         with self._transaction() as db:
-            asked = db.execute("SELECT status, expires, host, pid, asked FROM approvals WHERE status = 'pending'")
+            asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
             return sum(status_now(*values) == "pending" for values in asked)
 
     def _database(self) -> Database:
@@ -272,10 +271,9 @@ class ApprovalStore:
     @contextmanager
     def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
         """On the file that has the name now: one that was deleted would never be seen by others."""
-        with self._swapping:
-            if self._file is not None and self._file != _identity(self.path):
-                self.db, self._file = self._database(), None
-            database = self.db
+        if self._file is not None and self._file != _identity(self.path):
+            self.db, self._file = self._database(), None  # no lock: a fork could leave it taken, and two are as good
+        database = self.db
         with database.transaction(write=write) as db:
             if self._file is None and not database.in_memory:
                 self._file = _identity(self.path)

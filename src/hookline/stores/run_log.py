@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +23,9 @@ PAGE_SIZE = 2_000_000
 
 STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
+_LARGEST = 2**63 - 1
+"""The largest whole number that SQLite can hold: a provider may count tokens as it likes."""
+
 _SCHEMA = (
     """CREATE TABLE runs (
         id TEXT PRIMARY KEY, agent TEXT NOT NULL, owner TEXT NOT NULL, session TEXT NOT NULL, session_id TEXT NOT NULL,
@@ -29,7 +33,7 @@ _SCHEMA = (
         status TEXT NOT NULL, reply TEXT NOT NULL, error TEXT NOT NULL, reason TEXT NOT NULL, steps INTEGER NOT NULL,
         tool_calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
         cached_tokens INTEGER NOT NULL, cost REAL, created REAL NOT NULL, started REAL, ended REAL,
-        last_seq INTEGER NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL
+        last_seq INTEGER NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL
     )""",
     "CREATE INDEX runs_by_time ON runs (created, id)",
     "CREATE INDEX runs_by_owner ON runs (owner, created, id)",
@@ -41,7 +45,7 @@ _SCHEMA = (
     ) WITHOUT ROWID""",
     """CREATE TABLE once (
         owner TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL,
-        host TEXT NOT NULL, pid INTEGER NOT NULL, PRIMARY KEY (owner, key)
+        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, PRIMARY KEY (owner, key)
     ) WITHOUT ROWID""",
     "CREATE INDEX once_by_run ON once (run_id)",
     _PUSHES,
@@ -52,7 +56,8 @@ class ServedRun(msgspec.Struct, frozen=True):
     """A run as callers see it.
 
     ``session`` is the caller's name of the conversation, ``session_id`` the one in the store of sessions; ``error`` is
-    what went wrong, ``reason`` what stopped or ended it; ``last_seq`` counts its events.
+    what went wrong, ``reason`` what stopped or ended it; ``last_seq`` counts its events; ``host``, ``pid`` and
+    ``born`` are of its program.
     """
 
     id: str
@@ -80,11 +85,17 @@ class ServedRun(msgspec.Struct, frozen=True):
     last_seq: int = 0
     host: str = ""
     pid: int = 0
+    born: float | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will happen in it."""
         return self.status not in OPEN
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether it is not over, but its program is gone."""
+        return not self.is_over and not is_running(self.host, self.pid, self.created, self.born)
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
@@ -100,7 +111,7 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 class Once(msgspec.Struct, frozen=True):
     """A key that stands for one run, however often a caller asks with it.
 
-    ``digest`` is of what was asked for; ``host`` and ``pid`` are of the program that is to start the run.
+    ``digest`` is of what was asked for; ``host``, ``pid`` and ``born`` are of the program that is to start the run.
     """
 
     owner: str
@@ -110,6 +121,7 @@ class Once(msgspec.Struct, frozen=True):
     at: float
     host: str
     pid: int
+    born: float | None = None
 
 
 class RunLog:
@@ -133,9 +145,7 @@ class RunLog:
             StoreError: the file cannot be used.
         """
         with self.db.transaction(write=True) as db:
-            marks = ",".join("?" * len(ServedRun.__struct_fields__))
-            db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
-            db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
+            _write(db, runs, events)
 
     def get(self, id: str) -> ServedRun | None:
         """A run.
@@ -210,16 +220,6 @@ class RunLog:
         with self.db.transaction() as db:
             return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
-    def last_seq(self, run_id: str) -> int:
-        """The number of the last event of a run.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        with self.db.transaction() as db:
-            (found,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (storable(run_id),)).fetchone()
-        return found or 0
-
     def reserve(self, wanted: Once) -> tuple[Once, bool]:
         """Take a key for a run that is to be started; or what the key stands for already, and whether that run exists.
 
@@ -235,9 +235,9 @@ class RunLog:
             if there is not None:
                 if db.execute("SELECT 1 FROM runs WHERE id = ?", (there.run_id,)).fetchone():
                     return there, True
-                if is_running(there.host, there.pid, there.at):
+                if is_running(there.host, there.pid, there.at, there.born):
                     return there, False
-            db.execute("INSERT OR REPLACE INTO once VALUES (?,?,?,?,?,?,?)", values)
+            db.execute("INSERT OR REPLACE INTO once VALUES (?,?,?,?,?,?,?,?)", values)
         return wanted, False
 
     def release(self, run_id: str) -> None:
@@ -257,7 +257,27 @@ class RunLog:
         """
         with self.db.transaction() as db:
             left = [ServedRun(*row) for row in db.execute("SELECT * FROM runs WHERE ended IS NULL")]
-        return [run for run in left if not is_running(run.host, run.pid, run.created)]
+        return [run for run in left if run.is_abandoned]
+
+    def close_once(self, id: str, last: Callable[[ServedRun, int], tuple[ServedRun, StoredEvent]]) -> ServedRun | None:
+        """End a run in which nobody is at work any more; as it is, if somebody else was quicker.
+
+        Args:
+            id: the run's.
+            last: gives what it is then, and its last event, which has that number.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM runs WHERE id = ?", (storable(id),)).fetchone()
+            run = None if row is None else ServedRun(*row)
+            if run is None or run.is_over:
+                return run
+            (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
+            over, event = last(run, (seq or 0) + 1)
+            _write(db, [over], [event])
+        return over
 
     def prune(self, days: float) -> int:
         """Delete the runs that ended more than so many days ago, with their events; how many there were.
@@ -301,8 +321,17 @@ def _size(run: ServedRun) -> int:
     return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
 
 
+def _write(db: sqlite3.Connection, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
+    marks = ",".join("?" * len(ServedRun.__struct_fields__))
+    db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
+    db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
+
+
 def _row(run: ServedRun) -> tuple[Any, ...]:
-    return tuple(storable(value) if isinstance(value, str) else value for value in msgspec.structs.astuple(run))
+    return tuple(
+        storable(value) if isinstance(value, str) else min(value, _LARGEST) if isinstance(value, int) else value
+        for value in msgspec.structs.astuple(run)
+    )
 
 
 def _where(

@@ -225,12 +225,14 @@ class RunStore:
         self.db.close()
 
 
-def is_running(host: str, pid: int, started: float) -> bool:
-    """Whether the program of a run that has no end yet could still be at it."""
+def is_running(host: str, pid: int, started: float, birth: float | None = None) -> bool:
+    """Whether the program of a run that has no end yet could still be at it; ``birth`` is what :func:`born` said."""
     if host != gethostname() or sys.platform == "win32":
         return started > time.time() - _WAIT
     if not is_there(pid):
         return False
+    if birth is not None:  # neither a clock that is set nor a number that is given again, as in a container, matters
+        return born(pid) in (birth, None)
     began = _began(pid)
     return began is None or began < started + 1  # else it is another one, which has got the number
 

@@ -39,8 +39,15 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.kernel.payloads import ApprovalRequest, Question, ToolCallRequest
+from hookline.kernel.values import Ids
+from hookline.run.events import ApprovalAsked
+from hookline.server.a2a.following import Following
+from hookline.server.a2a.mapping import asks_in
 from hookline.stores import run_log
+from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
+from hookline.stores.run_log import ServedRun, StoredEvent
 
 from ..rig import ADMIN, make, until
 from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
@@ -456,6 +463,40 @@ async def test_with_two_calls_waiting_an_answer_must_name_one(tmp_path):
             answer = {key: asked[key] for key in ("approval", "digest")} | {"decision": "approve"}
             task = await sent(client, saying(data=answer, task=task.id))
         assert state(task) == "COMPLETED"
+
+
+async def test_a_decision_that_comes_too_late_is_no_message_to_the_agent(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, door.agent()) as rig, rig.client() as client:
+        task = await sent(client, saying("go", now=True))
+        await until(lambda: door.entered)
+        late = {"approval": "appr_1", "decision": "approve", "digest": "0"}
+        task = await sent(client, saying(data=late, task=task.id))
+        assert (state(task), "No call waits" in text_of(task.status.message)) == ("WORKING", True)
+        door.open.set()
+        await rig.service.wait(task.id, ADMIN)
+        assert "decision" not in str(rig.service._store.events(task.id))
+
+
+async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.a2a.following.LOOK_SECONDS", 3600)  # nothing that is there is waited for
+    store = ApprovalStore(tmp_path / "a.db")
+    asked = []
+    for attempt, path in ((1, "a.txt"), (2, "b.txt")):
+        request = ToolCallRequest("call_1", "delete", {"path": path}, attempt=attempt)
+        row = store.ask(
+            ApprovalRequest(request, (Question("May it?", "ask"),), request.digest), seconds=60, ids=Ids("run_1")
+        )
+        asked.append(ApprovalAsked(run_id="run_1", call_id="call_1", tool="delete", digest=request.digest))
+        if attempt == 1:
+            store.decide(row.id, decision="deny", digest=row.digest, by="ann")
+    run = ServedRun("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
+    following = Following(run, None, store)
+    rows = [
+        await following._rows(asks_in([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
+        for event in asked
+    ]
+    assert rows == [{}, {("run_1", "call_1"): row}]
 
 
 async def test_a_subscription_to_a_waiting_task_goes_on_when_somebody_else_approves(tmp_path):

@@ -13,6 +13,8 @@ from .mapping import Key, Story, Update, asks_in
 
 LOOK_SECONDS = 3.0
 """How long a call that waits for approval may take to be in the file of approvals."""
+MAX_CALLS = 1000
+"""How many calls of a run are looked through."""
 _PAUSE = 0.02
 
 Page = tuple[Sequence[StoredEvent], Mapping[Key, ApprovalRow | None]]
@@ -90,11 +92,10 @@ class Following:
         """The calls that wait, of those; ``None`` for one that is not in the file: somebody else decides about it."""
         until = asyncio.get_running_loop().time() + LOOK_SECONDS
         while True:
-            rows = await asyncio.to_thread(self._approvals.rows, root_id=self.story.run.id)
-            named = {(row.run_id, row.call_id): row for row in reversed(rows)}
-            found = {key: named.get(key) for key in asks}
-            unknown = [key for key, row in found.items() if row is None or row.digest != asks[key]]
-            if not unknown or asyncio.get_running_loop().time() >= until:
+            rows = await asyncio.to_thread(self._approvals.rows, root_id=self.story.run.id, limit=MAX_CALLS)
+            named = {(row.run_id, row.call_id, row.digest): row for row in reversed(rows)}  # of a retry, the last one
+            found = {key: named.get((*key, digest)) for key, digest in asks.items()}
+            if None not in found.values() or asyncio.get_running_loop().time() >= until:
                 break
             await asyncio.sleep(_PAUSE)
         return {key: row for key, row in found.items() if row is None or row.status == "pending"}

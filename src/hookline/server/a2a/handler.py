@@ -178,6 +178,8 @@ class Handler(RequestHandler):
     async def _say(self, following: Following, said: Said, visit: Visit) -> str:
         """Put a message into a task that goes on, or take it as the answer to what the task waits for."""
         story = following.story
+        if not story.waiting and any(isinstance(each, dict) and "decision" in each for each in said.data):
+            return "No call waits for approval now: this decides nothing."
         if not story.waiting:
             _need(visit, "run")
             await self._service.steer(story.run.id, visit.caller, said.text)
