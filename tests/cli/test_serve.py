@@ -334,6 +334,11 @@ def test_the_view_shows_where_it_listens_what_goes_on_and_what_waits(width):
     assert "12:00:00 GET  /runs 200 xx" in text
 
 
+def test_the_view_says_whether_other_machines_reach_it():
+    assert "8420 and all other addresses of this machine · keys needed" in shown(host="0.0.0.0", needs_keys=True)
+    assert "other addresses" not in shown()
+
+
 @pytest.mark.parametrize("height", [24, 45])
 def test_the_view_of_a_busy_server_fits_the_terminal(height):
     many = shown(

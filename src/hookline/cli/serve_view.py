@@ -65,7 +65,8 @@ class LogView:
         self.has_begun = True
         server = self._server
         names = ", ".join(agent.name for agent in server.service.agents.list())
-        self.say(f"listening at {server.url}, {_keys(server.gate.needs_keys)}, agents: {names}")
+        where = f"{server.url}{_everywhere(server.options.host)}"
+        self.say(f"listening at {where}, {_keys(server.gate.needs_keys)}, agents: {names}")
         self.advise()
 
     def advise(self) -> None:
@@ -175,7 +176,7 @@ def _head(status: Status) -> Text:
 
     up = status.state == "up"
     where = status.url if up else f"{status.url} is {status.state}"
-    keys = f" · {_keys(status.needs_keys)}"
+    keys = f"{_everywhere(status.host)} · {_keys(status.needs_keys)}"
     return Text.assemble(("● ", "green" if up else "yellow"), (where, "bold"), (keys, "dim"))
 
 
@@ -186,6 +187,10 @@ def _foot(status: Status) -> Text:
     told += [f"{status.refused:,} refused"] if status.refused else []
     stops = "Ctrl-C stops it" if status.state == "up" else "Ctrl-C stops it at once"
     return Text(" · ".join([*told, stops]), style="dim")
+
+
+def _everywhere(host: str) -> str:
+    return " and all other addresses of this machine" if host in ("0.0.0.0", "::") else ""
 
 
 def _keys(needed: bool) -> str:

@@ -62,6 +62,7 @@ class Status(msgspec.Struct, frozen=True):
     refused: int
     per_second: float
     problem: str
+    host: str = "127.0.0.1"
 
 
 class Server:
@@ -196,7 +197,7 @@ class Server:
         return Status(
             self.state, self.url, self.gate.needs_keys, agents, tuple(runs), waiting,
             self.service.counts()["readers"], self.traffic.total, self.traffic.refused, self.traffic.per_second(),
-            self.service.problem if self.state == "up" else "",
+            self.service.problem if self.state == "up" else "", self.options.host,
         )  # fmt: skip
 
     def _look(self, most: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
