@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hookline import ScriptedModel, reply
 from hookline.server import api as api_module
+from hookline.server import reading
 from hookline.server.endpoints import ApiError
 from hookline.server.requests import body_of
 from hookline.server.views import RunRequest
@@ -69,9 +70,9 @@ async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id
         ('{"task": "x", "correlation_id": "a b"}', 422, "correlation_id:"),
         ('{"task": "x", "task_id": "a\\n"}', 422, "task_id:"),
         ('{"task": "x", "session": "a\\nb"}', 422, "session:"),
-        ("[]", 422, "expected `object`"),
+        ("[]", 422, "the body: expected `object`"),
+        ("", 400, "the body is empty"),
         ("{", 400, "no JSON"),
-        ("", 400, "no JSON"),
         ('{"task": "\\ud800"}', 400, "no JSON"),
         (b'{"task": "\xff"}', 400, "no JSON"),
         ("[" * 100_000, 422, "expected `object`"),
@@ -260,8 +261,8 @@ async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypat
 
 
 async def test_a_page_of_long_events_is_short_and_none_is_lost(tmp_path, monkeypatch):
-    for module in (run_log, api_module):
-        monkeypatch.setattr(module, "PAGE_SIZE", 400)
+    monkeypatch.setattr(reading, "PAGE_BYTES", 400)
+    monkeypatch.setattr(api_module, "PAGE_SIZE", 400)
     async with api(tmp_path) as served:
         client = served.client()
         run = await finished(client, "x" * 1000)

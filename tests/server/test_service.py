@@ -334,6 +334,24 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
     assert [e["type"] for e in events if e["type"].startswith("approval")] == ["approval_asked", "approval_decided"]
 
 
+async def test_a_call_that_waits_is_logged_with_what_to_do_and_without_its_arguments(tmp_path, caplog):
+    @tool
+    def delete(path: str) -> str:
+        """Delete."""
+        return "ok"
+
+    caplog.set_level("INFO", "hookline")
+    async with serving(tmp_path, asking(delete)) as service:
+        run = await service.start(ME, "clean up")
+        told = f"{run.id} waits for approval of delete: hookline approvals show "
+        await until(lambda: told in caplog.text)
+        (row,) = service.approvals.rows(status="pending", root_id=run.id)
+        assert f"{told}{row.id[5:13]}" in caplog.text
+        assert "a.txt" not in caplog.text
+        service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
+        assert (await service.wait(run.id, ME)).status == "completed"
+
+
 async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path):
     @tool
     def delete(path: str) -> str:

@@ -347,7 +347,7 @@ class _Door:
         way = self._ways.get(scope["method"])
         await self._gate.admit(scope, visit, way)
         if way is None and not self._ways:
-            raise ApiError(404, "not_found", "there is nothing at this path")
+            raise ApiError(404, "not_found", "there is nothing at this path: GET /openapi.json tells what there is")
         if way is None:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})

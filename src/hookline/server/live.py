@@ -27,6 +27,8 @@ from .places import Places
 
 KEEP = 256
 """How many events are held for readers though they are in the file already."""
+KEEP_BYTES = 500_000
+"""How many bytes of them."""
 
 Put = Callable[[ServedRun | None, StoredEvent | None], None]
 
@@ -63,6 +65,7 @@ class Live:
         self._has_place = False
         self._stored = 0
         self._tail: list[StoredEvent] = []
+        self._held = 0
         self._first = 1
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -86,6 +89,7 @@ class Live:
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
         stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
         self._tail.append(stored)
+        self._held += len(data)
         self._put(None, stored)
         if self._stuck():
             self.wake()
@@ -138,10 +142,14 @@ class Live:
         """All up to this one is in the file: wake those who read."""
         self._stored = seq
         self.wake()
-        keep_from = min(seq, self.record.last_seq - KEEP) + 1
-        if keep_from - self._first > KEEP:
-            del self._tail[: keep_from - self._first]
-            self._first = keep_from
+        many = min(seq, self.record.last_seq - KEEP) + 1 - self._first
+        drop = many if many > KEEP else 0
+        self._held -= sum(len(event.data) for event in self._tail[:drop])
+        while self._held > KEEP_BYTES and self._first + drop <= seq:
+            self._held -= len(self._tail[drop].data)
+            drop += 1
+        del self._tail[:drop]
+        self._first += drop
 
     def after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
         """The events after that one; ``None`` if they are only in the file."""

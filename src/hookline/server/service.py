@@ -35,7 +35,7 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
-from .log_fields import LogFieldsHook
+from .log_fields import LogFieldsHook, log_waiting
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
@@ -344,8 +344,9 @@ class RunService:
         results: list[AgentResult] = []
         while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
             approver = ApprovalsHook(
-                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
-            )
+                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id,
+                tell=log_waiting,
+            )  # fmt: skip
             ctx = self._context(session)
             if not results:
                 ctx.new_id = _first_id(record.id)

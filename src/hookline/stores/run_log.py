@@ -18,7 +18,7 @@ OPEN = ("queued", "running", "waiting")
 """The states of a run that is not over: it waits for its turn, goes on, or waits for somebody to approve a call."""
 
 PAGE_SIZE = 2_000_000
-"""How many characters, or bytes of events, are read at once: what was said may be long. One run or event always is."""
+"""How many characters of runs, or bytes of events, a page has: what was said may be long. One is always in it."""
 
 STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
@@ -123,7 +123,7 @@ class RunLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA, watched=True)
         self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
@@ -200,21 +200,15 @@ class RunLog:
             (found,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
         return int(found)
 
-    def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
-        """The events of a run that come after that number, in order; fewer than so many if they are long.
+    def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = 2**62) -> list[StoredEvent]:
+        """The events of a run that come after that number, in order: so many, and of so many bytes, as in ``fitting``.
 
         Raises:
             StoreError: the file cannot be used.
         """
         query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
-            found, size = list[StoredEvent](), 0
-            for event in (StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))):
-                found.append(event)
-                size += len(event.data)
-                if size > PAGE_SIZE:
-                    break
-        return found
+            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def last_seq(self, run_id: str) -> int:
         """The number of the last event of a run.
@@ -294,6 +288,17 @@ def page_of(found: Sequence[ServedRun], limit: int) -> Sequence[ServedRun]:
 
 def _size(run: ServedRun) -> int:
     return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
+
+
+def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+    """The first of these events, until they have so many bytes; one at least."""
+    found: list[StoredEvent] = []
+    for event in events:
+        found.append(event)
+        size -= len(event.data)
+        if size <= 0:
+            break
+    return found
 
 
 def _row(run: ServedRun) -> tuple[Any, ...]:
