@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import socket
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -166,6 +167,27 @@ async def test_a_head_that_does_not_arrive_is_not_waited_for(host, monkeypatch):
     monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.1)
     assert await raw(host) == b""
     assert await raw(host, b"GET /echo HTTP/1.1\r\nHo") == b""
+
+
+@pytest.mark.parametrize("body", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
+async def test_a_websocket_that_does_not_come_to_be_is_not_waited_for(host, monkeypatch, body):
+    monkeypatch.setattr(http_server, "HEAD_SECONDS", 0.5)
+    key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    head = b"GET /echo/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" + key
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    writer.write(head + body + b"\r\n\r\n")
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+    await until(lambda: not host._server.server_state.connections)
+    writer.close()
+
+
+async def test_a_websocket_that_came_to_be_is_not_cut_off(host):
+    async with connect(f"ws://127.0.0.1:{host.port}/echo/ws") as socket:
+        (connection,) = host._server.server_state.connections
+        connection._too_slow()  # its time to come to be is over
+        await socket.send("still here")
+        assert await socket.recv() == "still here"
 
 
 async def test_bytes_that_drip_do_not_hold_a_connection_that_was_used_before(host, monkeypatch):

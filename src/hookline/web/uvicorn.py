@@ -123,11 +123,25 @@ class _Connection(_Read, H11Protocol):
 
 
 class _Socket(_Read, WebSocketsSansIOProtocol):
-    """A WebSocket whose messages are not logged."""
+    """A WebSocket that is cut off if it does not come to be, and whose messages are not logged."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.conn.debug = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        super().connection_lost(exc)
+
+    def _too_slow(self) -> None:
+        if not self.handshake_complete:  # such as one with a body, which nobody answers
+            self.transport.abort()
 
 
 def server_of(app: App, *, max_message: int, grace: float) -> OwnServer:
