@@ -170,6 +170,52 @@ def gateway_section(quick: bool) -> str:
     return "## The gateway\n\n" + note + table(head, rows)
 
 
+def serve_section(quick: bool) -> str:
+    """The server: how many streams it holds, how soon events arrive, and what they cost."""
+    taken = alone("serve.py", *(["--clients", "3", "--delay", "0.001", "--together"] if quick else []))
+    streams = {kind: out for kind, out in taken.items() if "rss" in out}
+    if wrong := {kind: out for kind, out in streams.items() if out["dropped"] or out["lost"] or out["repeated"]}:
+        raise SystemExit(f"the server dropped clients, lost events or repeated them: {wrong}")
+    names = {
+        "flood": "server-sent events, words without a pause",
+        "sse": "server-sent events",
+        "stalled": "the same, beside 20 clients that never read",
+        "resume": f"the same, each leaves twice and comes back ({taken['resume']['resumed']:,} times in all)",
+        "a2a": "A2A",
+        "openai": "chat completions of OpenAI",
+    }
+    clients, made, rows = taken["sse"]["clients"], taken["service"]["events"], []
+    for kind, out in streams.items():
+        first, whole, held = out["first"], out["whole"], out["rss"]
+        rows.append([
+            names[kind], f"{first['p50']:.2f} / {first['p95']:.2f} s", f"{whole['p50']:.2f} / {whole['p95']:.2f} s",
+            f"{out['events'] / out['took']:,.0f}", f"{out['cpu'] / clients * 1e3:.1f} ms",
+            f"{held['before']:.0f}, {held['peak']:.0f}, {held['after']:.0f} MB",
+            f"{max(0.0, held['peak'] - held['before']) / clients * 1e3:.0f} kB",
+        ])  # fmt: skip
+    events = {kind: out["cpu"] / made for kind, out in taken.items()}
+    costs = [
+        [what, f"{events[kind] * 1e6:.0f} µs ({events[kind] / events['bare']:.1f}x)"]
+        for kind, what in {
+            "bare": "a run alone, whose events are counted",
+            "service": "served to the same process: stored, and read again",
+            "flood": "served over HTTP, words without a pause",
+            "sse": "served over HTTP, a pause before each word",
+            "a2a": "the same through A2A",
+            "openai": "the same as chat completions",
+        }.items()
+    ]
+    note = (
+        f"{clients} clients at once, in another process, each with a connection and a run of three steps, two tool\n"
+        f"calls and {made // clients} events, by a scripted model with a pause of 200 ms before each of its 34\n"
+        "words, 7.2 s in all. Every event is in a file before it is sent. None is lost, repeated or out of order,\n"
+        "and no client is dropped. Both processes share the cores; CPU and memory are the server's.\n\n"
+    )
+    head = ["", "first event, p50 / p95", "last, p50 / p95", "messages a second", "CPU per run",
+            "memory before, peak, after", "per stream"]  # fmt: skip
+    return "## The server\n\n" + note + table(head, rows) + "CPU for each event of a run:\n\n" + table(["", ""], costs)
+
+
 def local_section(quick: bool) -> str:
     """The local model: what our side of it adds to llama.cpp."""
     took = alone("local.py", "tokens", "--rounds", "1" if quick else "9", "--tokens", "4" if quick else "40")
@@ -256,6 +302,7 @@ def measure(quick: bool) -> str:
     page.append(scanning_section(quick))
     page.append(audit_section(quick))
     page.append(gateway_section(quick))
+    page.append(serve_section(quick))
     if find_spec("opentelemetry") is not None and find_spec("opentelemetry.sdk") is not None:
         page.append(telemetry_section(quick))
     if find_spec("xllamacpp") is not None:

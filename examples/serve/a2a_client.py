@@ -1,16 +1,30 @@
 """The agent through the official A2A client: pip install a2a-sdk.
 
 python a2a_client.py "Deploy the shop."
+
+HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
 """
 
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator, Iterable
 from uuid import uuid4
 
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
-from a2a.types import Message, Part, Role, SendMessageRequest, TaskState
+from a2a.types import (
+    Artifact,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    TaskState,
+)
+from a2a.utils.errors import UnsupportedOperationError
 
 URL = os.environ.get("HOOKLINE_URL", "http://127.0.0.1:8420")
 KEY = os.environ.get("HOOKLINE_KEY", "")
@@ -23,15 +37,37 @@ async def main() -> None:
         card = await A2ACardResolver(http, URL).get_agent_card()
         print(f"{card.name}: {', '.join(skill.name for skill in card.skills)}")
         client = ClientFactory(ClientConfig(httpx_client=http)).create(card)
-        task = " ".join(sys.argv[1:]) or "Which version of the shop runs?"
-        message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=task)])
-        async for event in client.send_message(SendMessageRequest(message=message)):
-            match event.WhichOneof("payload"):
-                case "status_update":
-                    status = event.status_update.status
-                    print(TaskState.Name(status.state), *(part.text for part in status.message.parts), flush=True)
-                case "artifact_update":
-                    print(*(part.text for part in event.artifact_update.artifact.parts), sep="", flush=True)
+        text = " ".join(sys.argv[1:]) or "Which version of the shop runs?"
+        message = Message(message_id=str(uuid4()), role=Role.ROLE_USER, parts=[Part(text=text)])
+        waits = await told(client.send_message(SendMessageRequest(message=message)))
+        while waits:  # the stream ended where a call waits: this one goes on when somebody has decided
+            print("  hookline approvals shows it in another terminal")
+            try:
+                waits = await told(client.subscribe(SubscribeToTaskRequest(id=waits)))
+            except UnsupportedOperationError:  # it is over already
+                task = await client.get_task(GetTaskRequest(id=waits))
+                print(TaskState.Name(task.status.state), *said(task.artifacts))
+                break
+
+
+async def told(events: AsyncIterator[StreamResponse]) -> str:
+    """Tell what happens; the id of the task, if it waits for approval."""
+    waits = ""
+    async for event in events:
+        match event.WhichOneof("payload"):
+            case "status_update":
+                update = event.status_update
+                waits = update.task_id if update.status.state == TaskState.TASK_STATE_INPUT_REQUIRED else ""
+                words = (part.text for part in update.status.message.parts if part.text)
+                print(TaskState.Name(update.status.state), *words, flush=True)
+            case "artifact_update":
+                print(*said([event.artifact_update.artifact]), sep="", flush=True)
+    return waits
+
+
+def said(artifacts: Iterable[Artifact]) -> list[str]:
+    """The texts in what the agent made."""
+    return [part.text for artifact in artifacts for part in artifact.parts]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The agent through OpenAI's own client: pip install openai.
 
 python openai_client.py "Which version of search runs?"
+
+HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
 """
 
 import os

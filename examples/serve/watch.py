@@ -2,6 +2,7 @@
 
     python watch.py "Deploy the shop."
 
+HOOKLINE_URL says where the server is, if not at http://127.0.0.1:8420, and HOOKLINE_KEY is a key, where one is needed.
 The connection may break at any time: it comes back with the number of the last event, and goes on from there.
 """
 
@@ -49,9 +50,7 @@ def events(run: str) -> Iterator[dict[str, Any]]:
 def told(event: dict[str, Any]) -> str:
     """An event in words; empty if it is not worth a line."""
     match event["type"]:
-        case "tool_started":
-            return f"{event['tool']} begins"
-        case "tool_progressed":
+        case "tool_progressed" | "tool_ended":
             return str(event["message"])
         case "approval_asked":
             call = f"{event['tool']} {json.dumps(event['arguments'])}"
@@ -74,4 +73,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except urllib.error.HTTPError as refused:
+        sys.exit(f"{refused.code}: {json.load(refused)['error']['message']}")
+    except urllib.error.URLError as error:
+        sys.exit(f"there is no server at {URL}: {error.reason}")

@@ -64,6 +64,7 @@ def test_a_channel_is_made_of_its_declaration_and_secrets_come_from_the_environm
             ConfigError,
             "channel telegram has no argument 'tokn'. Did you mean 'token'? It takes name, ",
         ),
+        (DeclaredChannel("web", "", {"port": 1}), ConfigError, r"set in \[gateway\]: port"),
         (DeclaredChannel("{home}/ways.py:ready", "", {"a": 1}), ConfigError, "takes no a"),
         (DeclaredChannel("{home}/ways.py:Mine", "", {"token": {"env": "NO_SUCH"}}), ConfigError, "NO_SUCH is not set"),
         (DeclaredChannel("no.such:thing"), LoadError, "No module named"),

@@ -66,7 +66,7 @@ def decide(store, row, decision="approve", **more):
 
 
 def test_what_waits_is_listed_and_shown(approvals, store):
-    assert approvals() == (0, "Nothing waits for approval.\n", "")
+    assert approvals() == (0, "Nothing waits for approval in approvals.db.\n", "")
     row = ask(store, path="notes/a.md", text="x" * 100)
     code, out, _ = approvals()
     assert code == 0
@@ -87,12 +87,15 @@ def test_a_call_is_approved_denied_or_edited(approvals, store):
     assert (code, out.splitlines()[-1]) == (0, "approved")
     assert 'write_file (worker) wants to run with {"n":0}' in out
     approvals("deny", rows[1].id, "use", "the other file")
-    approvals("edit", rows[2].id, '{"n": 7}')
+    assert f"in {rows[0].run_id[:16]}" in out
+    _, out, _ = approvals("edit", rows[2].id, '{"n": 7, "m": 1}')
+    assert 'edited: it runs with {"n":7,"m":1}, if the guards let it pass' in out
+    assert "note: m is not among the arguments" in out
     done = [store.find(row.id) for row in rows]
     assert [row.status for row in done] == ["approved", "denied", "edited"]
-    assert (done[1].message, done[2].edit, done[0].by) == ("use the other file", {"n": 7}, "ann@terminal")
+    assert (done[1].message, done[2].edit, done[0].by) == ("use the other file", {"n": 7, "m": 1}, "ann@terminal")
     code, out, err = approvals("deny", rows[0].id)
-    assert (code, "it was approved by ann@terminal" in err) == (2, True)
+    assert (code, "it was approved by ann@terminal" in err, "wants to run" in out) == (2, True, False)
     _, out, _ = approvals("--all")
     assert [word in out for word in ("approved", "denied", "edited", "ann@terminal")] == [True] * 4
 
@@ -100,7 +103,7 @@ def test_a_call_is_approved_denied_or_edited(approvals, store):
 def test_permissions_are_given_listed_and_revoked(approvals, store):
     first, second = ask(store, path="notes/a"), ask(store, path="b")
     _, out, _ = approvals("approve", first.id, "--session", "--pattern", "path=notes/*")
-    assert out.splitlines()[-1] == "approved, and later ones in this session"
+    assert out.splitlines()[-1] == "approved, and later ones in this session with path=notes/*"
     _, out, _ = approvals("approve", second.id, "--always")
     assert out.splitlines()[-1] == "approved, and later ones of worker"
     _, out, _ = approvals("grants")
@@ -109,7 +112,8 @@ def test_permissions_are_given_listed_and_revoked(approvals, store):
     assert len(json.loads(approvals("grants", "--json")[1])) == 2
     for grant in store.grants():
         assert approvals("revoke", grant.id[6:14]) == (0, "revoked\n", "")
-    assert approvals("grants")[1] == "Nothing is allowed for a session or for good.\n"
+    assert "hookline approvals grants shows them" in approvals("revoke", "nothing")[2]
+    assert approvals("grants")[1] == "Nothing is allowed for a session or for good in approvals.db.\n"
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,21 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, st
     assert "tool calculate ok: 5" in screen.text
 
 
+def test_half_an_answer_to_a_question_that_is_withdrawn_is_said_to_nobody(terminal, script, store, rules):
+    screen = terminal("chat", "-m", script(CALL, "done", "what is that?"))
+    screen.wait_for("> ")
+    screen.send("go\n")
+    screen.wait_for("edit: ")
+    screen.send("ye")
+    screen.wait_for("ye")
+    decide(store, waiting(store))
+    screen.wait_for("done")
+    screen.wait_for("> ")
+    screen.send("/quit\n")
+    assert screen.end() == 0
+    assert "what is that?" not in screen.text
+
+
 def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script, store, rules):
     turns = [[CALL, {"tool": "calculate", "arguments": {"expression": "6*8"}}], CALL, "done"]
     screen = terminal("run", "task", "-m", script(*turns))
@@ -180,7 +199,7 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
     screen.send("no, use paper\n")
     screen.wait_for("edit: ")
     screen.send("session\n")
-    screen.wait_for("exactly these")
+    screen.wait_for("(empty: these;")
     screen.send("expression='6?['\n")
     screen.wait_for("is not like")
     screen.wait_for("edit: ")

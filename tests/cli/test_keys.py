@@ -31,6 +31,12 @@ def test_the_key_alone_is_on_stdout(keys, store):
     assert out.strip() not in err
 
 
+def test_a_key_that_can_have_nothing_to_do_is_noted(keys):
+    assert "needs admin too" in keys("add", "approver", "--scope", "approve")[2]
+    for number, rights in enumerate(("approve,admin", "read,run", "admin")):
+        assert "note" not in keys("add", f"k{number}", "--scope", rights)[2]
+
+
 @pytest.mark.parametrize(("given", "seconds"), [("90m", 5400), ("12h", 43_200), ("30d", 2_592_000), ("2w", 1_209_600)])
 def test_a_key_may_expire_after_some_time(keys, store, given, seconds):
     before = time.time()

@@ -343,6 +343,7 @@ def test_the_view_of_a_busy_server_fits_the_terminal(height):
     )  # fmt: skip
     assert len(many.splitlines()) <= height + 5
     assert "http://127.0.0.1:8420 is stopping" in many
+    assert "Ctrl-C stops it at once" in many
     assert "✗ runs cannot be stored: the disk is full" in many
     assert "more than 5 calls wait for approval" in many
     assert "more" in many

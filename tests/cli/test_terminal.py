@@ -33,7 +33,7 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
     screen.wait_for('calculate wants to run with {"expression":"6*7"}')
     screen.wait_for("careful asks: Is this needed? (rule 7)")
     for answer in answers:
-        screen.wait_for("(empty: keep them): " if answer.startswith("?") else "edit: ")
+        screen.wait_for("(empty: go back): " if answer.startswith("?") else "edit: ")
         screen.send(answer.removeprefix("?"))
     assert screen.end() == 0
     assert result in screen.text

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
+from hookline.server import gate as gate_module
 from hookline.server.callers import LOCAL, Caller
 from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
 from hookline.server.gate import Gate
@@ -92,6 +93,9 @@ async def test_at_this_machine_nothing_is_needed_while_there_is_no_key(store, th
         ({}, {"Forwarded": "for=127.0.0.1"}),
         ({}, {"X-Real-IP": "127.0.0.1"}),
         ({"peer": ("", 0)}, {}),
+        ({}, {"CF-Connecting-IP": "127.0.0.1"}),
+        ({}, {"X-Client-IP": "127.0.0.1"}),
+        ({}, {"X-Original-Host": "agents.example.com"}),
     ],
 )
 async def test_who_is_elsewhere_or_comes_through_somebody_needs_a_key_always(store, things, where, headers):
@@ -397,6 +401,18 @@ async def test_who_has_no_key_cannot_fill_the_log(store, things, tmp_path):
     assert len([line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]) == 5
 
 
+async def test_nobody_fills_the_logs_while_keys_cannot_be_read(things, tmp_path, caplog):
+    (tmp_path / "keys.db").write_bytes(b"no database" * 500)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    gate = Gate(KeyStore(tmp_path / "keys.db"), ServerOptions(rate=1, burst=5), audit=audit)
+    async with client_of(things.routes(gate)) as client:
+        statuses = [(await client.get("/runs")).status_code for _ in range(20)]
+    audit.close()
+    assert statuses == [503] * 5 + [429] * 15
+    assert len([line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]) == 5
+    assert len([record for record in caplog.records if "cannot be read" in record.message]) == 5
+
+
 # What is told.
 
 
@@ -462,6 +478,7 @@ async def test_the_access_log_has_no_query_header_or_body(store, things, caplog)
         ({"X-Correlation-ID": "x" * 129}, None),
         ({"X-Correlation-ID": "é".encode()}, None),
         ({"X-Correlation-ID": ""}, None),
+        ({"X-Correlation-ID": f"hl_4k2m9x7q_{'s' * 43}"}, None),
         ({}, None),
     ],
 )
@@ -585,6 +602,63 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
     assert (seen, sent) == (["0"], [0, 1])
     last = records(tmp_path / "audit.jsonl")[-1]
     assert (last["decision"], last["caller"] != "") == ("denied", True)
+
+
+@pytest.mark.parametrize(("how", "refused"), [("revoke", (401, "unauthorized")), ("lose", (503, "keys_unreadable"))])
+async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_good_any_more(
+    store, tmp_path, monkeypatch, how, refused
+):
+    for module in (keys_module, gate_module):
+        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    _, key = store.add("ci", ["run"])
+
+    async def wait(request):
+        if how == "revoke":
+            store.revoke("ci")
+        else:
+            store.flush()
+            (tmp_path / "keys.db").rename(tmp_path / "away.db")
+        return JSONResponse("secret")
+
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    answer = await get(Gate(store, audit=audit), [one(wait)], headers=bearer(key))
+    audit.close()
+    assert (answer.status_code, answer.json()["error"]["code"]) == refused
+    decisions = [line["decision"] for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]
+    assert decisions == ["granted", "denied"]
+
+
+async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
+    for module in (keys_module, gate_module):
+        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    _, key = store.add("ci", ["run"])
+    entered, begun = asyncio.Event(), []
+
+    async def begin(request):
+        entered.set()
+        begun.append(await request.body())
+        return JSONResponse("begun")
+
+    async def body():
+        yield b"x"
+        await entered.wait()
+        store.revoke("ci")
+        yield b"y"
+
+    gate = Gate(store)
+
+    class Part:
+        def routes(self):
+            return gate.routes([one(begin, method="POST")])
+
+    host = HttpHost([Part()], port=0, grace=1)
+    await host.start()
+    try:
+        async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
+            answer = await client.post("/x", content=body(), headers=bearer(key))
+    finally:
+        await host.stop()
+    assert (answer.status_code, begun) == (401, [])
 
 
 async def test_over_a_real_connection(store, things, caplog):

@@ -298,14 +298,6 @@ async def post(body):
         return await client.post("/", content=body, headers={"A2A-Version": "1.0"})
 
 
-@pytest.fixture
-def as_a2a_logs(monkeypatch):
-    """Without the filters that a server puts there."""
-    for name in ("server.routes.jsonrpc_dispatcher", "compat.v0_3.jsonrpc_adapter", "utils.version_validator"):
-        monkeypatch.setattr(logging.getLogger(f"a2a.{name}"), "filters", [])
-
-
-@pytest.mark.usefixtures("as_a2a_logs")
 @pytest.mark.parametrize(
     "body",
     [
@@ -339,7 +331,6 @@ async def test_a_bad_request_is_a_short_warning_without_a_traceback(body):
     assert len(told) <= 1 + internal
 
 
-@pytest.mark.usefixtures("as_a2a_logs")
 async def test_an_error_of_ours_keeps_its_traceback():
     with logs() as out:
         await post(b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "t"}}')

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.kernel.values import Message
 from hookline.server import live as live_module
+from hookline.server import service as service_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
 from hookline.server.places import Places
 from hookline.stores.errors import StoreError
@@ -268,6 +269,21 @@ async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
 # Cancelling, steering, approving.
 
 
+async def test_messages_that_a_run_does_not_take_in_are_not_heaped_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(service_module, "MAX_UNREAD", 2)
+    door = Door()
+    async with serving(tmp_path, at_the_door(door)) as service:
+        run = await service.start(ME, "x")
+        await until(lambda: door.entered == 1)
+        for _ in range(2):
+            await service.steer(run.id, ME, "hurry")
+        with pytest.raises(Busy, match="2 messages"):
+            await service.steer(run.id, ME, "once more")
+        door.open.set()
+        events = await read_all(service, run.id)
+        assert [event["text"] for event in events if event["type"] == "steered"] == ["hurry", "hurry"]
+
+
 async def test_a_run_is_cancelled_wherever_it_is(tmp_path):
     door = Door()
     async with serving(tmp_path, at_the_door(door), max_runs=1) as service:
@@ -316,6 +332,24 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
         events = await read_all(service, run.id)
     assert (run.status, deleted) == ("completed", ["a.txt"])
     assert [e["type"] for e in events if e["type"].startswith("approval")] == ["approval_asked", "approval_decided"]
+
+
+async def test_a_call_that_waits_is_logged_with_what_to_do_and_without_its_arguments(tmp_path, caplog):
+    @tool
+    def delete(path: str) -> str:
+        """Delete."""
+        return "ok"
+
+    caplog.set_level("INFO", "hookline")
+    async with serving(tmp_path, asking(delete)) as service:
+        run = await service.start(ME, "clean up")
+        told = f"{run.id} waits for approval of delete: hookline approvals show "
+        await until(lambda: told in caplog.text)
+        (row,) = service.approvals.rows(status="pending", root_id=run.id)
+        assert f"{told}{row.id[5:13]}" in caplog.text
+        assert "a.txt" not in caplog.text
+        service.approvals.decide(row.id, decision="approve", digest=row.digest, by="test")
+        assert (await service.wait(run.id, ME)).status == "completed"
 
 
 async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path):

@@ -372,3 +372,19 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
     with pytest.raises(StoreError, match="disk is full: make room"):
         add(db, "b" * 100_000)
     assert words(db) == ["a"]
+
+
+def test_nothing_is_written_to_a_watched_file_that_was_moved_away_or_replaced(path, tmp_path):
+    db = database(path, watched=True)
+    add(db, "first")
+    path.rename(tmp_path / "elsewhere.db")
+    with pytest.raises(StoreError, match="was moved or deleted while it is in use: put it back, or start again"):
+        add(db, "lost")
+    shutil.copy(tmp_path / "elsewhere.db", path)
+    with pytest.raises(StoreError, match="put it back"):
+        add(db, "lost")
+    (tmp_path / "elsewhere.db").rename(path)
+    add(db, "second")
+    assert words(db) == ["first", "second"]
+    db.close()
+    assert words(database(path)) == ["first", "second"]

@@ -180,6 +180,32 @@ async def test_bytes_that_drip_do_not_hold_a_connection_that_was_used_before(hos
     writer.close()
 
 
+@pytest.mark.parametrize("length", [b"Content-Length: 900", b"Transfer-Encoding: chunked"])
+async def test_the_rest_of_a_request_that_is_answered_does_not_hold_a_connection(host, monkeypatch, length):
+    monkeypatch.setattr(http_server, "REST_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    writer.write(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\n" + length + b"\r\n\r\n")
+    assert b" 404 " in await reader.readline()
+    writer.write(b"1\r\na\r\n")  # this much is read and thrown away; more does not come
+    await asyncio.wait_for(reader.read(), 30)
+    await until(lambda: not host._server.server_state.connections)
+    writer.close()
+
+
+async def test_a_connection_goes_on_when_the_rest_of_an_answered_request_has_come(host, monkeypatch):
+    monkeypatch.setattr(http_server, "REST_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", host.port)
+    writer.write(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+    await reader.readuntil(b"Not Found")
+    await reader.readuntil(b"Not Found")
+    writer.write(b"12345")
+    (connection,) = host._server.server_state.connections
+    await until(lambda: connection._patience.when() > asyncio.get_running_loop().time() + 10)
+    writer.write(b"GET /echo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert b" 200 " in (await asyncio.wait_for(reader.read(), 30)).splitlines()[0]
+    writer.close()
+
+
 async def test_who_leaves_in_the_middle_of_a_body_is_no_error_of_the_server(host, client, caplog):
     _, writer = await asyncio.open_connection("127.0.0.1", host.port)
     writer.write(b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc")

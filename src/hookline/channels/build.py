@@ -166,7 +166,9 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
             check_args(made, declared.use, args)
             made = made(**args)
         except LoadError as error:
-            raise ConfigError(f"channel {error}") from error
+            theirs = [name for name in ("host", "port", "hosts") if name in declared.args]
+            hint = f" (where web pages listen is set in [gateway]: {theirs[0]})" if theirs else ""
+            raise ConfigError(f"channel {error}{hint}") from error
         except HooklineError:
             raise
         except (TypeError, ValueError) as error:

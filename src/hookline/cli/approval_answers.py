@@ -46,8 +46,10 @@ def person() -> str:
         return "unknown@terminal"
 
 
-def described(tool: str, arguments: Mapping[str, Any], questions: Sequence[Question], agent: str = "") -> str:
-    """What is to be approved: the tool, its exact arguments, and who asks what.
+def described(
+    tool: str, arguments: Mapping[str, Any], questions: Sequence[Question], agent: str = "", where: str = ""
+) -> str:
+    """What is to be approved: the tool, its exact arguments, who asks what, and in which run.
 
     A model has a say in all of these, so none may begin a line of its own.
     """
@@ -60,13 +62,27 @@ def described(tool: str, arguments: Mapping[str, Any], questions: Sequence[Quest
     for question in questions:
         why = f" ({printable(question.reason, keep='')})" if question.reason else ""
         lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
+    lines += [f"  in {printable(where, keep='')}"] if where else []
     return "\n".join(lines) + "\n"
 
 
-def decided_text(row: ApprovalRow) -> str:
-    """What was decided, in a line."""
-    later = {"session": ", and later ones in this session", "always": f", and later ones of {row.agent}"}
-    return printable(f"{row.status}{later.get(row.remember, '')}", keep="")
+def called(row: ApprovalRow) -> str:
+    """A call of a run elsewhere, as it is shown before somebody decides."""
+    where = (row.root_id or row.run_id)[:16] + (f", started by {row.owner}" if row.owner else "")
+    return described(row.tool, row.arguments, row.questions, row.agent, where)
+
+
+def decided_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) -> str:
+    """What was decided, in a line; in another one, what may be a mistake."""
+    if row.edit is not None:
+        strange = ", ".join(sorted(set(row.edit) - set(row.arguments)))
+        note = f"\nnote: {strange} is not among the arguments it was asked with: the tool may refuse it"
+        told = f"edited: it runs with {arguments_text(row.edit, 200)}, if the guards let it pass"
+        return printable(told, keep="") + (printable(note) if strange else "")
+    whose = f"{row.agent} for {row.owner}" if row.owner else row.agent
+    later = {"session": ", and later ones in this session", "always": f", and later ones of {whose}"}
+    such = " with " + " ".join(f"{name}={glob}" for name, glob in pattern.items()) if pattern else ""
+    return printable(f"{row.status}{later[row.remember]}{such}" if row.remember in later else row.status, keep="")
 
 
 async def asked(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> Said:
@@ -94,17 +110,15 @@ async def _meant(terminal: Terminal, text: str, *, remembers: bool, skips: bool)
     if no := _NO.match(text):
         return Said("deny", (no[1] or "").strip())
     if remembers and (scope := _REMEMBER.match(text)):
-        given = scope[2] or await terminal.ask(
-            "For which arguments? (empty: exactly these; any; or globs, as in path='notes/*'): "
-        )
+        given = scope[2] or await terminal.ask("For which arguments? (empty: these; any; or globs: path='notes/*'): ")
         remember = "session" if scope[1].lower().startswith("s") else "always"
         return Said("approve", remember=remember, pattern=_globs(given or ""))
     kept = ", session, always" if remembers else ""
-    raise Unclear(f"Type yes, no{kept}{', skip' if skips else ''} or edit. A no may say why: no, use the other file.")
+    raise Unclear(f"Type yes, no{kept}{', skip' if skips else ''} or edit; a no may say why: no, other file.")
 
 
 async def _edited(terminal: Terminal) -> dict[str, Any]:
-    text = await terminal.ask("New arguments, as JSON (empty: keep them): ")
+    text = await terminal.ask("All arguments anew, as JSON (empty: go back): ")
     if not text:
         raise Unclear("Nothing was changed.")
     return new_arguments(text)

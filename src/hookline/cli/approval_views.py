@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..stores.approval_rows import ApprovalRow, GrantRow
-from .screen import facts, show, state, table
+from .screen import console, facts, nearby, show, state, table
 from .text import arguments_text, counted, printable, short
 
 SHORT = 8
@@ -36,6 +36,10 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+NARROW = 100
+"""Columns below which less of a call is listed: show tells the rest."""
+
+
 def questions_of(row: ApprovalRow, width: int = 60) -> str:
     """Who asks what."""
     return short(
@@ -43,23 +47,32 @@ def questions_of(row: ApprovalRow, width: int = 60) -> str:
     )
 
 
-def show_rows(rows: Sequence[ApprovalRow], *, all: bool) -> None:
-    """A line for each call, the newest last."""
+def show_rows(rows: Sequence[ApprovalRow], *, all: bool, file: str) -> None:
+    """A line for each call, the newest last; where there is none, in which file."""
     if not rows:
-        none = "No call was ever put to anybody here." if all else "Nothing waits for approval."
-        show(Text(none))
+        none = "No call was ever put to anybody" if all else "Nothing waits for approval"
+        show(Text(f"{none} in {one_line(nearby(file))}."), soft_wrap=True)
         return
     now = time.time()
-    heads = ["id", *(["state"] if all else []), "tool", "arguments", "asked by", "agent", "age"]
+    narrow = console().width < NARROW
+    left_out = ({"agent", "asked by"} if narrow else set()) if all else {"state", *(["agent"] if narrow else [])}
+    last = "by" if all else "expires in"
+    heads = ("id", "state", "tool", "arguments", "asked by", "agent", "age", last)
     lines = [
         (
-            short_id(row.id), *([state(row.status)] if all else []), short(row.tool, 30),
-            arguments_text(row.arguments, 60), questions_of(row), short(row.agent, 20), span(now - row.asked),
-            _became(row) if all else span(row.expires - now),
+            short_id(row.id), state(row.status), short(row.tool, 30), arguments_text(row.arguments, 60),
+            short("; ".join(q.text for q in row.questions), 60) if narrow else questions_of(row), short(row.agent, 20),
+            span(now - row.asked), _became(row) if all else span(row.expires - now),
         )
         for row in reversed(rows)
     ]  # fmt: skip
-    table((*heads, "by" if all else "expires in"), lines, keep=("id", "state", "tool", "agent", "age", "expires in"))
+    _table(heads, lines, left_out, keep=("id", "state", "tool", "agent", "age", "expires in"))
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[Any]], left_out: set[str], keep: Sequence[str]) -> None:
+    """A table without some of its columns."""
+    shown = [number for number, head in enumerate(heads) if head not in left_out]
+    table([heads[number] for number in shown], [[line[number] for number in shown] for line in lines], keep=keep)
 
 
 def _became(row: ApprovalRow) -> str:
@@ -98,10 +111,10 @@ def pretty(arguments: dict[str, Any]) -> str:
     return "\n".join(f"  {printable(line, keep='')}" for line in text.split("\n"))
 
 
-def show_grants(rows: Sequence[GrantRow]) -> None:
-    """A line for each permission, the newest last."""
+def show_grants(rows: Sequence[GrantRow], *, file: str) -> None:
+    """A line for each permission, the newest last; where there is none, in which file."""
     if not rows:
-        show(Text("Nothing is allowed for a session or for good."))
+        show(Text(f"Nothing is allowed for a session or for good in {one_line(nearby(file))}."), soft_wrap=True)
         return
     lines = [
         (
@@ -110,9 +123,10 @@ def show_grants(rows: Sequence[GrantRow]) -> None:
         )
         for row in reversed(rows)
     ]  # fmt: skip
-    table(
-        ("id", "tool", "arguments", "where", "answers", "by", "age"), lines, keep=("id", "tool", "by", "age")
-    )  # fmt: skip
+    left_out = {"answers"} if console().width < NARROW else set()
+    _table(
+        ("id", "tool", "arguments", "where", "answers", "by", "age"), lines, left_out, keep=("id", "tool", "by", "age")
+    )
 
 
 def _covered(row: GrantRow) -> str:
@@ -125,10 +139,11 @@ def _covered(row: GrantRow) -> str:
 
 def _where(row: GrantRow) -> str:
     owner = f" of {row.owner}" if row.owner else ""
-    return short(f"session {row.session_id}{owner}" if row.scope == "session" else f"agent {row.agent}{owner}", 50)
+    of = f"session {short(row.session_id, 16)}" if row.scope == "session" else f"agent {row.agent}"
+    return short(f"{of}{owner}", 50)
 
 
-def drawn(rows: Sequence[ApprovalRow], skipped: int) -> Any:
+def drawn(rows: Sequence[ApprovalRow], skipped: int, file: str) -> Any:
     """What waits, for the live view."""
     now = time.time()
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -141,7 +156,7 @@ def drawn(rows: Sequence[ApprovalRow], skipped: int) -> Any:
         )  # fmt: skip
         made.add_row(*map(Text, cells))
     note = f"{counted(skipped, 'call')} skipped: hookline approvals approve ID" if skipped else ""
-    title = Text(f"{counted(len(rows), 'call')} waiting" if rows else "Nothing waits for approval.")
+    title = Text(f"{counted(len(rows), 'call')} waiting" if rows else f"Nothing waits in {one_line(nearby(file))}.")
     return Group(title, *([made] if rows else []), Text(" · ".join(filter(None, (note, "Ctrl-C leaves"))), style="dim"))
 
 

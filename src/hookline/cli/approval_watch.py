@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..base.workers import in_thread
 from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.errors import StoreError
-from .approval_answers import asked, decided_text, described, person
+from .approval_answers import asked, called, decided_text, person
 from .approval_views import drawn, questions_of, short_id
 from .exits import COMPLETED
 from .terminal import Terminal
@@ -73,7 +73,7 @@ async def _next(store: ApprovalStore, skipped: set[str]) -> ApprovalRow:
                     return row
             if moving:
                 live.start()
-                live.update(drawn(rows[::-1], len(skipped)), refresh=True)
+                live.update(drawn(rows[::-1], len(skipped), store.path), refresh=True)
             elif not shown:
                 sys.stdout.write("waiting for calls; Ctrl-C leaves\n")
                 sys.stdout.flush()
@@ -85,7 +85,7 @@ async def _next(store: ApprovalStore, skipped: set[str]) -> ApprovalRow:
 
 async def _asked(store: ApprovalStore, terminal: Terminal, row: ApprovalRow) -> bool:
     """Ask about one call, unless somebody else decides first; whether it is done with."""
-    terminal.show(described(row.tool, row.arguments, row.questions, row.agent))
+    terminal.show(called(row))
     asking, gone = asyncio.ensure_future(_decide(store, terminal, row)), asyncio.ensure_future(_gone(store, row))
     try:
         await asyncio.wait([asking, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +120,7 @@ async def _decide(store: ApprovalStore, terminal: Terminal, row: ApprovalRow) ->
         except StoreError as error:
             terminal.show(f"That could not be kept: {printable(str(error), keep='')}\n")
         else:
-            terminal.show(f"{decided_text(done)}\n")
+            terminal.show(f"{decided_text(done, said.pattern)}\n")
             return True
 
 

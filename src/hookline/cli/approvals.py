@@ -22,6 +22,7 @@ means no. An id may be shortened.
 
 Examples:
   hookline approvals
+  hookline approvals --all
   hookline approvals --watch
   hookline approvals approve 3f2a
   hookline approvals approve 3f2a --session --pattern path='notes/*'
@@ -78,7 +79,7 @@ def list_calls(
     if json:
         write_json(rows)
     else:
-        views.show_rows(rows, all=all)
+        views.show_rows(rows, all=all, file=_store(config).path)
     return 0
 
 
@@ -153,7 +154,7 @@ def grants(config: Configuration, json: AsJson = False) -> int:
     if json:
         write_json(rows)
     else:
-        views.show_grants(rows)
+        views.show_grants(rows, file=_store(config).path)
     return 0
 
 
@@ -169,12 +170,14 @@ def revoke(
 
 def _decide(config: Configuration, id: str, **said: Any) -> int:
     """Decide about what is shown here, and nothing else."""
-    from .approval_answers import decided_text, described, person
+    from .approval_answers import called, decided_text, person
 
     store = _store(config)
     row = store.find(id, short=True)
-    typer.echo(described(row.tool, row.arguments, row.questions, row.agent).strip("\n"))
-    typer.echo(decided_text(store.decide(row.id, digest=row.digest, by=person(), **said)))
+    if row.status == "pending":
+        typer.echo(called(row).strip("\n"))
+    done = store.decide(row.id, digest=row.digest, by=person(), **said)
+    typer.echo(decided_text(done, said.get("pattern")))
     return 0
 
 

@@ -25,6 +25,7 @@ Rights:
   run       start runs, cancel and steer them
   approve   decide about calls that wait for approval
   admin     use its other rights for everybody's runs; see /metrics
+Somebody who approves what others start needs approve,admin.
 
 Examples:
   KEY=$(hookline keys add ci --scope read,run)
@@ -129,6 +130,8 @@ def add(
         f"It is not shown again: of it, {where} has only a hash.\n"
         "Send it as Authorization: Bearer KEY. A server that is running knows it already.\n"
     )
+    if not {"run", "admin"} & set(row.scopes):
+        sys.stderr.write("note: for runs of others it needs admin too; of its own it has none without run\n")
     return 0
 
 

@@ -16,7 +16,8 @@ from ..config.sources import Flag, load
 from .text import printable
 
 APPROVALS = {
-    "ask": "Ask at the terminal when a hook asks for approval; with no terminal, deny. [default]",
+    "ask": "When a hook asks for approval, run and chat ask at the terminal (with none, they deny); serve and gateway "
+    "wait. [default]",
     "wait": "Wait for an answer from elsewhere: hookline approvals.",
     "yes": "Approve every call that a hook asks about.",
     "deny": "Deny every call that a hook asks about.",

@@ -118,6 +118,8 @@ class LiveView(LogView, logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep what was logged for below; what is wrong stays above."""
         try:
+            if record.name == "hookline.waiting":
+                return  # it is among the calls that wait
             if record.name == "hookline.access":
                 self._lines.append(_request(record))
             elif record.levelno >= logging.WARNING or self._debug:
@@ -182,7 +184,8 @@ def _foot(status: Status) -> Text:
 
     told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
     told += [f"{status.refused:,} refused"] if status.refused else []
-    return Text(" · ".join([*told, "Ctrl-C stops it"]), style="dim")
+    stops = "Ctrl-C stops it" if status.state == "up" else "Ctrl-C stops it at once"
+    return Text(" · ".join([*told, stops]), style="dim")
 
 
 def _keys(needed: bool) -> str:

@@ -34,12 +34,15 @@ class Terminal:
         sys.stderr.write(text)
         sys.stderr.flush()
 
-    async def ask(self, question: str) -> str | None:
-        """One line of answer, ``None`` at the end of input. What was typed before the question does not count."""
+    def _forget(self) -> None:
         import termios
 
         with suppress(termios.error):
             termios.tcflush(self._fd, termios.TCIFLUSH)
+
+    async def ask(self, question: str) -> str | None:
+        """One line of answer, ``None`` at the end of input. What was typed before the question does not count."""
+        self._forget()
         self.show(question)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
@@ -57,6 +60,8 @@ class Terminal:
             line = await answer
         finally:
             loop.remove_reader(self._fd)
+            if not line:
+                self._forget()  # an answer to a question that is withdrawn answers nothing else
             if not line.endswith(b"\n"):
                 self.show("\n")  # nobody pressed Enter
         return line.decode(errors="replace").strip() if line else None

@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..stores.run_log import PAGE_SIZE, page_of
 from .callers import RIGHTS
 from .endpoints import Answer, ApiError, Endpoint, caller_of, correlation_of
 from .reading import Reader
@@ -94,7 +95,7 @@ class RunsApi:
             caller, agent=wanted.agent, session=wanted.session, states=(wanted.status,) if wanted.status else (),
             before=wanted.before, limit=wanted.limit + 1,
         )  # fmt: skip
-        page = found[: wanted.limit]
+        page = page_of(found, wanted.limit)
         runs = tuple(RunView.of(run, caller) for run in page)
         return answer(RunsPage(runs, page[-1].id if len(found) > len(page) else ""))
 
@@ -134,11 +135,12 @@ class RunsApi:
             reader.close()
 
     async def _page(self, reader: Reader, wanted: EventsQuery) -> Response:
-        first, events = reader.seq, list[msgspec.Raw]()
+        first, events, size = reader.seq, list[msgspec.Raw](), 0
         found = await reader.more(wanted.wait)
         while found:
             events += [msgspec.Raw(each.data) for each in found]
-            if len(events) >= wanted.limit:
+            size += sum(len(each.data) for each in found)
+            if len(events) >= wanted.limit or size > PAGE_SIZE:
                 break
             found = await reader.more(0.0)
         del events[wanted.limit :]

@@ -78,3 +78,9 @@ def correlation_of(request: Request) -> str:
     """The id that ties together all that a request brings about: its caller's, or a fresh one."""
     id: str = request.scope["hookline.correlation_id"]
     return id
+
+
+def denial_of(request: Request) -> Callable[[str], None]:
+    """Writes down that the caller lacks a right: for where only the body of a request tells which one it needs."""
+    denied: Callable[[str], None] = request.scope["hookline.denied"]
+    return denied

@@ -17,7 +17,7 @@ from ..stores.audit.format import json_fields, kind_of
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import Auth
 from ..stores.errors import StoreError
-from ..stores.keys import RIGHTS, KeyRow, KeyStore
+from ..stores.keys import FRESH_SECONDS, RIGHTS, KeyRow, KeyStore
 from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send, is_local
 from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError, Endpoint, told_plainly
@@ -41,6 +41,8 @@ Tell = Callable[[ApiError], Any]
 
 _GONE = 499  # in logs: whoever asked did not wait for the answer
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_LACKING = "a right is missing"
+_UNREADABLE = "the keys cannot be read"
 _HINT = "send Authorization: Bearer hl_..., with a key from hookline keys add"
 
 
@@ -149,9 +151,10 @@ class Gate:
         try:
             await self._refresh()
         except StoreError as error:
-            log.error("API keys cannot be read: %s", error)
-            self._decide(visit, way, "the keys cannot be read")
-            raise ApiError(503, "keys_unreadable", "keys cannot be checked now: try again later") from None
+            refused = self._denied(visit, way, _UNREADABLE, house)
+            if refused is None:
+                log.error("API keys cannot be read: %s", error)
+            raise refused or _unreadable() from None
         if self._needed or not is_local(scope):
             self._authenticate(scope, visit, way, house)
         else:
@@ -161,7 +164,7 @@ class Gate:
             self._decide(visit, way)
             return
         if not visit.caller.may(*way.scopes):
-            self._decide(visit, way, "a right is missing")
+            self._decide(visit, way, _LACKING)
             needed = " or ".join(way.scopes)
             raise ApiError(403, "forbidden", f"this key may not do that: it needs the right {needed}")
         self._decide(visit, way)
@@ -195,8 +198,7 @@ class Gate:
         elif secret is not None:
             self._wrong.add(house)  # a key that was good once is no guess
             why = "nobody has this key"
-        message = f"this needs a key: {_HINT}" if secret is None else f"this key is not good: {_HINT}"
-        refused = ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+        refused = _unauthorized("this needs a key" if secret is None else "this key is not good")
         raise self._denied(visit, way, why, house) or refused
 
     def _denied(self, visit: _Visit, way: _Way | None, why: str, house: str) -> ApiError | None:
@@ -223,8 +225,12 @@ class Gate:
             )  # fmt: skip
             self._audit.put_short(time.time(), kind, fields)
 
+    def lacks(self, visit: _Visit, way: _Way, right: str) -> None:
+        """Write down that somebody who was let in may not do what the request is about."""
+        self._decide(visit, msgspec.structs.replace(way, scopes=(right,)), _LACKING)
+
     async def check_again(self, visit: _Visit) -> None:
-        """Look whether the key of an answer that goes on is still good: one that is revoked gets nothing more.
+        """Look whether the key of an answer that takes its time is still good: one that is revoked gets nothing more.
 
         Raises:
             _Ended: it is not, or nobody knows.
@@ -234,15 +240,16 @@ class Gate:
         try:
             await self._refresh()
         except StoreError:
-            why = "the keys cannot be read"
+            why, refused = _UNREADABLE, _unreadable()
         else:
             state = self._keys.state(visit.key)
-            why = "" if state == "active" else f"the key is {state}"
-        if why:
-            if not visit.ended:
-                self._decide(visit, None, why)
-            visit.ended = True
-            raise _Ended(why)
+            if state == "active":
+                return
+            why, refused = f"the key is {state}", _unauthorized("this key is not good any more")
+        if visit.ended is None:
+            self._decide(visit, None, why)
+        visit.ended = refused
+        raise _Ended(why)
 
     def seen(self, scope: Scope, visit: _Visit) -> dict[str, Any]:
         """How the request looked before the proxies that are trusted."""
@@ -287,7 +294,12 @@ class _Visit(msgspec.Struct):
     key: KeyRow | None = None
     address: str = ""
     status: int = _GONE
-    ended: bool = False
+    ended: ApiError | None = None
+
+    @property
+    def took_its_time(self) -> bool:
+        """Whether it began so long ago that its key may not be good any more."""
+        return time.monotonic() > self.began + FRESH_SECONDS
 
 
 class _Ended(Exception):
@@ -320,7 +332,10 @@ class _Door:
         except Gone:
             raise
         except Exception as error:
-            if visit.ended or _left(error):
+            if visit.ended is not None:
+                await answered.refuse(visit.ended)
+                return
+            if _left(error):
                 return
             log.exception("%s %s failed, correlation id %s", visit.method, visit.route, visit.correlation_id)
             said = f"something went wrong here: it is in the log under {visit.correlation_id}"
@@ -332,13 +347,23 @@ class _Door:
         way = self._ways.get(scope["method"])
         await self._gate.admit(scope, visit, way)
         if way is None and not self._ways:
-            raise ApiError(404, "not_found", "there is nothing at this path")
+            raise ApiError(404, "not_found", "there is nothing at this path: GET /openapi.json tells what there is")
         if way is None:
             allowed = ", ".join(sorted(self._ways))
             raise ApiError(405, "method_not_allowed", f"this path takes {allowed}", {"Allow": allowed})
-        own = {"hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id}
+
+        async def heard() -> Message:
+            message = await receive()
+            if message["type"] == "http.request" and visit.took_its_time:
+                await self._gate.check_again(visit)
+            return message
+
+        own = {
+            "hookline.caller": visit.caller, "hookline.correlation_id": visit.correlation_id,
+            "hookline.denied": lambda right: self._gate.lacks(visit, way, right),
+        }  # fmt: skip
         with logging_with(caller=visit.caller.id):
-            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, receive, answered)
+            await way.app({**scope, **own, **self._gate.seen(scope, visit)}, heard, answered)
 
 
 class _Answered:
@@ -349,13 +374,15 @@ class _Answered:
         self.header = (CORRELATION.lower().encode(), visit.correlation_id.encode())
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._started, self._visit.status = True, message["status"]
-            headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
-            message = {**message, "headers": [*headers, self.header]}
-        elif message.get("more_body"):
+        begins = message["type"] == "http.response.start"
+        if message.get("more_body") or (begins and self._visit.took_its_time):
             await self._gate.check_again(self._visit)
-        await self._send(message)
+        await (self._begin(message) if begins else self._send(message))
+
+    async def _begin(self, message: Message) -> None:
+        self._started, self._visit.status = True, message["status"]
+        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
+        await self._send({**message, "headers": [*headers, self.header]})
 
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error; what has begun is left unfinished, which the other end notices."""
@@ -364,8 +391,8 @@ class _Answered:
         body = msgspec.json.encode(self._told(error))
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
-        await self({"type": "http.response.start", "status": error.status, "headers": headers})
-        await self({"type": "http.response.body", "body": body})
+        await self._begin({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
 
 
 def _answering(endpoint: Endpoint) -> App:
@@ -388,6 +415,14 @@ def _left(error: Exception) -> bool:
     from starlette.requests import ClientDisconnect
 
     return isinstance(error, ClientDisconnect)
+
+
+def _unauthorized(why: str) -> ApiError:
+    return ApiError(401, "unauthorized", f"{why}: {_HINT}", {"WWW-Authenticate": "Bearer"})
+
+
+def _unreadable() -> ApiError:
+    return ApiError(503, "keys_unreadable", "keys cannot be checked now: try again later")
 
 
 def _too_many(wait: float, why: str) -> ApiError:

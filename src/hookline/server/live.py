@@ -15,6 +15,7 @@ from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
     RunFinished,
+    Steered,
     StepStarted,
     SubagentEvent,
     ToolEnded,
@@ -26,6 +27,8 @@ from .places import Places
 
 KEEP = 256
 """How many events are held for readers though they are in the file already."""
+KEEP_BYTES = 500_000
+"""How many bytes of them."""
 
 Put = Callable[[ServedRun | None, StoredEvent | None], None]
 
@@ -52,6 +55,8 @@ class Live:
         self.ending = ""
         """The state that it is to end in, whatever becomes of it."""
         self.closed = False
+        self.unread = 0
+        """How many messages of callers it has not taken in yet."""
         self.pending: dict[tuple[str, str], str] = {}
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
@@ -60,6 +65,7 @@ class Live:
         self._has_place = False
         self._stored = 0
         self._tail: list[StoredEvent] = []
+        self._held = 0
         self._first = 1
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -85,6 +91,7 @@ class Live:
         self.record = msgspec.structs.replace(self.record, last_seq=seq)
         self._look(event)
         self._tail.append(stored)
+        self._held += len(data)
         self._put(None, stored)
         if self._stuck():
             self.wake()
@@ -101,6 +108,8 @@ class Live:
         match event.event if isinstance(event, SubagentEvent) else event:
             case StepStarted():
                 self._steps += not isinstance(event, SubagentEvent)
+            case Steered():
+                self.unread = max(0, self.unread - 1)
             case ToolStarted() as started:
                 self._tools[started.run_id, started.call_id] = started.tool
             case ToolEnded() as ended:
@@ -135,10 +144,14 @@ class Live:
         """All up to this one is in the file: wake those who read."""
         self._stored = seq
         self.wake()
-        keep_from = min(seq, self.record.last_seq - KEEP) + 1
-        if keep_from - self._first > KEEP:
-            del self._tail[: keep_from - self._first]
-            self._first = keep_from
+        many = min(seq, self.record.last_seq - KEEP) + 1 - self._first
+        drop = many if many > KEEP else 0
+        self._held -= sum(len(event.data) for event in self._tail[:drop])
+        while self._held > KEEP_BYTES and self._first + drop <= seq:
+            self._held -= len(self._tail[drop].data)
+            drop += 1
+        del self._tail[:drop]
+        self._first += drop
 
     def after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
         """The events after that one; ``None`` if they are only in the file."""

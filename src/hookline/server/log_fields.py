@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base.frozen import EMPTY
 from ..kernel.payloads import RunStart
 from ..kernel.points import SESSION_START
+
+if TYPE_CHECKING:
+    from ..stores.approval_rows import ApprovalRow
+
+log = logging.getLogger("hookline.waiting")
 
 log_fields: ContextVar[Mapping[str, str]] = ContextVar("hookline_log_fields", default=EMPTY)
 """The fields here and now: in this task, and in the tasks and threads that were started in it."""
@@ -48,3 +54,8 @@ class LogFieldsHook:
             return None
         ids = payload.ids
         return logging_with(run_id=ids.run_id, task_id=ids.task_id, correlation_id=ids.correlation_id)
+
+
+async def log_waiting(row: ApprovalRow) -> None:
+    """Log that a call waits for a person, and what to do about it; its arguments are not for logs."""
+    log.info("%s waits for approval of %s: hookline approvals show %s", row.root_id, row.tool, row.id[5:13])

@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from ..stores.run_log import RunLog, ServedRun, StoredEvent
+from ..stores.run_log import RunLog, ServedRun, StoredEvent, fitting
 from .live import Live
 
 PAGE = 200
 """How many events are handed over at once."""
+PAGE_BYTES = 256_000
+"""How many bytes of them: what waits for a client that does not read is not more than that, and one event."""
 LOOK = 0.5
 """Seconds after which the file is looked at again, for a run of another program."""
 
@@ -46,6 +48,7 @@ class Reader:
             if found is None:
                 found = await self._from_file()
             if found:
+                found = fitting(found, PAGE_BYTES)
                 self.seq = found[-1].seq
                 return found
             if self._live is not None:
@@ -65,7 +68,7 @@ class Reader:
                 await asyncio.sleep(LOOK if left is None else min(LOOK, left))
 
     async def _from_file(self) -> Sequence[StoredEvent]:
-        return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE)
+        return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE, PAGE_BYTES)
 
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         """Each event."""

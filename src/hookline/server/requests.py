@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -91,7 +92,8 @@ async def body_of(request: Request, kind: type[T], *, optional: bool = False) ->
     except msgspec.ValidationError as error:
         raise _bad(error, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, "bad_json", f"the body is no JSON: {error}") from None
+        why = f"no JSON: {error}" if data.strip() else "empty: send a JSON object"
+        raise ApiError(400, "bad_json", f"the body is {why}") from None
 
 
 def query_of(request: Request, kind: type[T]) -> T:
@@ -101,12 +103,12 @@ def query_of(request: Request, kind: type[T]) -> T:
         ApiError: it is not what it must be (422).
     """
     given = request.query_params.multi_items()
-    names = [name for name, _ in given]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ApiError(422, "bad_field", f"{twice[0]:.80} is given twice")
+    found = dict(given)
+    if len(found) < len(given):
+        twice = next(name for name, times in Counter(name for name, _ in given).items() if times > 1)
+        raise ApiError(422, "bad_field", f"{twice:.80} is given twice")
     try:
-        return msgspec.convert(dict(given), kind, strict=False)
+        return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:
         raise _bad(error, kind) from None
 
@@ -124,8 +126,30 @@ def _bad(error: msgspec.ValidationError, kind: Any) -> ApiError:
     elif missing is not None:
         said = f"the field {_under(where, missing[1])} is missing"
     else:
-        said = f"{where or 'the whole'}: {what[:1].lower()}{what[1:]}"
+        said = f"{where or 'the body'}: {what[:1].lower()}{what[1:]}{_choices(what, kind, where)}"
+        said = said.replace("invalid enum value", "invalid value", 1)
     return ApiError(422, "bad_field", said)
+
+
+def _choices(what: str, kind: Any, field: str) -> str:
+    """What a field may be, if it can be listed."""
+    given = re.match(r"Invalid (?:enum )?value '(.*)'$", what, re.DOTALL)
+    known = [value for each in getattr(kind, "__args__", (kind,)) for value in _values(each, field)]
+    return f".{nearest(given[1], known)} It is one of: {', '.join(known)}" if given and known else ""
+
+
+def _values(kind: Any, field: str) -> list[str]:
+    config = getattr(kind, "__struct_config__", None)
+    if config is None or field == config.tag_field:
+        return [] if config is None else [str(config.tag)]
+    about: Any = msgspec.inspect.type_info(kind)
+    return [value for each in about.fields if each.encode_name == field for value in _listed(each.type)]
+
+
+def _listed(kind: Any) -> list[str]:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return [value for each in kind.types for value in _listed(each)]
+    return [str(value) for value in kind.values if value] if isinstance(kind, msgspec.inspect.LiteralType) else []
 
 
 def _under(where: str, name: str) -> str:

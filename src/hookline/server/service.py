@@ -35,7 +35,7 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
-from .log_fields import LogFieldsHook
+from .log_fields import LogFieldsHook, log_waiting
 from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing, outcome_of
@@ -48,6 +48,8 @@ log = logging.getLogger("hookline")
 
 MAX_FOLLOW_UPS = 8
 """How many runs may follow one another in one served run, each handed over by the one before."""
+MAX_UNREAD = 100
+"""How many messages may wait until a run takes them in."""
 HOUR = 3600.0
 
 
@@ -308,11 +310,15 @@ class RunService:
         Raises:
             UnknownRun: there is none, or it is somebody else's.
             NotNow: it is not going on.
+            Busy: it has not taken in too many others.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
+        if live is not None and live.unread >= MAX_UNREAD:
+            raise Busy(f"the run {id} has not taken in {live.unread} messages yet: wait until it has")
         if live is None or live.run is None or live.stopping or not live.run.steer(text):
             raise NotNow(f"the run {id} is {run.status}: it takes no messages now")
+        live.unread += 1
         return live.record
 
     # A run.
@@ -344,8 +350,9 @@ class RunService:
         results: list[AgentResult] = []
         while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
             approver = ApprovalsHook(
-                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id
-            )
+                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id,
+                tell=log_waiting,
+            )  # fmt: skip
             ctx = self._context(session)
             if not results:
                 ctx.new_id = _first_id(record.id)

@@ -33,6 +33,7 @@ SCHEMA = (
     )""",
     "CREATE INDEX grants_tool ON grants (tool)",
 )
+_SHOWN = "hookline approvals shows what waits, --all what was decided"
 FIELDS = ApprovalRow.__struct_fields__
 ROW = f"SELECT {', '.join(FIELDS)}, host, pid, born FROM approvals"
 GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
@@ -69,7 +70,8 @@ def by_id(
     query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
     found = db.execute(query, (*values, owner_value(owner))).fetchall()
     if not found:
-        raise NotThere(f"there is no {what} {id!r}: hookline approvals shows what waits, --all what was decided")
+        shown = {"permission": "hookline approvals grants shows them"}.get(what, _SHOWN)
+        raise NotThere(f"there is no {what} {id!r}: {shown}")
     if len(found) > 1:
         raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
     return tuple(found[0])

@@ -18,6 +18,9 @@ from .sqlite import Database, storable
 OPEN = ("queued", "running", "waiting")
 """The states of a run that is not over: it waits for its turn, goes on, or waits for somebody to approve a call."""
 
+PAGE_SIZE = 2_000_000
+"""How many characters, or bytes of events, are read at once: what was said may be long. One run or event always is."""
+
 STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
 _LARGEST = 2**63 - 1
@@ -132,7 +135,7 @@ class RunLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA, watched=True)
         self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
@@ -155,7 +158,7 @@ class RunLog:
         return None if row is None else ServedRun(*row)
 
     def runs(self, *, before: str = "", limit: int = 50, **wanted: Any) -> list[ServedRun]:
-        """Runs, the newest first.
+        """Runs, the newest first; if they are long, fewer than there are: see :func:`page_of`.
 
         Args:
             before: those that come after the run with this id in the list.
@@ -171,7 +174,13 @@ class RunLog:
             values.append(storable(before))
         with self.db.transaction() as db:
             query = f"SELECT * FROM runs WHERE {where} ORDER BY created DESC, id DESC LIMIT ?"
-            return [ServedRun(*row) for row in db.execute(query, (*values, limit))]
+            found, size = list[ServedRun](), 0
+            for run in (ServedRun(*row) for row in db.execute(query, (*values, limit))):
+                found.append(run)
+                size += _size(run)
+                if size > PAGE_SIZE and len(found) > 1:
+                    break
+        return found
 
     def count(
         self,
@@ -201,15 +210,15 @@ class RunLog:
             (found,) = db.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
         return int(found)
 
-    def events(self, run_id: str, after: int = 0, limit: int = 500) -> list[StoredEvent]:
-        """The events of a run that come after that number, in order.
+    def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
+        """The events of a run that come after that number, in order: so many, and of so many bytes, as in ``fitting``.
 
         Raises:
             StoreError: the file cannot be used.
         """
         query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
-            return [StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))]
+            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def reserve(self, wanted: Once) -> tuple[Once, bool]:
         """Take a key for a run that is to be started; or what the key stands for already, and whether that run exists.
@@ -292,6 +301,30 @@ def _write(db: sqlite3.Connection, runs: Iterable[ServedRun], events: Sequence[S
     marks = ",".join("?" * len(ServedRun.__struct_fields__))
     db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
     db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
+
+
+def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+    """The first of these events, until they have so many bytes; one at least."""
+    found: list[StoredEvent] = []
+    for event in events:
+        found.append(event)
+        size -= len(event.data)
+        if size <= 0:
+            break
+    return found
+
+
+def page_of(found: Sequence[ServedRun], limit: int) -> Sequence[ServedRun]:
+    """The runs that make a page, of those that were found with one more than its limit.
+
+    Others follow if it is shorter than what was found.
+    """
+    is_long = len(found) > 1 and sum(map(_size, found)) > PAGE_SIZE
+    return found[: min(limit, len(found) - 1) if is_long else limit]
+
+
+def _size(run: ServedRun) -> int:
+    return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
 
 
 def _row(run: ServedRun) -> tuple[Any, ...]:

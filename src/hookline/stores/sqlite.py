@@ -41,11 +41,12 @@ class Database:
         schema: the statements that make it.
         upgrades: the statements that make the next version of each earlier one.
         durable: what is kept outlives a power failure too, not only the program; it costs a wait for the disk.
+        watched: nothing is written to a file that was moved or deleted while it is open, as if it were still there.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str],
-        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False,
+        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False, watched: bool = False,
     ) -> None:  # fmt: skip
         given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
@@ -58,6 +59,8 @@ class Database:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
+        self._watched = watched and not self.in_memory
+        self._place: tuple[int, int] | None = None
         self._gave_up = 0.0
         _databases.add(self)
 
@@ -72,6 +75,8 @@ class Database:
         with self._lock:
             if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
                 raise self._locked()
+            if write and self._watched and self._connection is not None and self._found() != self._place:
+                raise StoreError(f"{self.path} was moved or deleted while it is in use: put it back, or start again")
             try:
                 with self._opened(write=write) as db:
                     db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -139,8 +144,16 @@ class Database:
         except BaseException:
             db.close()
             raise
-        self._connection = db
+        self._connection, self._place = db, self._found() if self._watched else None
         return db
+
+    def _found(self) -> tuple[int, int] | None:
+        """Which file is at the path."""
+        try:
+            file = os.stat(self.path)
+        except OSError:
+            return None
+        return file.st_dev, file.st_ino
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA synchronous={self._synchronous}")

@@ -34,7 +34,10 @@ HEADERS = {
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-_BETWEEN = frozenset((b"forwarded", b"via", b"x-real-ip"))
+_BETWEEN = frozenset(
+    b"forwarded via x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for x-original-host true-client-ip "
+    b"cf-connecting-ip fly-client-ip cdn-loop x-envoy-external-address".split()
+)  # what proxies and tunnels add
 _DRAIN_BYTES, _DRAIN_SECONDS = 8_000_000, 2.0
 
 

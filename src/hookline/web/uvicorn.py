@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ log = logging.getLogger("hookline")
 
 HEAD_SECONDS = 15.0
 """How long a connection may take for the head of a request."""
+REST_SECONDS = 2.0
+"""How long the rest of a body may take once the request is answered: it is for nobody, and then it is cut off."""
 SEND_SECONDS = 60.0
 """How long a connection may have more to send than fits, because the other end does not read: then it is cut off."""
 IDLE_SECONDS = 60
@@ -74,7 +76,7 @@ class _Read:
 
 
 class _Connection(_Read, H11Protocol):
-    """A connection that is closed if the head of a request does not come, or comes too slowly."""
+    """A connection that is closed if the head of a request does not come, or the rest of one that is answered."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -83,25 +85,41 @@ class _Connection(_Read, H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._wait_for_head(HEAD_SECONDS)
+        self._wait(HEAD_SECONDS, self._too_slow)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._wait_for_head(self.timeout_keep_alive + HEAD_SECONDS)
+        if self._has_rest():
+            self._wait(REST_SECONDS, self._rest_is_late)
+        else:
+            self._wait_for_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._patience is not None:
             self._patience.cancel()
         super().connection_lost(exc)
 
-    def _wait_for_head(self, seconds: float) -> None:
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
         if self._patience is not None:
             self._patience.cancel()
-        self._patience = self.loop.call_later(seconds, self._too_slow)
+        self._patience = self.loop.call_later(seconds, then)
+
+    def _wait_for_next(self) -> None:
+        self._wait(self.timeout_keep_alive + HEAD_SECONDS, self._too_slow)
 
     def _too_slow(self) -> None:
         if self.conn.their_state is h11.IDLE:
             self.transport.close()
+
+    def _has_rest(self) -> bool:
+        """Whether a request is answered that is not all here."""
+        return self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+
+    def _rest_is_late(self) -> None:
+        if self._has_rest():
+            self.transport.close()
+        else:
+            self._wait_for_next()
 
 
 class _Socket(_Read, WebSocketsSansIOProtocol):

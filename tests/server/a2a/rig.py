@@ -77,12 +77,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def serving_a2a(folder, *agents, keys=False, push=None, **options):
+async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **options):
     """A server whose files are in that folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
     part = A2aPart(service, service._store, **(push or {}))
-    gate = Gate(store, service.options, needed=keys)
+    gate = Gate(store, service.options, needed=keys, audit=audit)
     host = HttpHost([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()
     await part.open()

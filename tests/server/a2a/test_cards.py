@@ -54,3 +54,5 @@ async def test_a_card_needs_a_key_unless_it_is_public_and_says_which_keys_are_ta
         assert card["url"] == "https://agents.example.com/a2a/helper"
         assert set(card["securitySchemes"]) == {"bearer", "api_key"}
         assert (await http.post(f"{rig.url}/a2a/helper", json={})).status_code == 401
+        unknown = await http.get(f"{rig.url}/a2a/x{CARD}")
+        assert (unknown.status_code, "helper" in unknown.text) == (404, False)  # which ones there are is for callers

@@ -16,6 +16,8 @@ from .rig import VERSION, serving_a2a
 
 SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
 
+OLD = {"messageId": "m", "role": "user", "kind": "message", "parts": [{"kind": "text", "text": "hi"}]}
+
 
 def rpc(method="SendMessage", params=SEND, **more):
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **more}).encode()
@@ -65,6 +67,13 @@ WRONG = {
     "a time of another kind": (rpc("ListTasks", {"statusTimestampAfter": "yesterday"}), -32602),
     "nested": (deep(100), -32600),
     "nested very deep": (deep(100_000), -32600),
+    "many values": (rpc(params={"message": {**SEND["message"], "parts": [{"data": [0] * 6000}]}}), -32600),
+    "many wrong parts, by the old name": (rpc("message/send", {"message": {"parts": [1] * 6000}}), -32600),
+    "the old name of a task, with too much history": (rpc("tasks/get", {"id": "x", "historyLength": 10**30}), -32602),
+    "the old name, with too much history": (
+        rpc("message/send", {"message": OLD, "configuration": {"historyLength": 2**31}}),
+        -32602,
+    ),
     "the old name, with nothing": (rpc("message/send", {}), -32600),
     "the old name, of another kind": (rpc("message/send", {"message": {"parts": 5}}), -32600),
     "the old name of a task": (rpc("tasks/get", {"id": 5}), -32600),
@@ -90,6 +99,12 @@ async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(t
         assert rig.service.counts()["readers"] == 0
         assert len(asyncio.all_tasks()) <= before
     assert [record for record in caplog.records if record.exc_info or record.levelno >= logging.WARNING] == []
+
+
+def test_a_request_with_many_values_is_refused_before_the_protocol_sees_it():
+    with pytest.raises(Refused, match="5000 values"):
+        check(rpc("message/send", {"message": {"parts": [1] * 6000}}))
+    check(rpc(params={"message": {"parts": [{"data": [0] * 4900}]}}))
 
 
 async def test_a_version_that_is_not_spoken_is_refused(tmp_path):

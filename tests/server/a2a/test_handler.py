@@ -1,6 +1,7 @@
 """Agents over A2A, with the official client of the protocol, version 1.0."""
 
 import asyncio
+import json
 from contextlib import aclosing
 
 import pytest
@@ -10,6 +11,7 @@ from a2a.types import (
     ListTasksRequest,
     Part,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.errors import (
@@ -42,12 +44,13 @@ from hookline.kernel.values import Ids
 from hookline.run.events import ApprovalAsked
 from hookline.server.a2a.following import Following
 from hookline.server.a2a.mapping import asks_in
+from hookline.stores import run_log
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.run_log import ServedRun, StoredEvent
 
 from ..rig import ADMIN, make, until
-from .rig import data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
+from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
 
 
 @tool
@@ -554,6 +557,62 @@ async def test_each_method_needs_its_right_and_tasks_are_their_callers_alone(tmp
         with pytest.raises(A2AClientError):
             async with rig.client("second"):
                 pass
+
+
+async def test_who_may_not_read_is_not_told_what_others_said(tmp_path):
+    door = Door()
+    async with serving_a2a(tmp_path, asking(), door.agent(name="second"), keys=True) as rig:
+        mine, decider = rig.key("mine", "run"), rig.key("decider", "approve", "admin")
+        runner, receiver = rig.key("runner", "run", "admin"), {"url": "https://93.184.215.14/"}
+        async with rig.client(headers=mine) as client:
+            task = await sent(client, saying("my secret"))
+        for streaming in (False, True):
+            async with rig.client(headers=decider) as client:
+                client._config.streaming = streaming
+                unclear = await told(client, saying("my own words", task=task.id))
+                assert "my secret" not in str(unclear)
+                assert "a.txt" in str(unclear)  # what waits, those who decide have to see
+        async with rig.client(headers=decider) as client:
+            answer = await told(client, saying("yes", task=task.id))
+            assert [each.WhichOneof("payload") for each in answer] == ["task"]
+            assert "my secret" not in str(answer)
+        async with rig.client("second", headers=mine) as client:
+            task = await sent(client, saying("my secret", now=True))
+        await until(lambda: door.entered)
+        async with rig.client("second", headers=runner) as client:
+            with pytest.raises(InvalidRequestError, match="read"):
+                await client.create_task_push_notification_config(
+                    TaskPushNotificationConfig(task_id=task.id, **receiver)
+                )
+            with pytest.raises(InvalidRequestError, match="read"):
+                await sent(client, saying("hello", task=task.id, task_push_notification_config=receiver))
+            assert "my secret" not in str(await sent(client, saying("hello", task=task.id, now=True)))
+            assert "my secret" not in str(await client.cancel_task(CancelTaskRequest(id=task.id)))
+
+
+async def test_a_right_that_a_method_lacks_is_in_the_audit_log(tmp_path):
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    async with serving_a2a(tmp_path, keys=True, audit=audit) as rig:
+        headers = rig.key("reader", "read") | VERSION
+        refused = await rig.call("SendMessage", MessageToDict(saying("hi")), headers=headers)
+        assert refused["error"]["code"] == -32600
+    audit.close()
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line["type"] == "auth"][-1]
+    assert (last["decision"], last["right"], last["name"]) == ("denied", "run", "reader")
+
+
+async def test_a_page_of_long_tasks_is_short_and_none_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_log, "PAGE_SIZE", 250)
+    async with serving_a2a(tmp_path, make()) as rig, rig.client() as client:
+        tasks = [await sent(client, saying("x" * size)) for size in (10, 400, 100, 100, 400)]
+        pages, token = [], ""
+        while not pages or token:
+            page = await client.list_tasks(ListTasksRequest(page_token=token))
+            pages.append([task.id for task in page.tasks])
+            token = page.next_page_token
+        assert sum(pages, []) == [task.id for task in reversed(tasks)]
+        assert [len(page) for page in pages] == [1, 2, 1, 1]
 
 
 async def test_tasks_are_listed_in_pages_and_filtered(tmp_path):

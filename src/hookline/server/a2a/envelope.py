@@ -11,9 +11,11 @@ MAX_ID = 256
 """Characters of a request's id."""
 MAX_DEPTH = 60
 """How deep a request may be nested."""
+MAX_VALUES = 5_000
+"""How many values a request may have in it: the protocol's own code takes its time for each, and all wait for it."""
 MAX_SAFE = 2**53
 
-PARSE, INVALID = -32700, -32600
+PARSE, INVALID, BAD = -32700, -32600, -32602
 
 
 class Refused(Exception):
@@ -51,10 +53,15 @@ def check(body: bytes) -> None:
     method = request.get("method")
     if not isinstance(method, str) or not method:
         raise Refused(INVALID, "method is missing: a text such as SendMessage", id)
-    if not isinstance(request.get("params", {}), dict):
-        raise Refused(-32602, "params is a JSON object", id)
-    if not _shallow(request):
-        raise Refused(INVALID, f"the request is nested deeper than {MAX_DEPTH} levels", id)
+    params = request.get("params", {})
+    if not isinstance(params, dict):
+        raise Refused(BAD, "params is a JSON object", id)
+    for each in (params, params.get("configuration")):
+        wanted = each.get("historyLength") if isinstance(each, dict) else None
+        if isinstance(wanted, int) and abs(wanted) >= 2**31:  # the older form of the protocol does not look
+            raise Refused(BAD, "historyLength is too large", id)
+    if problem := _too_much(request):
+        raise Refused(INVALID, problem, id)
 
 
 class Quiet(logging.Filter):
@@ -85,12 +92,15 @@ def _number(text: str) -> float:
     return value
 
 
-def _shallow(request: Any) -> bool:
-    level, deep = [request], 0
+def _too_much(request: Any) -> str:
+    """What there is too much of; nothing if all is well."""
+    level, deep, many = [request], 0, 0
     while level:
-        deep += 1
+        deep, many = deep + 1, many + len(level)
         if deep > MAX_DEPTH:
-            return False
+            return f"the request is nested deeper than {MAX_DEPTH} levels"
+        if many > MAX_VALUES:
+            return f"the request has more than {MAX_VALUES} values in it: send large data as text"
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list))]
         level = [part for each in inner for part in each]
-    return True
+    return ""

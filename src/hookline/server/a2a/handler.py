@@ -49,14 +49,14 @@ from ...base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
-from ...stores.run_log import ServedRun
+from ...stores.run_log import ServedRun, page_of
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
 from ..grant_records import GrantRecords, name_of
 from ..service import RunService
 from .cards import card_of
 from .following import Following
-from .mapping import STATES, Update, told_of
+from .mapping import STATES, WAITING, Update, told_of
 from .messages import Said, Unclear, correlation_in, decision_in, how_to, said_in
 from .push import Push
 from .visits import Visit, version_of, visit_of
@@ -89,11 +89,12 @@ class Handler(RequestHandler):
         """Say something; the task, when it is over or waits, or at once if the caller wants that."""
         with _clean(params):
             following, note = await self._send(params, context)
+            story = following.story
             if not note and not params.configuration.return_immediately:
                 await following.settle()
-            task = following.story.task()
+            task = _shown(story.task(), visit_of(context), story.run)
             if note:
-                task.status.CopyFrom(following.story.words(note).status)
+                task.status.CopyFrom(story.words(note).status)
             return _cut(task, params.configuration)
 
     async def on_message_send_stream(
@@ -102,12 +103,13 @@ class Handler(RequestHandler):
         """Say something, and see what happens until the task is over or waits."""
         with _clean(params):
             following, note = await self._send(params, context)
-            yield _cut(following.story.task(), params.configuration)
+            story, visit = following.story, visit_of(context)
+            yield _cut(_shown(story.task(), visit, story.run), params.configuration)
             if note:
-                yield following.story.words(note)
-                return
-            async for event in _updates(following):
-                yield event
+                yield story.words(note)
+            elif _sees(visit, story.run):
+                async for event in _updates(following):
+                    yield event
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -135,6 +137,8 @@ class Handler(RequestHandler):
         if run is None or pushing:
             _need(visit, "run")
         if pushing:
+            if run is not None:
+                _need_sight(visit, run)
             await self._push.check(wanted)
         if run is not None:
             following, note = await self._go_on(run, said, message, context)
@@ -224,11 +228,12 @@ class Handler(RequestHandler):
                 return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
             total = await self._service.count(visit.caller, **wanted)
-            tasks = [_cut(told_of(run), params) for run in runs[:size]]
+            page = page_of(runs, size)
+            tasks = [_cut(told_of(run), params) for run in page]
             if not params.include_artifacts:
                 for task in tasks:
                     task.ClearField("artifacts")
-            token = encode_page_token(runs[size - 1].id) if len(runs) > size else ""
+            token = encode_page_token(page[-1].id) if len(runs) > len(page) else ""
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=total)
 
     async def _page_after(self, id: str, context: ServerCallContext) -> None:
@@ -249,7 +254,7 @@ class Handler(RequestHandler):
                 raise TaskNotCancelableError(words(error)) from None
             following = await self._following(run, context)
             await following.catch_up()
-            return following.story.task()
+            return _shown(following.story.task(), visit_of(context), run)
 
     # Push notifications.
 
@@ -259,6 +264,7 @@ class Handler(RequestHandler):
         """Tell somebody how a task goes on."""
         with _clean(params):
             run = await self._run(params.task_id, context, "run")
+            _need_sight(visit_of(context), run)
             await self._push.check(params)
             return await self._push.put(run, params, visit_of(context).caller, version_of(context))
 
@@ -326,8 +332,29 @@ async def _updates(following: Following, waiting: set[tuple[str, str]] | None = 
             yield event
 
 
+def _sees(visit: Visit, run: ServedRun) -> bool:
+    """Whether a caller is told what is said in a run: it may read, or is the one who talks there."""
+    return visit.caller.may("read") or (visit.caller.may("run") and visit.caller.id == run.owner)
+
+
+def _need_sight(visit: Visit, run: ServedRun) -> None:
+    if not _sees(visit, run):
+        _need(visit, "read")
+
+
+def _shown(task: Task, visit: Visit, run: ServedRun) -> Task:
+    """A task for whoever has to do with it; what was said is left out if it is not for them."""
+    if not _sees(visit, run):
+        for name in ("history", "artifacts"):
+            task.ClearField(name)
+        if task.status.state != WAITING:  # what waits, those who decide have to see
+            task.status.ClearField("message")
+    return task
+
+
 def _need(visit: Visit, right: Right) -> Visit:
     if not visit.caller.may(right):
+        visit.denied(right)
         raise InvalidRequestError(f"this key may not do that: it needs the right {right}", {"right": right})
     return visit
 

@@ -110,11 +110,12 @@ class A2aPart:
     def _visit(self, request: Request) -> Any:
         from .visits import Visit
 
+        caller = caller_of(request)
         try:
             agent, _, _ = self._service.agents.find(request.path_params.get("agent", ""))
-        except UnknownAgent as error:
-            raise ApiError(404, "unknown_agent", str(error)) from None
-        caller = caller_of(request)
+        except UnknownAgent as error:  # which ones there are is for callers
+            said = "there is no such agent" if caller.id == ANYBODY.id else str(error)
+            raise ApiError(404, "unknown_agent", said) from None
         base = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"
         keyed = self._options.exposed or caller.id not in (LOCAL, ANYBODY.id)
         return Visit(caller, agent, base, keyed, request)

@@ -10,7 +10,7 @@ from a2a.server.routes.common import ServerCallContextBuilder
 
 from ..agents import ServedAgent
 from ..callers import Caller
-from ..endpoints import correlation_of
+from ..endpoints import correlation_of, denial_of
 from ..reading import Reader
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ class Visit:
         self._id = correlation_of(request)
         self._given = self._id in (request.headers.get("x-correlation-id"), request.headers.get("x-request-id"))
         self._readers: list[Reader] = []
+        self.denied = denial_of(request)
+        """Writes down that the caller lacks a right."""
 
     def correlation(self, named: str) -> str:
         """The correlation id: that of the request, else the one that a message names, else one that was made up."""

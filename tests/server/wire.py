@@ -1,0 +1,186 @@
+"""A whole server on a real port, clients that speak to it byte by byte, and a look at what is left of them."""
+
+import asyncio
+import json
+import os
+import socket
+import threading
+from contextlib import asynccontextmanager
+
+from hookline import Agent, ScriptedModel, call, tool
+from hookline.config.settings import Settings
+from hookline.server.build import build_server
+
+from .rig import until
+
+FAST = {"rate": 1e9, "burst": 1_000_000, "max_runs": 1000, "max_runs_per_caller": 1000}
+
+
+class Door:
+    """An agent whose tool does not return before it is opened. It says something behind the door, or before it."""
+
+    def __init__(self, said="one two three", closed=True, before=False):
+        self.open, self.entered = asyncio.Event(), 0
+        if not closed:
+            self.open.set()
+
+        @tool
+        async def door() -> str:
+            """Wait."""
+            self.entered += 1
+            await self.open.wait()
+            return "through"
+
+        def turn(request):
+            if request.messages[-1].role == "tool":
+                return "that was all" if before else said
+            return [said if before else "let us see", call("door")]
+
+        self.agent = Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[door])
+
+
+def built(folder, agent, **options):
+    """A server as ``hookline serve`` makes it."""
+    settings = Settings(
+        server={"database": str(folder / "server.db"), "port": 0, **FAST, **options},
+        sessions=str(folder / "sessions.db"), approval_file=str(folder / "approvals.db"),
+    )  # fmt: skip
+    return build_server(settings, agent, home=folder)
+
+
+@asynccontextmanager
+async def served(folder, agent, **options):
+    """The same, which runs; when it is over, nothing of it is left: no task, reader, thread or connection."""
+    before = _left()
+    server = built(folder, agent, **options)
+    await server.start()
+    try:
+        yield server
+        await until(lambda: server.service.counts()["readers"] == 0)
+    finally:
+        await server.stop(grace=0)
+    assert sum(server.service.counts().values()) == 0
+    await until(lambda: _left() == before)
+
+
+def _left():
+    """Tasks, threads of a service, and connections. The watcher of sse-starlette ends with its loop."""
+    tasks = {task for task in asyncio.all_tasks() if "_shutdown_watcher" not in repr(task.get_coro())}
+    threads = {thread.name for thread in threading.enumerate() if thread.name.startswith("hookline-run-log")}
+    files = [os.readlink(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd") if _is_open(each)]
+    return tasks, threads, sum(name.startswith("socket:") for name in files)
+
+
+def _is_open(fd):
+    return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+class Wire:
+    """A connection, on which whatever is wanted is sent."""
+
+    def __init__(self, url, *, narrow=False):
+        self._where = url.removeprefix("http://").rsplit(":", 1)
+        self._narrow = narrow
+
+    async def __aenter__(self):
+        here = socket.socket()
+        if self._narrow:
+            here.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        here.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(here, (self._where[0], int(self._where[1])))
+        self.reader, self.writer = await asyncio.open_connection(sock=here, limit=2**24)
+        return self
+
+    async def __aexit__(self, *_):
+        self.writer.transport.abort()
+        try:
+            await self.writer.wait_closed()
+        except OSError:
+            pass  # it was the other end that ended it
+
+    def send(self, data):
+        self.writer.write(data)
+
+    def ask(self, method, target, body=None, **headers):
+        """Send a request."""
+        data = b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {':'.join(self._where)}", f"Content-Length: {len(data)}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        self.send("\r\n".join([*lines, "Content-Type: application/json", "\r\n"]).encode() + data)
+
+    async def head(self):
+        """The status of the answer, and its headers; 0 if there is none."""
+        try:
+            text = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return 0, {}
+        first, *lines = text.strip().split("\r\n")
+        return int(first.split()[1]), dict(line.split(": ", 1) for line in lines)
+
+    async def json(self, method, target, body=None, **headers):
+        """Status and JSON of an answer."""
+        self.ask(method, target, body, **headers)
+        status, found = await self.head()
+        return status, json.loads(await self.reader.readexactly(int(found["content-length"])))
+
+    async def gone(self):
+        """Wait until the other end has ended the connection."""
+        try:
+            while await self.reader.read(2**16):
+                pass
+        except ConnectionError:
+            pass
+
+    async def blocks(self):
+        """The blocks of a stream of events, as they come."""
+        left = b""
+        while size := int(await self.reader.readline(), 16):
+            data = left + (await self.reader.readexactly(size + 2))[:-2].replace(b"\r\n", b"\n")
+            *blocks, left = data.split(b"\n\n")
+            for block in blocks:
+                yield block
+        await self.reader.readline()
+
+    async def events(self, run_id, after=0, most=None):
+        """The events of a run, as a stream gives them; only so many, if one leaves then."""
+        self.ask("GET", f"/runs/{run_id}/events", Last_Event_ID=after)
+        assert (await self.head())[0] == 200
+        found = []
+        async for block in self.blocks():
+            fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":"))
+            if b"id" in fields:
+                found.append(json.loads(fields[b"data"]))
+                assert (int(fields[b"id"]), fields[b"event"].decode()) == (found[-1]["seq"], found[-1]["type"])
+            if len(found) == most:
+                break
+        return found
+
+    async def start(self, task="go", **fields):
+        """Start a run; its id."""
+        status, run = await self.json("POST", "/runs", {"task": task, **fields})
+        assert status in (201, 202), run
+        return run["id"]
+
+    async def a2a(self, task="go"):
+        """What a stream of A2A tells of a new task."""
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": task}]}
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}}
+        self.ask("POST", "/a2a/helper", asked, A2A_Version="1.0")
+        assert (await self.head())[0] == 200
+        return [json.loads(block[6:])["result"] async for block in self.blocks() if block.startswith(b"data: ")]
+
+    async def chat(self, task="go"):
+        """What a stream of a chat completion gives."""
+        asked = {"model": "helper", "stream": True, "messages": [{"role": "user", "content": task}]}
+        self.ask("POST", "/v1/chat/completions", asked)
+        assert (await self.head())[0] == 200
+        return [block[6:].decode() async for block in self.blocks() if block.startswith(b"data: ")]
+
+
+def is_whole(events, status="completed"):
+    """Whether these are all events of a run, once each and in order."""
+    last = events[-1]
+    return [each["seq"] for each in events] == list(range(1, len(events) + 1)) and (last["type"], last["status"]) == (
+        "run_closed",
+        status,
+    )
