@@ -22,7 +22,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 OTHERS = ("a2a", "asyncio", "httpcore", "httpcore2", "httpx", "httpx2", "mcp", "sse_starlette", "uvicorn")
 """Loggers of libraries that say too much below a warning: whole requests, and where they go."""
 
-_LONGEST, _LONGEST_TRACE, _LONGEST_A2A, _LONGEST_NAME = 8_000, 16_000, 500, 100
 _SCANNED_TRACE, _MORE = 200_000, 1_000
 _DEEPEST, _WIDEST = 4, 50
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -30,6 +29,7 @@ _OURS = frozenset(("time", "level", "logger", "message", "exception", "stack"))
 
 _HEADER = r"(?i)(?<![\w-])(?:(?:proxy-)?authorization|x-api-key|(?:set-)?cookie)"
 _KEY = re.compile(r"(?<![A-Za-z0-9])hl_[\w-]{16,}")
+_LONGEST, _LONGEST_TRACE, _LONGEST_NAME = 8_000, 16_000, 100
 _SECRETS = Redactor(
     ["secret"],
     extra={
@@ -72,7 +72,7 @@ class JsonFormatter(_Formatter):
         """The record as a line of JSON."""
         said: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
-            "level": level_of(record),
+            "level": _text(record.levelname),
             "logger": _text(record.name),
             "message": message_of(record),
             **fields_of(record),
@@ -96,7 +96,7 @@ class TextFormatter(_Formatter):
     def write(self, record: logging.LogRecord) -> str:
         """The record as a line."""
         time = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        level = _printable(level_of(record)).lower()
+        level = _printable(_text(record.levelname)).lower()
         code = next(code for least, code in self._COLORS if record.levelno >= least or not least)
         said = _printable(message_of(record))
         plain = {name: _text(value) for name, value in fields_of(record).items() if not isinstance(value, (dict, list))}
@@ -110,26 +110,6 @@ class TextFormatter(_Formatter):
 
     def _in(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
-
-
-class _Quiet(logging.Filter):
-    """Leaves out what a2a tells with a traceback of a bad request, where it tells it again in a line."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
-        return record.name != "a2a.server.routes.jsonrpc_dispatcher" or record.msg not in _TOLD_AGAIN
-
-
-_TOLD_AGAIN = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
-_BAD_INPUT = (
-    "a2a.utils.errors",
-    "google.protobuf.",
-    "json.decoder",
-    "jsonrpc.",
-    "pydantic",
-    "starlette.",
-    "hookline.web.",
-)
 
 
 def setup_logs(
@@ -155,7 +135,6 @@ def setup_logs(
     color = handler is None and is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     handler = handler or logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter(color=color))
-    handler.addFilter(_Quiet())
     levels = {**dict.fromkeys(("", *OTHERS), logging.WARNING), "hookline": logging.DEBUG if debug else logging.INFO}
     before = [(logger, logger.level, logger.propagate) for logger in map(logging.getLogger, levels)]
     for (logger, _, _), level in zip(before, levels.values(), strict=True):
@@ -173,18 +152,13 @@ def setup_logs(
     return undo
 
 
-def level_of(record: logging.LogRecord) -> str:
-    """How bad it is. What a caller did wrong is no error of ours."""
-    return "WARNING" if record.levelno > logging.WARNING and _is_bad_input(record) else _text(record.levelname)
-
-
 def message_of(record: logging.LogRecord) -> str:
     """What a record says, without secrets."""
     try:
         said = record.getMessage()
     except Exception:  # noqa: BLE001 - arguments that do not fit, or cannot be printed
         said = f"{_text(record.msg)} {_text(record.args)}"
-    return redacted(said, _LONGEST_A2A if record.name.startswith("a2a") else _LONGEST)
+    return redacted(said)
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -198,12 +172,10 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """The traceback of a record, without secrets, and the end of it if it is long; none where the input was bad."""
+    """The traceback of a record, without secrets, and the end of it if it is long."""
     error = _error_of(record)
     if error is None:
         return ""
-    if _is_bad_input(record):
-        return type(error).__name__
     given = (type(error), error, error.__traceback__)
     trace = logging.Formatter().formatException(given)[-_SCANNED_TRACE:]
     return redacted(trace, len(trace))[-_LONGEST_TRACE:]
@@ -212,14 +184,6 @@ def trace_of(record: logging.LogRecord) -> str:
 def _error_of(record: logging.LogRecord) -> BaseException | None:
     given = record.exc_info
     return given[1] if isinstance(given, tuple) and len(given) == 3 and isinstance(given[1], BaseException) else None
-
-
-def _is_bad_input(record: logging.LogRecord) -> bool:
-    """Whether a2a tells of an error that whoever asked has made, or of somebody who is gone."""
-    error = _error_of(record) if record.name.startswith("a2a") else None
-    if error is None:
-        return False
-    return f"{type(error).__module__}".startswith(_BAD_INPUT) or isinstance(error, (UnicodeError, RecursionError))
 
 
 def _plain(value: Any, name: str = "", depth: int = 0) -> Any:

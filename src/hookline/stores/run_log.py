@@ -297,12 +297,6 @@ class RunLog:
         self.db.close()
 
 
-def _write(db: sqlite3.Connection, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
-    marks = ",".join("?" * len(ServedRun.__struct_fields__))
-    db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
-    db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
-
-
 def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
     """The first of these events, until they have so many bytes; one at least."""
     found: list[StoredEvent] = []
@@ -325,6 +319,12 @@ def page_of(found: Sequence[ServedRun], limit: int) -> Sequence[ServedRun]:
 
 def _size(run: ServedRun) -> int:
     return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
+
+
+def _write(db: sqlite3.Connection, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:
+    marks = ",".join("?" * len(ServedRun.__struct_fields__))
+    db.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", map(_row, runs))
+    db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
 
 
 def _row(run: ServedRun) -> tuple[Any, ...]:
