@@ -25,8 +25,8 @@ from .rig import ME, make, read_all, service_at, serving, until
 
 
 def left_behind(**fields):
-    """A run of a program that is gone, though its number was given again: to this one."""
-    program = {"created": time.time(), "host": os.uname().nodename, "pid": os.getpid(), "born": 1.5}
+    """A run of a program that is gone."""
+    program = {"created": time.time(), "host": os.uname().nodename, "pid": 2**22 + 1}
     about = ("helper", ME.id, "s", "served-s", "t", "c", "api", "task")
     return ServedRun(fields.pop("id", "run_left"), *about, status="running", **{**program, **fields})
 
@@ -55,8 +55,15 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
         assert [run.status for run in await service.list(ME)] == ["interrupted"] * 2
 
 
+@pytest.mark.skipif(born(os.getpid()) is None, reason="the system does not tell when programs began")
+async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
+    RunLog(tmp_path / "server.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
+    async with serving(tmp_path) as service:
+        assert (await service.get("run_left", ME)).status == "interrupted"
+
+
 async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
-    run = left_behind(born=born(os.getpid()))
+    run = left_behind(pid=os.getpid(), born=born(os.getpid()))
     RunLog(tmp_path / "server.db").write([run], [])
     for jump in (-7200, 7200):
         now = time.time() + jump
@@ -310,3 +317,12 @@ async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_
     RunLog(tmp_path / "server.db").write([left_behind()], [])
     async with serving(tmp_path):
         assert RunLog(tmp_path / "server.db").get("run_left").status == "interrupted"
+
+
+async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch):
+    async with serving(tmp_path) as service:
+        run = await service.start(ME, "x")
+        monkeypatch.setattr("hookline.server.recorder.LINGER", 0.3)
+        told = await service.wait(run.id, ME)
+        assert RunLog(tmp_path / "server.db").get(run.id) == told
+    assert told.status == "completed"
