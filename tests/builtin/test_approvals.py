@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hookline import (
     Agent,
     ApprovalDecided,
+    ApprovalPending,
     ApprovalsHook,
     ApprovalStore,
     AuditLogHook,
@@ -93,6 +94,20 @@ def says(store, decision, **more):
 async def test_an_approved_call_runs(store):
     said = await outcome(store, says(store, "approve"))
     assert said == ([{"env": "a"}], "deployed to a", ("approved", "ann"), "approved")
+
+
+async def test_the_stream_tells_under_which_id_a_call_waits(store):
+    log = EventLog()
+    turns = [call("deploy", env="a"), reply("x"), call("deploy", env="a"), reply("x")]
+    agent = agent_of(turns, ApprovalsHook(store), ran=[], sinks=[log])
+    session = Session("s")
+    running = asyncio.create_task(agent.arun("go", session=session))
+    (row,) = await waiting(store)
+    says(store, "approve", remember="session")(row)
+    await asyncio.wait_for(running, 60)
+    await agent.arun("again", session=session)  # the permission answers: nothing waits
+    (event,) = log.of(ApprovalPending)
+    assert (event.approval, event.call_id, event.expires) == (row.id, row.call_id, row.expires)
 
 
 async def test_a_denied_call_does_not_and_the_model_is_told_why(store):

@@ -425,7 +425,7 @@ def test_a_locked_memory_is_reported_and_the_run_completes(world: Any, monkeypat
     result = it.run("go")
     holder.close()
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
-    assert it.failures() == {("EpisodeLoggerHook", "StoreError")}
+    assert it.failures() == {("EpisodeLoggerHook", "LockedFile")}
     assert "home: Rome" in it.model.requests[0].messages[0].content
 
 

@@ -91,7 +91,7 @@ async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
         assert len({events[0]["run_id"] for events in found}) == 500
         await until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
         assert not service._live
-        assert not service._turns
+        assert not service._performer._turns._locks
 
 
 @pytest.mark.parametrize("where", ["in memory", "in the file"])

@@ -331,7 +331,11 @@ async def test_a_call_waits_for_approval_and_what_was_approved_runs(tmp_path):
         run = await service.wait(run.id, ME)
         events = await read_all(service, run.id)
     assert (run.status, deleted) == ("completed", ["a.txt"])
-    assert [e["type"] for e in events if e["type"].startswith("approval")] == ["approval_asked", "approval_decided"]
+    assert [e["type"] for e in events if e["type"].startswith("approval")] == [
+        "approval_asked",
+        "approval_pending",
+        "approval_decided",
+    ]
 
 
 async def test_a_call_that_waits_is_logged_with_what_to_do_and_without_its_arguments(tmp_path, caplog):

@@ -98,20 +98,20 @@ async def test_a_run_that_hands_over_for_ever_is_stopped_and_not_shown_as_done(t
 async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(tmp_path):
     stops = []
     async with serving(tmp_path, Relay(lambda: [stop() for stop in stops])) as service:
-        stops.append(lambda: service._stop(next(iter(service._live.values())), "cancelled by me"))
+        stops.append(lambda: next(iter(service._live.values())).stop("cancelled by me"))
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason) == ("cancelled", "cancelled by me")
 
 
 async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
-        real = service._saved
+        real = service._performer._saved
 
         async def saved(session):
-            service._stop(next(iter(service._live.values())), "cancelled by me")
+            next(iter(service._live.values())).stop("cancelled by me")
             return await real(session)
 
-        monkeypatch.setattr(service, "_saved", saved)
+        monkeypatch.setattr(service._performer, "_saved", saved)
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 
@@ -298,14 +298,18 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
 
     async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
         first, second = [await service.start(ME, text, session="talk") for text in "12"]
-        await until(lambda: service._turns and service._live[first.id].run)
+        await until(lambda: service._performer._turns._locks and service._live[first.id].run)
         await asyncio.sleep(0)  # the second one has begun to wait for the first
         assert (await service.cancel(second.id, ME)).status == "cancelled"
         free.set()
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
         await until(lambda: not service._live)
-        assert (service._turns, service._once._busy, service.counts()["readers"]) == ({}, {}, 0)
+        assert (service._performer._turns._locks, service._once._turns._locks, service.counts()["readers"]) == (
+            {},
+            {},
+            0,
+        )
     assert [(event["type"], event.get("status")) for event in events] == [
         ("run_accepted", None), ("run_closed", "cancelled"),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from ..base.event import Event
 from ..base.names import words
 from ..base.tasks import OutOfTime, within
 from ..base.workers import in_thread
@@ -33,6 +34,14 @@ CLOCK = 5.0
 """Seconds between two looks at the clock, which goes on while a machine sleeps, and may be set."""
 
 Teller = Callable[[ApprovalRow], Awaitable[object]]
+
+
+class ApprovalPending(Event, frozen=True):
+    """A call is in the file of approvals, under this id, and waits there until ``expires``."""
+
+    call_id: str = ""
+    approval: str = ""
+    expires: float = 0.0
 
 
 class ApprovalsHook:
@@ -95,6 +104,7 @@ class ApprovalsHook:
         """
         row = await self._ask(request, ctx.ids)
         if row.status == "pending":
+            ctx.emit(ApprovalPending, call_id=row.call_id, approval=row.id, expires=row.expires)
             row = await self._decided(row)
         if row.digest != request.digest:
             raise StoreError(f"what was decided about {row.id} is not the call that waits")

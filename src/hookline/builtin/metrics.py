@@ -216,7 +216,8 @@ class MetricsHook:
         if asked is not None:
             self._approval_seconds.put((), monotonic() - asked)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Count from nothing again."""
         self._metrics.reset()
         self._running, self._pending = {}, {}
 
@@ -226,7 +227,7 @@ _ALIVE: WeakSet[MetricsHook] = WeakSet()
 
 def _after_fork() -> None:
     for one in list(_ALIVE):
-        one._begin()
+        one.begin()
 
 
 in_forked_child(_after_fork)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from ..run.events import (
 )
 from ..run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
+from .outcome import closing
 from .places import Places
 
 KEEP = 256
@@ -163,10 +165,32 @@ class Live:
         """Whether nothing follows that number."""
         return self.closed and seq >= self.record.last_seq
 
-    def close(self) -> None:
-        """No more events follow."""
+    def finish(self, status: str, **fields: Any) -> None:
+        """The run is over; only the first word on how counts."""
+        if self.closed:
+            return
+        self.run, ended = None, time.time()
+        self.take(closing(msgspec.structs.replace(self.record, status=status, ended=ended, **fields)))
+        self.change(status=status, ended=ended, **fields)
         self.closed = True
         self.wake()
+
+    def stop(self, reason: str) -> None:
+        """Have the run end; one that has not begun is over at once."""
+        if self.stopping:
+            return
+        self.stopping = reason
+        if self.run is not None:
+            self.run.cancel(reason)
+            return
+        self.finish(self.ending or "cancelled", reason=reason)
+        if self.task is not None:
+            self.task.cancel()  # it may not even have begun
+
+    def break_off(self) -> None:
+        """The same, because the server stops."""
+        self.ending = "interrupted"
+        self.stop("the server stopped")
 
     async def changed(self, timeout: float | None) -> bool:
         """Wait for an event, or the end; false if time ran out."""

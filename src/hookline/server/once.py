@@ -19,6 +19,7 @@ from ..stores.errors import StoreError
 from ..stores.run_log import Once, RunLog
 from ..stores.runs import born
 from .errors import NotNow, OtherRequest
+from .turns import Turns
 
 log = logging.getLogger("hookline")
 
@@ -32,7 +33,7 @@ class OnceKeys:
 
     def __init__(self, store: RunLog) -> None:
         self._store = store
-        self._busy: dict[tuple[str, str], tuple[asyncio.Lock, list[None]]] = {}
+        self._turns = Turns()
 
     @asynccontextmanager
     async def run_of(self, owner: str, key: str, asked: Any, fresh: str) -> AsyncIterator[str]:
@@ -54,7 +55,7 @@ class OnceKeys:
             return
         digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
         wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
-        async with self._alone(owner, key):
+        async with self._turns.of((owner, key)):  # the others then find what the first one started
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:
                 raise OtherRequest("this Idempotency-Key was used for another request: take a new one for each")
@@ -72,16 +73,3 @@ class OnceKeys:
             await asyncio.to_thread(self._store.release, run_id)
         except StoreError as error:
             log.error("the key of the run %s stays taken: %s", run_id, words(error))
-
-    @asynccontextmanager
-    async def _alone(self, owner: str, key: str) -> AsyncIterator[None]:
-        """One request with a key at a time: the others then find what the first one started."""
-        lock, users = self._busy.setdefault((owner, key), (asyncio.Lock(), []))
-        users.append(None)
-        try:
-            async with lock:
-                yield
-        finally:
-            users.pop()
-            if not users:
-                self._busy.pop((owner, key), None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import logging
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from socket import gethostname
 from typing import Any
 
@@ -18,11 +17,7 @@ import msgspec
 
 from ..base.frozen import EMPTY
 from ..base.names import words
-from ..builtin.approvals import ApprovalsHook
-from ..kernel.errors import HooklineError
-from ..kernel.state import AgentResult
 from ..kernel.values import Message
-from ..run.causes import RunFailed
 from ..run.context import AgentContext
 from ..run.interrupt import make_id
 from ..run.session import Session
@@ -35,11 +30,10 @@ from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
 from .live import Live
-from .log_fields import LogFieldsHook, log_waiting
 from .once import OnceKeys
 from .options import ServerOptions
-from .outcome import closing, outcome_of
-from .places import Places
+from .outcome import closing
+from .performing import Performer
 from .reading import Reader
 from .recorder import Recorder
 from .records import RunAccepted
@@ -81,13 +75,12 @@ class RunService:
         metadata: Mapping[str, Any] = EMPTY,
     ) -> None:
         self.agents, self.approvals, self.options = agents, approvals, options
-        self._store, self._sessions, self._metadata = store, sessions, metadata
-        self._context = context or (lambda session: AgentContext(session=session))
+        self._store = store
+        context = context or (lambda session: AgentContext(session=session))
+        self._performer = Performer(approvals, sessions, options, context, metadata)
         self._recorder = Recorder(store, self._committed, self._stuck)
         self._once = OnceKeys(store)
         self._live: dict[str, Live] = {}
-        self._turns: dict[str, tuple[asyncio.Lock, Counter[None]]] = {}
-        self._places = Places(options.max_runs)
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
         self._pruned = 0.0
@@ -109,18 +102,18 @@ class RunService:
         self._accepting, self._closing = False, True
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
-                self._break_off(live)
+                live.break_off()
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=self.options.grace if grace is None else grace)
         for live in list(self._live.values()):
             if not live.closed:
-                self._break_off(live)
+                live.break_off()
         if left := [task for task in tasks if not task.done()]:
             await asyncio.wait(left, timeout=CANCEL_SECONDS)
         for live in list(self._live.values()):
             if not live.closed and live.task is not None:  # it does not let itself be cancelled
-                self._finish(live, "interrupted", reason="the server stopped")
+                live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
         await self._recorder.close(self.options.grace)
 
@@ -210,12 +203,12 @@ class RunService:
         try:
             await self._recorder.flushed()
         except BaseException:
-            self._finish(live, "interrupted", error="the run could not be stored")
+            live.finish("interrupted", error="the run could not be stored")
             raise
-        work = self._perform(live, caller, answerer, personality, found)
+        work = self._performer.perform(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
-            self._break_off(live)
+            live.break_off()
         return live.record
 
     async def get(self, id: str, caller: Caller) -> ServedRun:
@@ -301,7 +294,7 @@ class RunService:
             if run.is_over:
                 return run
             raise NotNow(f"the run {id} goes on in another program: cancel it there")
-        self._stop(live, reason or f"cancelled by {caller.name}")
+        live.stop(reason or f"cancelled by {caller.name}")
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
     async def steer(self, id: str, caller: Caller, text: str) -> ServedRun:
@@ -320,109 +313,6 @@ class RunService:
             raise NotNow(f"the run {id} is {run.status}: it takes no messages now")
         live.unread += 1
         return live.record
-
-    # A run.
-
-    async def _perform(
-        self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None
-    ) -> None:
-        try:
-            async with self._turn(live.record.session_id), live.place(self._places):
-                if not live.closed:
-                    await self._run(live, caller, answerer, personality, session)
-        except asyncio.CancelledError:
-            self._finish(live, "interrupted", reason="the server stopped")
-        except HooklineError as error:
-            self._finish(live, "failed", error=words(error))
-        except Exception as error:  # a caller must not be left waiting for ever
-            log.exception("the run %s could not be made", live.record.id)
-            self._finish(live, "failed", error=f"the run could not be made: {type(error).__name__}")
-
-    async def _run(self, live: Live, caller: Caller, answerer: Any, personality: str, session: Session | None) -> None:
-        record, keep = live.record, session is None
-        if session is None:
-            session = await asyncio.to_thread(self._sessions.load, record.session_id)
-        if session is None:
-            session = Session(record.session_id, platform=record.transport, personality_id=personality)
-        live.change(status="running", started=time.time())
-        about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
-        task: str | None = record.task
-        results: list[AgentResult] = []
-        while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
-            approver = ApprovalsHook(
-                self.approvals, seconds=self.options.approval_seconds, owner=caller.id, root_id=record.id,
-                tell=log_waiting,
-            )  # fmt: skip
-            ctx = self._context(session)
-            if not results:
-                ctx.new_id = _first_id(record.id)
-            live.run = answerer.start(
-                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
-                metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
-                correlation_id=record.correlation_id,
-            )  # fmt: skip
-            try:
-                results.append(await live.run.result())
-            except RunFailed as failure:
-                results.append(failure.result)
-            follow_up = getattr(answerer, "follow_up", None)
-            task = None if follow_up is None else follow_up(session, results[-1])
-            task = await task if inspect.isawaitable(task) else task
-        problem = await self._saved(session) if keep else ""
-        status, fields = outcome_of(results, problem)
-        if task is not None and status == "completed":  # whom it handed over to never began
-            status, fields["reason"] = "stopped", f"handed over more than {MAX_FOLLOW_UPS} times"
-            status = "cancelled" if live.stopping else status
-        if live.stopping and status == "cancelled":
-            status, fields["reason"] = live.ending or status, live.stopping
-        self._finish(live, status, **fields)
-
-    async def _saved(self, session: Session) -> str:
-        """Keep a conversation; what went wrong, if something did: the answer is there all the same."""
-        try:
-            await asyncio.to_thread(self._sessions.save, session)
-        except StoreError as error:
-            log.error("the session %s is not stored: %s", session.id, words(error))
-            return f"the conversation could not be stored: {words(error)}"
-        return ""
-
-    def _finish(self, live: Live, status: str, **fields: Any) -> None:
-        """The run is over; only the first word on how counts."""
-        if live.closed:
-            return
-        live.run = None
-        ended = time.time()
-        live.take(closing(msgspec.structs.replace(live.record, status=status, ended=ended, **fields)))
-        live.change(status=status, ended=ended, **fields)
-        live.close()
-
-    def _stop(self, live: Live, reason: str) -> None:
-        if live.stopping:
-            return
-        live.stopping = reason
-        if live.run is not None:
-            live.run.cancel(reason)
-            return
-        self._finish(live, live.ending or "cancelled", reason=reason)
-        if live.task is not None:
-            live.task.cancel()  # it may not even have begun
-
-    def _break_off(self, live: Live) -> None:
-        live.ending = "interrupted"
-        self._stop(live, "the server stopped")
-
-    @asynccontextmanager
-    async def _turn(self, session_id: str) -> AsyncIterator[None]:
-        """One run of a conversation at a time, in the order in which they came."""
-        lock, users = self._turns.setdefault(session_id, (asyncio.Lock(), Counter()))
-        users[None] += 1
-        try:
-            async with lock:
-                yield
-        finally:
-            users[None] -= 1
-            if not users[None]:
-                self._turns.pop(session_id, None)
 
     # What is stored.
 
@@ -497,13 +387,3 @@ def _interrupted(run: ServedRun, seq: int) -> tuple[ServedRun, StoredEvent]:
     )  # fmt: skip
     event = closing(over).replace(seq=seq)
     return over, StoredEvent(run.id, seq, "run_closed", event.at, event.to_json())
-
-
-def _first_id(run_id: str) -> Callable[[str], str]:
-    """Makes ids; the first one of a run is given."""
-    given = [run_id]
-
-    def make(prefix: str = "id") -> str:
-        return given.pop() if prefix == "run" and given else make_id(prefix)
-
-    return make
