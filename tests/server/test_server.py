@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from hookline import (
+    BEFORE_LLM,
     BEFORE_TOOL,
     Agent,
     AuditLogHook,
@@ -27,6 +28,7 @@ from hookline import (
     ScriptedModel,
     call,
     guard,
+    hook,
     reply,
     tool,
     verify_audit,
@@ -404,6 +406,16 @@ async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
     async with built(settings(tmp_path, agents=["clerk"]), roster) as (_, client):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["clerk"]
         assert (await client.post("/runs", json={"task": "hi", "agent": "poet"})).status_code == 404
+
+
+async def test_how_long_hooks_take_is_a_number_and_no_event(tmp_path):
+    quiet = hook(BEFORE_LLM, name="quiet")(lambda ctx, request: None)
+    async with built(settings(tmp_path), make(hooks=[quiet])) as (_, client):
+        run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
+        text = (await client.get("/metrics")).text
+        page = await client.get(f"/runs/{run['id']}/events", headers={"Accept": "application/json"})
+    assert 'hookline_hook_seconds_count{point="before_llm",hook="quiet"} 1' in text
+    assert not {"hook_executed", "point_fired"} & {event["type"] for event in page.json()["events"]}
 
 
 async def test_all_numbers_are_in_the_guides(tmp_path):

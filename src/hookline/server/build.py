@@ -55,7 +55,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         agents = Agents({getattr(answerer, "name", NAME): answerer}, options.agents)
     except UnknownAgent as error:
         raise ConfigError(f"server.agents: {error}") from None
-    metrics = MetricsHook()
+    metrics = MetricsHook(every_call=True)  # how long hooks take is among the numbers
     traffic = Traffic(metrics)
     store, keys = RunLog(options.database_path(home)), KeyStore(options.keys_path(home))
     approvals = ApprovalStore(settings.approval_file)

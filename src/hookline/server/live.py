@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..base.event import Event
-from ..kernel.records import PointFired
+from ..kernel.records import HookExecuted, PointFired
 from ..run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -21,6 +21,7 @@ from ..run.events import (
     SubagentEvent,
     ToolEnded,
     ToolStarted,
+    is_silent,
 )
 from ..run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
@@ -79,11 +80,12 @@ class Live:
     def take(self, event: Event) -> None:
         """A sink: number an event, and have it stored.
 
-        That a point fired is left out: it would be every second event, and what hooks said there is in others.
+        That a point fired, and that a hook there said nothing, is left out: these would be most of the events.
         """
         if self.closed:  # what does not let itself be cancelled may go on for a while
             return
-        if isinstance(event.event if isinstance(event, SubagentEvent) else event, PointFired):
+        inner = event.event if isinstance(event, SubagentEvent) else event
+        if isinstance(inner, PointFired) or (isinstance(inner, HookExecuted) and is_silent(inner)):
             return
         seq = self.record.last_seq + 1
         if isinstance(event, RunFinished):  # what was said is in the events before, and in the session
