@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hookline import BadRequest, ContextOverflow, Message, ModelRequest, UnknownModel
+from hookline.providers.local import engine as engine_module
 from hookline.providers.local import weights
 from hookline.providers.local.engine import engine_for, threads
 from hookline.providers.local.model import EMBEDDED_CONTEXT, LocalModel
@@ -301,3 +302,10 @@ def test_a_program_that_ends_while_the_model_loads_or_writes_ends_cleanly(second
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("cancelled\n" if then == "cancel" else "")
+
+
+def test_nobody_begins_a_call_into_the_model_once_the_program_ends(monkeypatch):
+    monkeypatch.setattr(engine_module, "_leaving", True)
+    with pytest.raises(RuntimeError, match="the program ends"), engine_module._in_llama():
+        pass
+    assert not engine_module._inside

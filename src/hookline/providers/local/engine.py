@@ -26,6 +26,7 @@ _engines: dict[tuple[Path, int], Engine] = {}
 _lock = threading.Lock()
 _forked = False
 _inside: set[threading.Event] = set()
+_door = threading.Lock()
 _leaving = False
 _FAREWELL = 30.0
 """How many seconds the end of the program waits for llama.cpp; it looks up after each token or batch."""
@@ -33,9 +34,16 @@ _FAREWELL = 30.0
 
 @contextmanager
 def _in_llama() -> Iterator[None]:
-    """A call into llama.cpp, which the end of the program has to wait for."""
+    """A call into llama.cpp, which the end of the program has to wait for; after that has begun, nobody gets in.
+
+    Raises:
+        RuntimeError: the program ends.
+    """
     out = threading.Event()
-    _inside.add(out)
+    with _door:
+        if _leaving:
+            raise RuntimeError("the program ends")
+        _inside.add(out)
     try:
         yield
     finally:
@@ -47,8 +55,10 @@ def _in_llama() -> Iterator[None]:
 def _let_out() -> None:
     """Python unwinds the threads that still run when it ends, and one inside of llama.cpp would abort the process."""
     global _leaving
-    _leaving = True
-    for out in list(_inside):
+    with _door:
+        _leaving = True
+        inside = list(_inside)
+    for out in inside:
         out.wait(_FAREWELL)
 
 
@@ -57,7 +67,7 @@ def _after_fork() -> None:
 
     So no engine is ever closed in such a process, and it exits without llama.cpp's own farewell.
     """
-    global _lock, _forked
+    global _lock, _door, _forked
     for engine in _engines.values():
         _keep_for_good(engine._server)
     if _engines:
@@ -67,7 +77,7 @@ def _after_fork() -> None:
             libc.on_exit(libc._exit, None)
     _engines.clear()
     _inside.clear()
-    _lock = threading.Lock()
+    _lock, _door = threading.Lock(), threading.Lock()
 
 
 def _keep_for_good(server: Any) -> None:
