@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,9 +19,7 @@ from .options import takes_settings
 if TYPE_CHECKING:
     from ..channels.gateway import Gateway
     from ..plugins.manager import PluginManager
-    from ..run.agent import Agent
     from ..stores.sqlite import Database
-    from ..team.roster import Roster
 
 EPILOG = """
 Examples:
@@ -71,11 +69,12 @@ def _run(config: Configuration) -> int:
     from ..config.plugins import build_plugins
     from .plugins import close_plugins
     from .recording import recorded, recorder
+    from .speaking import answering_unattended
     from .weights import make_ready
 
     recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
     try:
-        answerer, agent = _answerer(config, recorders, plugins)
+        answerer, agent = answering_unattended(config, recorders, plugins)
         gateway = build_gateway(
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
@@ -84,18 +83,6 @@ def _run(config: Configuration) -> int:
     finally:
         close_plugins(plugins)
         recorded(recorders)
-
-
-def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -> tuple[Agent | Roster, Agent]:
-    """Who answers, and the agent that a new conversation begins with."""
-    from ..run.session import Session
-    from .approver import Approver
-    from .speaking import answering
-
-    settings = config.settings
-    if settings.approvals in ("yes", "deny"):  # else calls wait: for somebody in the conversation, or an operator
-        hooks = [Approver(settings.approvals, nullcontext, settings.approval_file), *hooks]
-    return answering(config, hooks, Session(), plugins)
 
 
 async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:

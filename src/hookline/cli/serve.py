@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -18,10 +18,7 @@ from .options import takes_settings
 
 if TYPE_CHECKING:
     from ..config.settings import Settings
-    from ..plugins.manager import PluginManager
-    from ..run.agent import Agent
     from ..server.app import Server
-    from ..team.roster import Roster
 
 EPILOG = """
 Examples:
@@ -83,29 +80,19 @@ def _run(config: Configuration) -> int:
     from ..server.options import ServerOptions
     from .plugins import close_plugins
     from .recording import recorded, recorder
+    from .speaking import answering_unattended
     from .weights import make_ready
 
     ServerOptions.of(config.settings.server)  # before anything is loaded for it
     recorders, plugins = recorder(config.settings), build_plugins(config.settings, config.home)
     try:
-        answerer, agent = _answerer(config, recorders, plugins)
+        answerer, agent = answering_unattended(config, recorders, plugins)
         server = build_server(config.settings, answerer, home=config.home)
         make_ready(agent.model)
         return asyncio.run(_serve(server, config.settings))
     finally:
         close_plugins(plugins)
         recorded(recorders)
-
-
-def _answerer(config: Configuration, hooks: list[Any], plugins: PluginManager) -> tuple[Agent | Roster, Agent]:
-    """Who answers, and the agent that a new conversation begins with."""
-    from ..run.session import Session
-    from .approver import Approver
-    from .speaking import answering
-
-    mode, file = config.settings.approvals, config.settings.approval_file
-    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []  # else calls wait in the file
-    return answering(config, [*decided, *hooks], Session(), plugins)
 
 
 async def _serve(server: Server, settings: Settings) -> int:

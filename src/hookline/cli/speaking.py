@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..config.sources import Configuration
@@ -36,6 +37,17 @@ def answering(
     if wanted and now and now != wanted and config.origins["personality"].startswith("flag:"):
         awaited(answerer.switch(session, wanted))
     return answerer, answerer.agent_for(session)
+
+
+def answering_unattended(
+    config: Configuration, hooks: Sequence[Any], plugins: PluginManager
+) -> tuple[Agent | Roster, Agent]:
+    """The same where nobody sits at the terminal, and the agent that a new conversation begins with."""
+    from .approver import Approver
+
+    mode, file = config.settings.approvals, config.settings.approval_file
+    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []  # else calls wait in the file
+    return answering(config, [*decided, *hooks], Session(), plugins)
 
 
 def agent_of(answerer: Agent | Roster, session: Session) -> Agent:
