@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,27 +86,15 @@ def _run(config: Configuration) -> int:
 async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
     from ..channels.build import follow_plugins
     from .gateway_view import view_of
-
-    loop = asyncio.get_running_loop()
-    stops: list[asyncio.Task[None]] = []
-
-    def stop() -> None:
-        stops.append(loop.create_task(gateway.stop(grace=0 if stops else None)))
-        view.stopping(again=len(stops) > 1)
+    from .stopping import run_until_stopped
 
     with view_of(gateway, debug=config.settings.debug) as view:
-        with suppress(NotImplementedError):  # not on Windows: there Ctrl-C is a KeyboardInterrupt
-            for name in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(name, stop)
-        await gateway.start()
-        view.has_begun = True
-        follow_plugins(gateway, plugins, config.settings, home=config.home)
-        watching = asyncio.create_task(view.watch())
-        try:
-            await gateway.wait()
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching, *stops])
+
+        def begun() -> None:
+            view.has_begun = True
+            follow_plugins(gateway, plugins, config.settings, home=config.home)
+
+        await run_until_stopped(gateway, view, begun)
     return COMPLETED
 
 

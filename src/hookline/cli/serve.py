@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -97,24 +95,8 @@ def _run(config: Configuration) -> int:
 
 async def _serve(server: Server, settings: Settings) -> int:
     from .serve_view import view_of
-
-    loop = asyncio.get_running_loop()
-    stops: list[asyncio.Task[None]] = []
-
-    def stop() -> None:
-        stops.append(loop.create_task(server.stop(grace=0 if stops else None)))
-        view.stopping(again=len(stops) > 1)
+    from .stopping import run_until_stopped
 
     with view_of(server, debug=settings.debug) as view:
-        with suppress(NotImplementedError):  # not on Windows: there Ctrl-C is a KeyboardInterrupt
-            for name in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(name, stop)
-        await server.start()
-        view.begun()
-        watching = asyncio.create_task(view.watch())
-        try:
-            await server.wait()
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching, *stops])
+        await run_until_stopped(server, view, view.begun)
     return COMPLETED
