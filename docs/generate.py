@@ -134,8 +134,8 @@ def _default(key: Key) -> str:
 
 if __name__ == "__main__":
     here = Path(__file__).parent
-    (here / "points.md").write_text(points_page())
-    (here / "hooks" / "README.md").write_text(hooks_page())
-    (here / "cli.md").write_text(cli_page((here / "cli.md").read_text()))
-    (here / "audit.md").write_text(audit_page((here / "audit.md").read_text()))
-    (here / "serve.md").write_text(server_page((here / "serve.md").read_text()))
+    (here / "reference" / "points.md").write_text(points_page())
+    (here / "reference" / "hooks" / "index.md").write_text(hooks_page())
+    for name, page in {"command-line": cli_page, "audit": audit_page, "serve": server_page}.items():
+        path = here / "guides" / f"{name}.md"
+        path.write_text(page(path.read_text()))

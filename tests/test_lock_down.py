@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs/lock-down.md").read_text()
+PAGE = (ROOT / "docs/guides/lock-down.md").read_text()
 TOML = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
 
 

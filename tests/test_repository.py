@@ -83,16 +83,16 @@ def test_the_first_hook_of_the_readme_prints_what_it_says(capsys):
 
 
 def test_the_generated_reference_is_up_to_date():
-    page = ROOT / "docs/points.md"
+    page = ROOT / "docs/reference/points.md"
     code = "import sys; sys.path.insert(0, 'docs'); from generate import points_page; print(points_page(), end='')"
     assert python("-c", code).stdout == page.read_text()
 
 
 def test_the_tables_of_the_command_line_page_are_up_to_date():
-    page = ROOT / "docs/cli.md"
+    page = ROOT / "docs/guides/command-line.md"
     code = (
         "import sys; sys.path.insert(0, 'docs'); from generate import cli_page; from pathlib import Path; "
-        "print(cli_page(Path('docs/cli.md').read_text()), end='')"
+        "print(cli_page(Path('docs/guides/command-line.md').read_text()), end='')"
     )
     assert python("-c", code).stdout == page.read_text()
     assert "| `max_steps` | `--max-steps` | `20` |" in page.read_text()
@@ -101,24 +101,24 @@ def test_the_tables_of_the_command_line_page_are_up_to_date():
 def test_the_table_of_audit_records_is_up_to_date():
     code = (
         "import sys; sys.path.insert(0, 'docs'); from generate import audit_page; from pathlib import Path; "
-        "print(audit_page(Path('docs/audit.md').read_text()), end='')"
+        "print(audit_page(Path('docs/guides/audit.md').read_text()), end='')"
     )
-    assert python("-c", code).stdout == (ROOT / "docs/audit.md").read_text()
+    assert python("-c", code).stdout == (ROOT / "docs/guides/audit.md").read_text()
 
 
 def test_the_table_of_settings_of_the_server_is_up_to_date():
     code = (
         "import sys; sys.path.insert(0, 'docs'); from generate import server_page; from pathlib import Path; "
-        "print(server_page(Path('docs/serve.md').read_text()), end='')"
+        "print(server_page(Path('docs/guides/serve.md').read_text()), end='')"
     )
-    page = (ROOT / "docs/serve.md").read_text()
+    page = (ROOT / "docs/guides/serve.md").read_text()
     assert python("-c", code).stdout == page
     assert "| `port` | `8420` |" in page
 
 
 def test_the_index_of_built_in_hooks_is_up_to_date():
     code = "import sys; sys.path.insert(0, 'docs'); from generate import hooks_page; print(hooks_page(), end='')"
-    assert python("-c", code).stdout == (ROOT / "docs/hooks/README.md").read_text()
+    assert python("-c", code).stdout == (ROOT / "docs/reference/hooks/index.md").read_text()
 
 
 def test_the_point_table_can_be_printed():

@@ -1,4 +1,4 @@
-"""The table and the chart of docs/small-models.md."""
+"""The table and the chart of docs/guides/small-models.md."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,8 +11,8 @@ from slm.tasks import KINDS
 FIGURES = ("solved", "repeats", "unfinished", "echoes", "schema errors", "turns", "tokens")
 Rows = dict[str, list[dict[str, Any]]]
 
-DOCS = Path(__file__).parents[2] / "docs"
-PAGE, CHART = DOCS / "small-models.md", DOCS / "small-models.svg"
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+PAGE, CHART = GUIDES / "small-models.md", GUIDES / "small-models.svg"
 BEGIN, END = "<!-- measured -->\n", "<!-- end -->"
 COLORS = ("#2a6f97", "#61a5c2", "#e09f3e", "#9a8c98")
 

@@ -1,6 +1,6 @@
 """What the hooks for small models do for a small model: each on alone, each off alone, all together.
 
-python bench/slm/run.py                        # all tasks; writes the table and the chart of docs/small-models.md
+python bench/slm/run.py                        # all tasks; the table and the chart of docs/guides/small-models.md
 python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape; writes nothing
 python bench/slm/run.py --only 2 --setups all  # two tasks of each kind: does it work?
 

@@ -10,7 +10,7 @@ from hookline.builtin import BUILTINS, CONCERNS
 from hookline.builtin.catalogue import builtin_rows
 from hookline.kernel.hook import compile_hook
 
-PAGES = Path(__file__).parents[2] / "docs" / "hooks"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "hooks"
 
 
 def test_every_built_in_has_one_row_and_belongs_to_one_concern():

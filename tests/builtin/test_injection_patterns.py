@@ -35,12 +35,12 @@ def script(path):
 
 @pytest.mark.parametrize(("name", "head"), [("attacks", "attacks caught"), ("harmless", "false alarms")])
 def test_the_figures_on_the_page_are_those_of_the_code(name, head):
-    page = (ROOT / "docs/hooks/injection_guard.md").read_text()
+    page = (ROOT / "docs/reference/hooks/injection_guard.md").read_text()
     assert figures().table(name, head) in page
 
 
 def test_the_figures_for_writers_left_out_are_those_that_were_measured():
-    assert figures().left_out() in (ROOT / "docs/hooks/injection_guard.md").read_text()
+    assert figures().left_out() in (ROOT / "docs/reference/hooks/injection_guard.md").read_text()
 
 
 def test_the_weights_were_learned_from_the_texts_as_they_stand():

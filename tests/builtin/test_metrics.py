@@ -410,6 +410,6 @@ def test_a_fork_starts_at_zero_even_if_somebody_held_the_lock():
 
 def test_the_page_lists_every_metric():
 
-    page = (Path(__file__).parents[2] / "docs" / "hooks" / "metrics.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "hooks" / "metrics.md").read_text()
     listed = re.findall(r"^\| `(hookline_\w+)`", page, re.MULTILINE)
     assert listed == re.findall(r"^# TYPE (\w+)", MetricsHook(every_call=True).text(), re.MULTILINE)

@@ -22,7 +22,7 @@ from hookline.channels.webhook import WebhookChannel
 
 from .rig import SECRET, Remembering, reply, served, signed, signed_get, until
 
-PAGE = Path(__file__).parents[2] / "docs/channels/webhook.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/channels/webhook.md"
 HELLO = {"id": "m1", "chat": "c1", "text": "hello", "sender": "ann", "thread": "t"}
 NEWS = Address("webhook", "c1", "t")
 

@@ -1,4 +1,4 @@
-"""The tour of docs/office.md, as a newcomer takes it: the gateway, the embedded model, a browser."""
+"""The tour of docs/guides/office.md, as a newcomer takes it: the gateway, the embedded model, a browser."""
 
 import os
 import re

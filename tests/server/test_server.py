@@ -422,7 +422,7 @@ async def test_all_numbers_are_in_the_guides(tmp_path):
     async with built(settings(tmp_path), make()) as (_, client):
         await client.post("/runs", json={"task": "hi", "wait": 60})
         text = (await client.get("/metrics")).text
-    told = "".join((ROOT / "docs" / page).read_text() for page in ("serve.md", "hooks/metrics.md"))
+    told = "".join((ROOT / "docs" / page).read_text() for page in ("guides/serve.md", "reference/hooks/metrics.md"))
     names = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
     assert len(names) > 20
     assert [name for name in names if f"`{name}`" not in told] == []

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_code_in_the_page_runs_in_an_empty_folder(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/stores.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/stores.md").read_text(), re.DOTALL)
     command = [sys.executable, "-W", "error", "-c", "\n".join(blocks)]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
@@ -24,7 +24,7 @@ def test_the_schemas_in_the_page_are_the_real_ones(tmp_path):
     memory, sessions = MemoryStore(), SqliteSessionStore(":memory:")
     memory.facts()
     sessions.save(Session("x"))
-    page = (ROOT / "docs/stores.md").read_text()
+    page = (ROOT / "docs/guides/stores.md").read_text()
     for store in (memory, sessions):
         with store._db.transaction() as db:
             tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]

@@ -306,7 +306,7 @@ def test_the_timeline_has_every_run_in_blocks_that_are_not_too_many(store, ago, 
 
 
 def test_the_schema_in_the_page_is_the_real_one(store):
-    page = (ROOT / "docs/observability.md").read_text()
+    page = (ROOT / "docs/guides/observability.md").read_text()
     store.open()
     with store.db.transaction() as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -319,7 +319,7 @@ def test_the_schema_in_the_page_is_the_real_one(store):
 
 
 def test_the_queries_in_the_page_can_be_asked(store):
-    page = (ROOT / "docs/observability.md").read_text()
+    page = (ROOT / "docs/guides/observability.md").read_text()
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     assert len(queries) >= 3
     add(store, run_row("r"), model_calls=[model_row("r")], tool_calls=[tool_row("r")])

@@ -522,7 +522,7 @@ def test_numbers_of_ids_are_those_that_sqlite_can_hold():
 
 
 def test_the_schema_in_the_page_is_the_real_one(board):
-    page = (Path(__file__).parents[2] / "docs/tickets.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/guides/tickets.md").read_text()
     assert f"0x{board._db.mark:X}" in page
     assert all(f"| `{column}` | " in page for column in COLUMNS)
     with board._db.transaction() as db:

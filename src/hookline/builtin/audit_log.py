@@ -47,7 +47,7 @@ class _Run(msgspec.Struct):
 class AuditLogHook:
     """Writes a chained audit log of runs: model calls, verdicts, tool calls, approvals, failures and ends.
 
-    One JSON object per line (docs/audit.md); each holds the hash of the line before, so that changes show
+    One JSON object per line (docs/guides/audit.md); each holds the hash of the line before, so that changes show
     (``hookline audit verify``). Names, numbers, ids, digests and the reasons of hooks are written; texts, arguments and
     results only with ``content``. A thread writes: a run does not wait for the disk, and goes on if that fails; it is
     told in the log of the program, in the errors of the run, and in the file as soon as it can be written.

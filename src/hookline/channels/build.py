@@ -176,7 +176,7 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
     elif args:
         raise ConfigError(f"channel {declared.use}: it is made already, and takes no {', '.join(args)}")
     if not isinstance(made, Channel):
-        raise LoadError(f"{declared.use} is a {type(made).__name__}, not a channel: see docs/channels.md")
+        raise LoadError(f"{declared.use} is a {type(made).__name__}, not a channel: see docs/guides/channels.md")
     return made
 
 

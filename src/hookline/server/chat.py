@@ -103,7 +103,7 @@ class Completion(msgspec.Struct):
 
 
 class ChatApi:
-    """``/v1/models`` and ``/v1/chat/completions``. See docs/openai.md.
+    """``/v1/models`` and ``/v1/chat/completions``. See docs/guides/openai.md.
 
     Args:
         service: runs the agents.

@@ -131,7 +131,7 @@ class RunsPage(msgspec.Struct, frozen=True):
 
 
 class EventView(msgspec.Struct, frozen=True):
-    """An event: what every one has. The other fields depend on the type, see docs/api.md."""
+    """An event: what every one has. The other fields depend on the type, see docs/guides/api.md."""
 
     seq: int
     type: str

@@ -53,7 +53,7 @@ class ApprovalStore:
     """Keeps the calls that wait for approval, who decided what, and what was allowed for good.
 
     Each call is decided once, however many programs try; a decision must name the digest of what the decider saw. A
-    call whose time is over, or whose program is gone, is not pending any more. See docs/approvals.md.
+    call whose time is over, or whose program is gone, is not pending any more. See docs/guides/approvals.md.
 
     Args:
         path: the file, made when it is first needed, for this user only; ``:memory:`` forgets with the program.

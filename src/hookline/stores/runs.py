@@ -109,7 +109,7 @@ class VerdictRow(msgspec.Struct, frozen=True):
 
 
 class RunStore:
-    """Keeps what runs did in one SQLite file, which threads and programs may share; see docs/observability.md.
+    """Keeps what runs did in one SQLite file, which threads and programs may share; see docs/guides/observability.md.
 
     :class:`ObservabilityHook` fills it, ``hookline stats`` shows it.
 

@@ -1,1 +1,1 @@
-"""The audit log: a file of chained lines that can be verified (docs/audit.md)."""
+"""The audit log: a file of chained lines that can be verified (docs/guides/audit.md)."""
