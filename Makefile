@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test cover bench bench-slm bench-peers debian docs clean
+.PHONY: run test cover bench debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
@@ -34,20 +34,9 @@ debian:
 			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
 	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
 
+# All benchmarks, or only some: make bench SECTIONS=dispatch,loops. Without small_models (half an hour) about 20 minutes.
 bench: $(VENV)/.dev
-	@$(BIN)/python bench/run.py
-
-# What the hooks for small models do for the embedded one: about half an hour.
-bench-slm: $(VENV)/.dev
-	@$(BIN)/python bench/slm/run.py
-
-# Other frameworks, each in an environment of its own, to be measured beside Hookline.
-bench-peers: bench/venvs/agent_framework_/.done
-
-bench/venvs/agent_framework_/.done:
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install -q agent-framework-core==1.23.0
-	@touch $@
+	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
 
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
