@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-from figures import number
 
 WIDTH = 760
 OURS, FLOOR, OTHER = "#3b82c4", "#4c9f70", "#9aa3ad"
 COLORS = (OURS, "#d08a2e", "#4c9f70", "#a06cb4", "#c4574e")
 STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#7b8490}.t{font-weight:600;font-size:15px}.s{font-size:11px}"
-    ".g{stroke:#8884;stroke-width:1}.w{stroke:#7b8490;stroke-width:1.5}"
+    "text{font:13px system-ui,sans-serif;fill:#747c87}.t{font-weight:600;font-size:15px}.s{font-size:11px}"
+    ".g{stroke:#8884}.d{stroke:#747c87;stroke-dasharray:5 4}.w{stroke:#747c87;stroke-width:1.5}"
 )
 
 
@@ -105,7 +104,7 @@ def lines(title: str, across: str, up: str, series: Mapping[str, Mapping[str, fl
     reach = min(x1 - x0, y1 - y0)
     parts.append(
         f'<path d="M{left},{bottom} L{across_at(10.0 ** (x0 + reach)):.1f},{up_at(10.0 ** (y0 + reach)):.1f}" '
-        'fill="none" class="g" stroke-dasharray="4 4"/>'
+        'fill="none" class="d"/>'
     )
     for index, (name, given) in enumerate(points.items()):
         color = COLORS[index % len(COLORS)]
@@ -116,7 +115,7 @@ def lines(title: str, across: str, up: str, series: Mapping[str, Mapping[str, fl
         parts.append(f'<rect x="{right + 20}" y="{y - 9}" width="12" height="12" rx="2" fill="{color}"/>')
         parts.append(text(right + 40, y + 2, name))
     y = top + 8 + 22 * len(points)
-    parts.append(line(right + 18, y - 3, right + 34, y - 3).replace("/>", ' stroke-dasharray="4 4"/>'))
+    parts.append(line(right + 16, y - 3, right + 34, y - 3, "d"))
     parts.append(text(right + 40, y + 2, "in step with the size"))
     return svg(bottom + 46, title, parts)
 
@@ -139,7 +138,7 @@ def stacks(title: str, unit: str, kinds: Sequence[str], rows: Mapping[str, Seque
             wide = value * scale
             if value:
                 parts.append(f'<rect x="{at:.1f}" y="{y}" width="{wide:.1f}" height="22" fill="{color}"/>')
-                parts.append(text(at + wide / 2, y + 16, number(value).removesuffix(".00"), anchor="middle", css="i"))
+                parts.append(text(at + wide / 2, y + 16, f"{value:g}", anchor="middle", css="i"))
             at += wide
         y += height
     parts.append(text(left + total * scale, y + 6, unit, anchor="end"))
