@@ -42,7 +42,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) bench/venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."

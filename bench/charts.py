@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape, quoteattr
 
-
 WIDTH = 760
 OURS, FLOOR, OTHER = "#3b82c4", "#4c9f70", "#9aa3ad"
 COLORS = (OURS, "#d08a2e", "#4c9f70", "#a06cb4", "#c4574e")

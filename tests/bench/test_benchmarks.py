@@ -1,4 +1,4 @@
-"""The benchmarks measure, and write their page: with tiny sizes and without other frameworks. Nothing is said of times."""
+"""The benchmarks measure, and write their page: with tiny sizes, without other frameworks, saying nothing of times."""
 
 import json
 import re
