@@ -14,7 +14,18 @@ from peers.hookline_ import MAIN, FakeModel, add, noop
 from probes.watched import flush
 from workload import PROMPT, Spec
 
-from hookline import Agent, AuditLogHook, Message, ModelRequest, ModelResponse, ObservabilityHook, Session, Tool
+from hookline import (
+    BEFORE_STEP,
+    Agent,
+    AuditLogHook,
+    HookRegistry,
+    Message,
+    ModelRequest,
+    ModelResponse,
+    ObservabilityHook,
+    Session,
+    Tool,
+)
 
 Run = Callable[[], Awaitable[Any]]
 Made = tuple[Run, int]
@@ -44,14 +55,18 @@ def history(n: int) -> list[Message]:
 
 def with_tools(n: int, hooks: list[Any]) -> Made:
     """N tools on offer."""
+    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], max_steps=None, hooks=hooks)
+    return lambda: agent.arun(PROMPT), 10
+
+
+def others(n: int) -> list[Tool]:
+    """Tools that nobody calls."""
 
     async def other(a: int, b: int) -> str:
         """Do something else with two numbers."""
         return "4"
 
-    tools = [add, *(Tool(other, name=f"other_{i}") for i in range(n - 1))]
-    agent = Agent("bench", llm=FakeModel(Spec()), tools=tools, max_steps=None, hooks=hooks)
-    return lambda: agent.arun(PROMPT), 10
+    return [Tool(other, name=f"other_{i}") for i in range(n)]
 
 
 def with_steps(n: int, hooks: list[Any]) -> Made:
@@ -94,6 +109,31 @@ def steps(kind: str, sizes: list[int], reps: int, watched: bool) -> dict[str, li
                 run, count = made[n]
                 out[str(n)].append(cpu(run, times[n]) / count)
         os.chdir(os.sep)
+    return out
+
+
+def register(n: int) -> None:
+    """N hooks, one by one."""
+    registry = HookRegistry()
+    for _ in range(n):
+        registry.on(BEFORE_STEP, noop)
+    assert len(registry.stack.entries(BEFORE_STEP)) == n
+
+
+def made(sizes: list[int], reps: int) -> dict[str, dict[str, list[float]]]:
+    """CPU microseconds before a first run: to register n hooks, and to make n tools and an agent with them."""
+    ways: dict[str, Callable[[int], Any]] = {
+        "hooks registered one by one": register,
+        "tools made, and an agent with them": lambda n: Agent("bench", llm=FakeModel(Spec()), tools=others(n)),
+    }
+    out: dict[str, dict[str, list[float]]] = {}
+    for way, make in ways.items():
+        make(1)  # so that everything is loaded
+        for _ in range(reps):
+            for n in sizes:
+                began = time.process_time()
+                make(n)
+                out.setdefault(way, {}).setdefault(str(n), []).append((time.process_time() - began) * 1e6)
     return out
 
 

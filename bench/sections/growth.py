@@ -42,6 +42,10 @@ def measure(lab: Lab) -> dict[str, Any]:
         "fires": {label: _spreads(found) for label, found in fires.items()},
         "kinds": {kind: {way: _spreads(found) for way, found in ways.items()} for kind, ways in taken.items()},
         "later": _spreads(lab.probe("probes.growth:later_steps", sizes=sizes["messages"], reps=lab.pick(15, 1))),
+        "made": {
+            what: _spreads(found)
+            for what, found in lab.probe("probes.growth:made", sizes=sizes["hooks"], reps=lab.pick(5, 1)).items()
+        },
         "memory": lab.probe("probes.growth:memory", sizes=sizes["steps"]),
     }
 
@@ -61,6 +65,8 @@ def costs(data: Any) -> dict[str, dict[str, dict[str, float]]]:
     for kind, ways in data["kinds"].items():
         out[WORDS[kind]] = {way: _medians(found, whole=kind == "steps") for way, found in ways.items()}
     out["messages said before: from one model call to the next"] = {"alone": _medians(data["later"])}
+    for what, found in data["made"].items():
+        out[f"{what}, before a first run"] = {"alone": _medians(found)}
     out["steps: memory"] = {"alone": data["memory"]}
     return out
 
@@ -90,7 +96,9 @@ def render(data: Any) -> str:
         prose(
             "Each size is ten times the one before it. A slope of 0 says that the cost does not grow, of 1 that "
             f"it grows as the size does, of 2 with its square. {verdict} A conversation is taken in once, when a "
-            "run begins, and given back once, when it ends; the steps between do not look at all of it."
+            "run begins, and given back once, when it ends; the steps between do not look at all of it. Whoever "
+            "registers hooks one by one copies the list of those there are each time, which for a thousand is still "
+            "little beside the rest; `HookRegistry.extend` takes them all at once."
         ),
         table(head, rows),
         "\n![Growth with hooks](charts/growth-hooks.svg)\n\n",
@@ -105,6 +113,7 @@ def render(data: Any) -> str:
         if kind != "hooks":
             parts.append(f"\n![Growth with {kind}](charts/growth-{kind}.svg)\n")
         parts.append("\n" + _sized({"hooks": "hooks on each main point"}.get(kind, kind), columns))
+    parts.append("\n" + _sized("before a first run", {what: _cells(found) for what, found in data["made"].items()}))
     return "".join(parts)
 
 
