@@ -34,7 +34,7 @@ debian:
 			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
 	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
 
-# All benchmarks, or only some: make bench SECTIONS=dispatch,loops. Without small_models (half an hour) about 20 minutes.
+# All benchmarks: about 25 minutes, and twice that for the small model. Or only some: make bench SECTIONS=dispatch,loops
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
 

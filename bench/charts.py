@@ -82,7 +82,7 @@ def lines(title: str, across: str, up: str, series: Mapping[str, Mapping[str, fl
     """Lines on two logarithmic scales, where what grows with the size rises as the dashed line does."""
     points = {name: sorted((float(x), y) for x, y in given.items()) for name, given in series.items()}
     every = [point for given in points.values() for point in given]
-    left, right, top, bottom = 64, WIDTH - 250, 56, 300
+    left, right, top, bottom = 90, WIDTH - 250, 56, 300
     x0, x1 = decades(min(x for x, _ in every), max(x for x, _ in every))
     y0, y1 = decades(min(y for _, y in every), max(y for _, y in every))
 

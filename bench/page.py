@@ -121,7 +121,7 @@ def _watched(there: dict[str, Any]) -> str:
         return ""
     ours = there["watched"]["data"]["hookline"]
     more = ours["audit and observability"]["median"] - ours["none"]["median"]
-    return f"With a tamper-evident audit log and statistics of every run in a database, a step costs {number(more)} µs more."
+    return f"A tamper-evident audit log and statistics of every run in a database add {number(more)} µs to a step."
 
 
 def _growth(there: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Measure Hookline beside a hand-written loop and other frameworks, and write bench/RESULTS.md with its charts.
 
-python bench/run.py                             # everything: about 20 minutes, and half an hour for small_models
+python bench/run.py                             # everything: about 25 minutes, and twice that for small_models
 python bench/run.py --sections dispatch,loops   # only these; the page keeps what was measured of the others before
 python bench/run.py --sections none             # nothing: writes the page again
 python bench/run.py --quick --out FOLDER        # tiny sizes, no other frameworks: does it work?
@@ -101,7 +101,7 @@ def tidy(results: Results) -> Results:
 def measured(names: list[str], quick: bool, console: Console) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Each section as soon as it is measured: its name, what is known of this run, and its figures."""
     there: dict[str, Environment] = {}
-    if not quick and set(names) & set(PEERS):
+    if beside := not quick and bool(set(names) & set(PEERS)):
         with console.status("Installing other frameworks ..."):
             there = environments.make_all(console.print)
     compileall.compile_dir(HERE.parent / "src", quiet=1)  # imports are measured as users have them
@@ -113,7 +113,7 @@ def measured(names: list[str], quick: bool, console: Console) -> Iterator[tuple[
     about = {
         "machine": machine(),
         "versions": {name: environments.versions(each) for name, each in there.items()},
-        "skipped": [each.name for each in environments.peers() if there and each.name not in there],
+        "skipped": [each.name for each in environments.peers() if beside and each.name not in there],
     }
     with display.progress:
         for name in names:

@@ -47,7 +47,7 @@ def check(name: str, steps: int = 10) -> dict[str, Any]:
 
 
 def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
-    """Microseconds for one fire of n no-op hooks, for each repetition."""
+    """CPU microseconds for one fire of n no-op hooks, for each repetition."""
     peer = adapter(name)
     if not hasattr(peer, "dispatchers"):
         return {}
@@ -55,17 +55,17 @@ def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
 
     def timed(is_async: bool, fire: Any, k: int) -> float:
         async def body() -> float:
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(k):
                 await fire()
-            return time.perf_counter() - began
+            return time.process_time() - began
 
         if is_async:
             return loop.run_until_complete(body())
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(k):
             fire()
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     out: dict[str, Any] = {}
     for label, (is_async, make) in peer.dispatchers().items():

@@ -38,7 +38,7 @@ def render(data: Any) -> str:
     head = ["", "n = 10", "to the floor", "n = 100", "to the floor"]
     return (
         prose(
-            "Wall time; the floor is a plain `for` over functions of the same kind, sync or async. "
+            "CPU time; the floor is a plain `for` over functions of the same kind, sync or async. "
             "agent-framework and openai-agents have no documented way to call their hooks alone."
         )
         + "![One fire of ten hooks](charts/dispatch.svg)\n\n"
@@ -55,7 +55,7 @@ def draw(data: Any) -> dict[str, str]:
         time = out["sizes"]["10"]
         said = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, floor(data, label)['10'])}"
         rows.append(Bar(label, time["median"], said, time["q1"], time["q3"], color(label)))
-    return {"dispatch.svg": bars("One fire of ten hooks that do nothing", "µs and ratio to the floor", rows)}
+    return {"dispatch.svg": bars("One fire of ten hooks that do nothing", "CPU µs and ratio to the floor", rows)}
 
 
 SECTION = Section("dispatch", "One fire of n hooks", measure, render, draw)

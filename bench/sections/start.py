@@ -37,7 +37,7 @@ STARTS = {
 
 def measure(lab: Lab) -> dict[str, Any]:
     installed = {name: python for name, python in lab.pythons.items() if name in IMPORTS or name in OURS}
-    pythons = lab.pick(installed, {"hookline": sys.executable})
+    pythons = {"hookline": sys.executable} | lab.pick(installed, {})
     every: dict[str, tuple[str, list[str]]] = {
         name: (python, ["-c", IMPORTS[name]]) for name, python in pythons.items() if name in IMPORTS
     }
@@ -51,7 +51,7 @@ def measure(lab: Lab) -> dict[str, Any]:
     return {
         "import": {name: spread(times) for name, times in taken.items() if name in IMPORTS},
         "starts": {name: spread(times) for name, times in taken.items() if name in STARTS},
-        "size": {name: size(packages(python)) for name, python in pythons.items()},
+        "size": {name: size(packages(python)) for name, python in lab.pick(installed, pythons).items()},
     }
 
 
@@ -81,15 +81,15 @@ def size(folder: Path) -> dict[str, float]:
 
 def render(data: Any) -> str:
     imports, sizes, ours = data["import"], data["size"], data["import"]["hookline"]
-    order = sorted(sizes, key=lambda name: (name not in imports, imports.get(name, {"median": 0})["median"]))
+    order = sorted({**imports, **sizes}, key=lambda name: imports[name]["median"] if name in imports else float("inf"))
     rows = [
         [
             named(name),
             f"`{IMPORTS[name]}`" if name in imports else "",
             shown(imports[name], "ms") if name in imports else "",
             ratio(imports[name], ours) if name in imports else "",
-            f"{number(sizes[name]['mb'])} MB",
-            f"{sizes[name]['distributions']:.0f}",
+            f"{number(sizes[name]['mb'])} MB" if name in sizes else "",
+            f"{sizes[name]['distributions']:.0f}" if name in sizes else "",
         ]
         for name in order
     ]
