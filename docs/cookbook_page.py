@@ -15,21 +15,24 @@ Short programs, each complete, that solve one problem with a hook or two written
 scripted model, with no key and no network:
 
 ```console
-$ python examples/cookbook/keep_to_office_hours.py
+$ cd examples/cookbook
+$ python keep_to_office_hours.py
 It is Saturday, 03:00. Deploy from Monday to Friday, 9 to 17.
 shop is deployed
 ```
 
-Each is a file of hooks too, so you can put it around a real model. This one has tools of its own, which `--tools` takes
-from the same file:
+Each is also a file of hooks that the command line takes, around a real model and with your tools, or those in the file:
 
 ```console
-$ hookline run "Deploy the shop." --hooks examples/cookbook/keep_to_office_hours.py --tools examples/cookbook/keep_to_office_hours.py
+$ hookline run "Deploy the shop." --hooks keep_to_office_hours.py --tools keep_to_office_hours.py
 ```
 
-A hook is written here where a few lines show how; where [a built-in one](../reference/hooks/index.md) does more, the text
-names it. What fires where, and what a hook may say there, is in [points](../reference/points.md). This page is
-generated from [examples/cookbook](../../examples/cookbook), whose programs are run by the tests.
+Where [a built-in hook](../reference/hooks/index.md) does more than the few lines here, the text names it. Where hooks
+fire, and what they may say there, is in [points](../reference/points.md). This page is generated from the programs in
+[examples/cookbook](../../examples/cookbook), and the tests compare what each prints with what is shown.
+
+| you want to | at | and say |
+|---|---|---|
 """
 
 GROUPS = {
@@ -39,8 +42,8 @@ GROUPS = {
     ),
     "Keep it within limits": ("limit_calls_per_tool", "limit_spending_per_user", "cache_tool_results"),
     "Change what passes": (
-        "hide_secrets_in_results", "redact_while_streaming", "mend_arguments", "tell_who_the_user_is", "try_two_prompts",
-        "translate_the_reply",
+        "hide_secrets_in_results", "redact_while_streaming", "mend_arguments", "tell_who_the_user_is",
+        "try_two_prompts", "translate_the_reply",
     ),
     "Make it do the job": ("insist_on_sources", "run_tests_before_stopping", "survive_an_outage"),
     "See what it does": ("write_json_lines", "show_progress", "tag_log_lines"),
@@ -58,8 +61,7 @@ def cookbook_page() -> str:
         raise SystemExit("docs/cookbook_page.py: GROUPS must list every program in examples/cookbook once")
     page = HEAD
     for group, members in GROUPS.items():
-        page += f"\n**{group}**\n\n| you want to | at | and say |\n|---|---|---|\n"
-        page += "".join(_row(name) for name in members)
+        page += f"| **{group}** | | |\n" + "".join(_row(name) for name in members)
     for group, members in GROUPS.items():
         page += f"\n## {group}\n" + "".join(_recipe(name) for name in members)
     return page
@@ -67,7 +69,8 @@ def cookbook_page() -> str:
 
 def _row(name: str) -> str:
     title, _, code, _ = _parts(name)
-    points = sorted(point for point in POINTS if re.search(rf"\b{point.upper()}\b", code))
+    points = [point for point in POINTS if re.search(rf"\b{point.upper()}\b", code)]
+    points += re.findall(r'Point\("(\w+)"', code)
     verbs = sorted(set(re.findall(r"HookResult\.(\w+)\(", code)))
     anchor = re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
     cells = (f"[{title}](#{anchor})", *(", ".join(f"`{word}`" for word in words) for words in (points, verbs)))
@@ -77,7 +80,8 @@ def _row(name: str) -> str:
 def _recipe(name: str) -> str:
     title, about, code, output = _parts(name)
     about = re.sub(r"`(\w+)`", _linked, about)
-    return f"\n### {title}\n\n{about}\n\n```python\n{code}```\n\n```text\n{output}```\n\n[examples/cookbook/{name}.py](../../examples/cookbook/{name}.py)\n"
+    link = f"[{name}.py](../../examples/cookbook/{name}.py)"
+    return f"\n### {title}\n\n{about}\n\n```python\n{code}```\n\n{link} prints:\n\n```text\n{output}```\n"
 
 
 def _linked(word: re.Match[str]) -> str:
