@@ -24,7 +24,7 @@ shop is deployed
 Each is also a file of hooks that the command line takes, around a real model and with your tools, or those in the file:
 
 ```console
-$ hookline run "Deploy the shop." --hooks keep_to_office_hours.py --tools keep_to_office_hours.py
+$ hookline run "Train a model." --hooks show_progress.py --tools show_progress.py
 ```
 
 Where [a built-in hook](../reference/hooks/index.md) does more than the few lines here, the text names it. Where hooks

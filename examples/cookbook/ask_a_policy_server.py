@@ -10,32 +10,32 @@ import asyncio
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
 
 
-async def allowed(request: ToolCallRequest) -> bool:
+async def allowed(service: str) -> bool:
     """A request to your server, in real life."""
-    path: str = request.arguments["path"]
-    if path == "/backups":
+    if service == "billing":
         await asyncio.sleep(60)  # it hangs
-    return path.startswith("/tmp")
+    return service == "shop"
 
 
-@guard(BEFORE_TOOL, tools="wipe", timeout=0.1, on_failure="block")
+@guard(BEFORE_TOOL, tools="restart", timeout=0.1, on_failure="block")
 async def ask_the_policy_server(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-    return None if await allowed(request) else HookResult.block("The policy forbids it.")
+    return None if await allowed(request.arguments["service"]) else HookResult.block("The policy forbids it.")
 
 
 @tool
-def wipe(path: str) -> str:
-    """Empty a folder."""
-    return f"{path} is empty"
+def restart(service: str) -> str:
+    """Restart a service."""
+    return f"{service} is back"
 
 
 if __name__ == "__main__":
-    llm = ScriptedModel([[call("wipe", path=path) for path in ("/tmp/x", "/home", "/backups")], "One of three."])
-    result = Agent("janitor", llm=llm, tools=[wipe], hooks=[ask_the_policy_server]).run("Make room.")
+    services = ("shop", "database", "billing")
+    llm = ScriptedModel([[call("restart", service=service) for service in services], "One of three."])
+    result = Agent("ops", llm=llm, tools=[restart], hooks=[ask_the_policy_server]).run("Restart all.")
     for outcome, message in zip(result.steps[0].outcomes, result.messages[2:5], strict=True):
         print(f"{outcome}: {message.content}")
 
 # prints:
-# ok: /tmp/x is empty
+# ok: shop is back
 # blocked: The policy forbids it.
 # blocked: Blocked: hook 'ask_the_policy_server' failed at before_tool: HookTimeout: still running after 0.1 s

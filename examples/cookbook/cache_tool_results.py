@@ -16,7 +16,7 @@ class CacheToolResults:
 
     def __init__(self, *tools: str, seconds: float = 60.0) -> None:
         self.tools, self.seconds = tools, seconds  # which calls reach a hook: an option, like priority
-        self.kept: dict[Any, tuple[float, Any]] = {}
+        self.kept: dict[Any, tuple[float, Any]] = {}  # it only grows: for many calls, take a real cache
 
     def __call__(self, point: str, ctx: AgentContext, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         key, now = (payload.name, payload.arguments), ctx.clock.monotonic()

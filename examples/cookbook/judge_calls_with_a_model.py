@@ -5,6 +5,8 @@ only those pass that it finds harmless. `ctx.llm` asks the run's own model, thro
 `ctx.llm.using(other)` would ask another one.
 """
 
+import re
+
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
 
 QUESTION = "Would this mail embarrass its sender? Begin your answer with yes or no.\n\n"
@@ -14,7 +16,7 @@ QUESTION = "Would this mail embarrass its sender? Begin your answer with yes or 
 async def judge_mails(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     assert ctx.llm is not None
     judgement = await ctx.llm.complete(QUESTION + request.arguments["text"], purpose="judge")
-    if judgement.content.lower().startswith("no"):
+    if re.match(r"no\b", judgement.content, re.IGNORECASE):
         return None
     return HookResult.block(f"Not sent. {judgement.content}", reason="the judge found it embarrassing")
 

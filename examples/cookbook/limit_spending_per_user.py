@@ -21,9 +21,9 @@ class LimitSpendingPerUser:
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> HookResult | None:
         user = ctx.state.metadata.get("user", "somebody")
         if isinstance(payload, ModelReply):
-            self.spent[user] += payload.cost or 0.0
+            self.spent[user] += payload.cost or 0.0  # an unknown price counts nothing: set prices for your model
         elif self.spent[user] >= self.dollars:
-            return HookResult.stop(f"{user} has spent ${self.spent[user]:.2f} today.", "cost_limit")
+            return HookResult.stop(f"{user} has spent ${self.spent[user]:.2f} of ${self.dollars:.2f}.", "cost_limit")
         return None
 
 
@@ -38,5 +38,5 @@ if __name__ == "__main__":
 # prints:
 # ann completed Here you are.
 # ann completed Here you are.
-# ann stopped ann has spent $0.06 today.
+# ann stopped ann has spent $0.06 of $0.05.
 # ben completed Here you are.

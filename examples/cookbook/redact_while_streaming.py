@@ -20,9 +20,10 @@ class RedactWhileStreaming:
     points = frozenset({ON_TOKEN, AFTER_LLM})
     priority = 50
 
-    def __call__(self, point: str, ctx: AgentContext, payload: TokenDelta | ModelReply) -> HookResult:
+    def __call__(self, point: str, ctx: AgentContext, payload: TokenDelta | ModelReply) -> HookResult | None:
         if isinstance(payload, ModelReply):
-            return HookResult.replace(payload.replace(content=clean(payload.content)))
+            content = clean(payload.content)
+            return HookResult.replace(payload.replace(content=content)) if content != payload.content else None
         shown = ctx.hook_state.setdefault(id(self), {})  # how much of each reply, since a run has several
         whole = payload.text if payload.final else payload.text[: payload.text.rfind(" ") + 1]
         already = shown.get(payload.generation, 0)

@@ -18,21 +18,21 @@ def show_progress(ctx: AgentContext, progress: Progress) -> None:
 
 
 @tool
-def copy_files(count: int, ctx: AgentContext) -> str:
-    """Copy files."""
-    for number in range(1, count + 1):
-        ctx.progress(number / count, f"file {number} of {count}")
-    return "copied"
+def train_model(epochs: int, ctx: AgentContext) -> str:
+    """Train a model."""
+    for epoch in range(1, epochs + 1):
+        ctx.progress(epoch / epochs, f"epoch {epoch} of {epochs}")
+    return "trained"
 
 
 if __name__ == "__main__":
-    llm = ScriptedModel([call("copy_files", count=4), "All copied."])
-    print(Agent("copier", llm=llm, tools=[copy_files], hooks=[show_progress]).run("Copy the files.").reply)
+    llm = ScriptedModel([call("train_model", epochs=4), "It is trained."])
+    print(Agent("trainer", llm=llm, tools=[train_model], hooks=[show_progress]).run("Train a model.").reply)
 
 # prints:
-# [##--------] copy_files: file 1 of 4 (25%)
-# [#####-----] copy_files: file 2 of 4 (50%)
-# [########--] copy_files: file 3 of 4 (75%)
-# [##########] copy_files: file 4 of 4 (100%)
-# copy_files: ok
-# All copied.
+# [##--------] train_model: epoch 1 of 4 (25%)
+# [#####-----] train_model: epoch 2 of 4 (50%)
+# [########--] train_model: epoch 3 of 4 (75%)
+# [##########] train_model: epoch 4 of 4 (100%)
+# train_model: ok
+# It is trained.

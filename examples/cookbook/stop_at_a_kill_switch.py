@@ -1,8 +1,8 @@
 """Stop every agent at a kill switch.
 
 Somebody puts a file there (`touch STOP`), and every run that looks for it stops before its next model call or tool, in
-all programs on the machine. `stop` is not an error: calls that are open get a result, the session is saved, and hooks
-at the end of the run are called.
+whichever program it is. `stop` is not an error: calls that are open get a result, the session keeps what was done, and
+hooks at the end of the run are called.
 """
 
 import tempfile

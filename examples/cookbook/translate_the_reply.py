@@ -1,8 +1,8 @@
 """Translate the reply for the user.
 
 The agent thinks and works in English; the user reads Dutch. When the model has answered, and calls no more tools, it is
-asked once more, for a translation, and that is what is recorded and returned. `purpose` keeps the hook from translating
-the judges and summaries of other hooks.
+asked once more, for a translation, and that is what is recorded and returned. Whoever watches the stream sees the
+English first. `purpose` keeps the hook from translating the judges and summaries of other hooks.
 """
 
 from hookline import AFTER_LLM, Agent, AgentContext, HookResult, ModelReply, ModelRequest, ScriptedModel, hook

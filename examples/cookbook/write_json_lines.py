@@ -29,22 +29,22 @@ class WriteJsonLines:
 write_json_lines = WriteJsonLines(sys.stderr)
 
 
-@guard(BEFORE_TOOL, tools="remove_*")
-def only_below_tmp(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-    return None if request.arguments["path"].startswith("/tmp/") else HookResult.block("Only below /tmp.")
+@guard(BEFORE_TOOL, tools="restart")
+def not_the_database(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+    return HookResult.block("Not that one.") if request.arguments["service"] == "database" else None
 
 
 @tool
-def remove_file(path: str) -> str:
-    """Remove a file."""
-    return "removed"
+def restart(service: str) -> str:
+    """Restart a service."""
+    return f"{service} is back"
 
 
 if __name__ == "__main__":
-    llm = ScriptedModel([[call("remove_file", path=path) for path in ("/tmp/a", "/home")], "Half done."])
-    hooks = [only_below_tmp, WriteJsonLines(sys.stdout)]
-    Agent("janitor", llm=llm, tools=[remove_file], hooks=hooks).run("Tidy up.", metadata={"user": "ann"})
+    llm = ScriptedModel([[call("restart", service="shop"), call("restart", service="database")], "One of two."])
+    hooks = [not_the_database, WriteJsonLines(sys.stdout)]
+    Agent("ops", llm=llm, tools=[restart], hooks=hooks).run("Restart both.", metadata={"user": "ann"})
 
 # prints:
-# {"user": "ann", "tool": "remove_file", "arguments": {"path": "/tmp/a"}, "decision": "cont", "by": ""}
-# {"user": "ann", "tool": "remove_file", "arguments": {"path": "/home"}, "decision": "block", "by": "only_below_tmp"}
+# {"user": "ann", "tool": "restart", "arguments": {"service": "shop"}, "decision": "cont", "by": ""}
+# {"user": "ann", "tool": "restart", "arguments": {"service": "database"}, "decision": "block", "by": "not_the_database"}
