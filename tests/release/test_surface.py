@@ -5,9 +5,9 @@ from pathlib import Path
 
 import hookline
 
-ROOT = Path(__file__).parents[2]
-
 from .surface import promised, surface
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_nothing_that_was_promised_has_disappeared():
