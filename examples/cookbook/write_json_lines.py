@@ -30,7 +30,7 @@ write_json_lines = WriteJsonLines(sys.stderr)
 
 
 @guard(BEFORE_TOOL, tools="restart")
-def not_the_database(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+def spare_database(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     return HookResult.block("Not that one.") if request.arguments["service"] == "database" else None
 
 
@@ -42,9 +42,9 @@ def restart(service: str) -> str:
 
 if __name__ == "__main__":
     llm = ScriptedModel([[call("restart", service="shop"), call("restart", service="database")], "One of two."])
-    hooks = [not_the_database, WriteJsonLines(sys.stdout)]
+    hooks = [spare_database, WriteJsonLines(sys.stdout)]
     Agent("ops", llm=llm, tools=[restart], hooks=hooks).run("Restart both.", metadata={"user": "ann"})
 
 # prints:
 # {"user": "ann", "tool": "restart", "arguments": {"service": "shop"}, "decision": "cont", "by": ""}
-# {"user": "ann", "tool": "restart", "arguments": {"service": "database"}, "decision": "block", "by": "not_the_database"}
+# {"user": "ann", "tool": "restart", "arguments": {"service": "database"}, "decision": "block", "by": "spare_database"}
