@@ -292,7 +292,7 @@ PARTS = {
     "config": "settings, and an agent made of them", "testing": "for tests of your own hooks",
     "builtin": "hooks that are ready", "stores": "what is kept", "web": "a web server", "run": "the agent loop",
     "plugins": "bundles, switched on and off", "providers": "model vendors", "tools": "what a tool is",
-    "models": "what a model is", "reference": "names of code", "kernel": "points, payloads, verbs, dispatch",
+    "models": "what a model is", "reference": "the point table", "kernel": "points, payloads, verbs, dispatch",
     "base": "frozen data, threads, files", "tape": "record and replay",
 }  # fmt: skip
 TINTS = {"kernel": "amber", "run": "violet", "builtin": "blue"}

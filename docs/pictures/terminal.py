@@ -33,7 +33,7 @@ class Terminal(Canvas):
 
     def hook(self, name: str, verb: str, point: str, why: str) -> None:
         """A hook has its say."""
-        tone = VERBS[verb]
+        tone = VERBS.get(verb, "amber")
         self.box(16, self.y - 17, 688, ROW + 1, tone, 6)
         self.text(50, self.y, "hook", tone, size=12, at="middle", bold=True)
         self.text(90, self.y, name, tone, size=12, mono=True, bold=True)
