@@ -38,6 +38,6 @@ def test_the_line_that_breaks_a_promise_is_in_the_code(promise):
 
 def test_the_pictures_are_as_the_code_would_draw_them():
     done = subprocess.run(
-        [sys.executable, "docs/pictures/draw.py", "--check"], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "docs/draw.py", "--check"], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -5,10 +5,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from canvas import Canvas
-
 from hookline import AFTER_LLM, BEFORE_TOOL, HookRegistry, HookResult, guard, hook, observer
 from hookline.testing import sample
+from pictures.canvas import Canvas
 
 ROOT = Path(__file__).parents[2]
 PHASES = {"rewrite": "amber", "guard": "red", "observe": "blue"}

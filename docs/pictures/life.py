@@ -1,8 +1,7 @@
 """The life of a run, with all of its points in their moments; verbs and kinds come from the point table."""
 
-from canvas import Canvas
-
 from hookline import POINTS
+from pictures.canvas import Canvas
 
 KINDS = {"pipeline": "amber", "merge": "green", "claim": "violet", "observe": "blue"}
 MEANT = {"pipeline": "rewrite, judge, observe", "merge": "give parts", "claim": "first to claim", "observe": "look on"}

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from canvas import Canvas
+from pictures.canvas import Canvas
 
 ROOT = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("run.txt")
