@@ -64,7 +64,7 @@ class Terminal(Canvas):
         else:
             self.rule(20, self.y - 9, 700)
             self.y += 14
-            self.text(22, self.y, re.sub(r" · cost.*", "", line), "quiet", size=11.5, mono=True)
+            self.text(22, self.y, re.sub(r" · [\d.]+ s · cost.*", "", line), "quiet", size=11.5, mono=True)
         self.y += ROW + 3
 
 
