@@ -210,7 +210,7 @@ FAILURES = (
     ),
     (
         "an observer",
-        "of any point",
+        "such as an audit log",
         "The run fails, what\nstill runs is cancelled.",
         "The run goes on:\nthis is its default.",
     ),
