@@ -24,7 +24,7 @@ GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
         (GOOD + "settings = 3", "settings is a table"),
         (
             GOOD + '[settings.n]\ntype = "int"',
-            "settings.n: there is no type 'int'. Did you mean 'integer'? It is one of string,",
+            "settings.n: there is no type 'int'. Did you mean 'integer'. It is one of string,",
         ),
         (GOOD + '[settings.n]\ntyp = "integer"', "settings.n has no 'typ'. Did you mean 'type'?"),
         (GOOD + '[settings.n]\ntype = "integer"\ndefault = "x"', "settings.n: expected integer; got 'x'"),
