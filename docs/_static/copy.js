@@ -1,0 +1,23 @@
+// A button at each block of code that copies it; of a console block only the commands.
+for (const block of document.querySelectorAll("div.highlight")) {
+  const pre = block.querySelector("pre");
+  if (!pre) continue;
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    let text = pre.innerText.trimEnd();
+    const commands = text.split("\n").filter((line) => line.startsWith("$ "));
+    if (commands.length) text = commands.map((line) => line.slice(2)).join("\n");
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(pre);
+      button.textContent = "Press Ctrl-C";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  });
+  block.append(button);
+}
