@@ -14,7 +14,7 @@ from hookline.config.settings import KEYS
 
 from .markdown import GENERATED, block, code, table
 
-HEAD = f"""# The command line
+HEAD = f"""# Commands and options
 
 Every command of `hookline`, with its arguments and options; `--help` shows the same in a terminal. The
 [guide](../guides/command-line.md) tells how to work with it. {GENERATED}

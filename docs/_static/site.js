@@ -21,3 +21,8 @@ for (const block of document.querySelectorAll("div.highlight")) {
   });
   block.append(button);
 }
+
+// The page that is open is in sight in the list of all pages.
+const here = document.querySelector(".sidebar-tree .current-page");
+const list = document.querySelector(".sidebar-scroll");
+if (here && list) list.scrollTop = here.offsetTop - list.clientHeight / 3;
