@@ -5,21 +5,22 @@ The folder that is read is the repository's, so that a link means the same here 
 """
 
 import sys
-import tomllib
 from pathlib import Path
+
+from hookline import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "Hookline"
 author = "the Hookline authors"
-version = release = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]["version"]
+version = release = __version__
 language = "en"
 
 extensions = ["myst_parser", "repository_pages"]
 root_doc = "docs/index"
 source_suffix = {".md": "markdown"}
 include_patterns = ["docs/**.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/RESULTS.md"]
-exclude_patterns = [".*", "build", "dist", "src", "tests", "examples", "bench/*/**"]
+exclude_patterns = [".*", "build", "dist", "src", "tests", "examples", "bench/peers", "bench/slm", "bench/venvs"]
 templates_path = ["_templates"]
 
 myst_heading_anchors = 6

@@ -1,5 +1,6 @@
-"""Write the reference pages that the code itself can give: `make docs`."""
+"""Write the reference pages that the code itself can give (`make docs`); with `--check`, say which are out of date."""
 
+import sys
 from pathlib import Path
 
 from reference_pages import PAGES
@@ -20,5 +21,11 @@ def outdated() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    for path, text in outdated().items():
-        path.write_text(text)
+    only_check = "--check" in sys.argv
+    pages = outdated()
+    for path, text in pages.items():
+        if only_check:
+            sys.stdout.write(f"{path.relative_to(HERE.parent)} is out of date: make docs\n")
+        else:
+            path.write_text(text)
+    sys.exit(only_check and bool(pages))
