@@ -44,7 +44,7 @@ def prose(text: str) -> str:
     """Words of a docstring as Markdown."""
     text = re.sub(r":(?:class|func|meth|mod|attr):`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`")
-    return re.sub(r"\s*\(DESIGN ([\d.]+)\)|DESIGN ([\d.]+)", "", text)
+    return re.sub(r"\s*\(DESIGN [\d.]+\)", "", text)
 
 
 def told(value: object) -> str:
@@ -154,10 +154,17 @@ def _parameter(parameter: inspect.Parameter, types: bool) -> str:
     return text + (" = " if typed else "=") + default_words(parameter.default)
 
 
-def call(name: str, value: Callable[..., Any], *, own: bool = True) -> str:
-    """A call with its parameters: in one line if it fits, else a parameter a line."""
-    inside = signature(value, own=own)
-    if len(name) + len(inside) < 100:
-        return f"{name}({inside})"
+def call(name: str, value: Callable[..., Any], *, result: bool = True) -> str:
+    """A call with its parameters and result: in one line if it fits, else a parameter a line."""
+    inside, gives = signature(value), _gives(value) if result else ""
+    if len(name) + len(inside) + len(gives) < 100:
+        return f"{name}({inside}){gives}"
     parts = re.split(r", (?=[*\w/]+(?::| =|,|$))(?![^\[(]*[\])])", inside)
-    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + ")"
+    return f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){gives}"
+
+
+def _gives(value: Callable[..., Any]) -> str:
+    if isinstance(value, type):
+        return ""
+    given = inspect.signature(value).return_annotation
+    return "" if given in (inspect.Signature.empty, None, "None") else f" -> {type_words(given)}"

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
 
 import hookline
 from hookline import Event, Frozen, Point, Tool, testing
@@ -105,8 +106,10 @@ def _section(name: str, value: Any) -> str:
         return f"{text}{CONSTANTS[name]}\n"
     if isinstance(value, Tool):
         return f"{text}{TOOLS} {told(value)}\n"
-    if not callable(value):
-        return f"{text}`{value}`\n" if not hasattr(value, "__args__") else f"{text}One of {_choices(value)}.\n"
+    if get_origin(value) is Literal:
+        return f"{text}One of {', '.join(f'`{choice}`' for choice in get_args(value))}.\n"
+    if _is(value, Enum):
+        return f"{text}{told(value)}\n\n" + "".join(f"- `{item.name}`: `{item.value}`\n" for item in value)
     exception = _is(value, BaseException)
     kind = (
         "exception" if exception else "class" if isinstance(value, type) else "async def" if _is_async(value) else "def"
@@ -115,7 +118,8 @@ def _section(name: str, value: Any) -> str:
     text += block(
         f"{kind} {name}" if protocol or (exception and not signature(value)) else f"{kind} {call(name, value)}", "py"
     )
-    text += f"\n{told(value)}\n" + (f"\n{more(value)}\n" if more(value) else "")
+    kinds = [base.__name__ for base in value.__bases__ if base is not Exception] if exception else []
+    text += f"\n{told(value)}{_kinds(kinds)}\n" + (f"\n{more(value)}\n" if more(value) else "")
     for heading, items in (("", listed(value)), ("Raises", listed(value, "Raises"))):
         title = f"\n{heading}:\n" if heading and items else ""
         text += title + ("\n" if items else "") + "".join(f"- `{item}`: {said}\n" for item, said in items.items())
@@ -125,8 +129,8 @@ def _section(name: str, value: Any) -> str:
     return text
 
 
-def _choices(value: Any) -> str:
-    return ", ".join(f"`{choice}`" for choice in value.__args__)
+def _kinds(bases: list[str]) -> str:
+    return f" It is a {' and a '.join(f'`{base}`' for base in bases)}." if bases else ""
 
 
 def _is_async(value: Any) -> bool:

@@ -109,4 +109,4 @@ def _section(verb: str) -> str:
     where = ", ".join(f"[`{point}`](points.md#{point})" for point in points) or "every point"
     said = " ".join(filter(None, (told(make), NOTES[verb])))
     example = block(EXAMPLES[verb], "py")
-    return f"\n## {verb}\n\n{block(call(f'HookResult.{verb}', make), 'py')}\n{said}\n\nAt {where}.\n\n{example}"
+    return f"\n## {verb}\n\n{block(call(f'HookResult.{verb}', make, result=False), 'py')}\n{said}\n\nAt {where}.\n\n{example}"
