@@ -108,5 +108,5 @@ def _section(verb: str) -> str:
     points = _at(verb) if verb not in ("approve", "deny", "edit") else [APPROVAL_REQUESTED]
     where = ", ".join(f"[`{point}`](points.md#{point})" for point in points) or "every point"
     said = " ".join(filter(None, (told(make), NOTES[verb])))
-    example = block(EXAMPLES[verb], "py")
-    return f"\n## {verb}\n\n{block(call(f'HookResult.{verb}', make, result=False), 'py')}\n{said}\n\nAt {where}.\n\n{example}"
+    made, example = (block(text, "py") for text in (call(f"HookResult.{verb}", make, result=False), EXAMPLES[verb]))
+    return f"\n## {verb}\n\n{made}\n{said}\n\nAt {where}.\n\n{example}"
