@@ -29,21 +29,28 @@ class LinkToSource(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Change the links of one document."""
-        root = Path(self.env.srcdir)
-        linked: set[str] = set()
+        root, linked = Path(self.env.srcdir), set()
         for kind in (addnodes.download_reference, addnodes.pending_xref):
             for node in list(self.document.findall(kind)):
-                target = str(node["reftarget"])
-                if kind is addnodes.pending_xref and node.get("refdomain") is not None:
+                if self._is_page(node):
                     continue
-                path = _inside(root, Path(self.env.doc2path(self.env.docname)).parent / target)
+                name = f"{node['reftarget']}.md" if node.get("refdomain") == "doc" else node["reftarget"]
+                start = root if node.get("refdomain") == "doc" else Path(self.env.doc2path(self.env.docname)).parent
+                path = _inside(root, start / name)
                 if path is None:
-                    continue
+                    continue  # which is a warning
                 linked.add(path)
                 here = posixpath.dirname(self.env.docname) or "."
                 uri = posixpath.relpath(posixpath.join(SHOWN, path), here) + ".html"
                 node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
         self.env.metadata[self.env.docname][_LINKED] = linked
+
+    def _is_page(self, node: nodes.Element) -> bool:
+        """Whether it leads to a page of the site; the README's place is taken by the first page."""
+        if node.get("refdomain") == "doc" and node["reftarget"] == "README":
+            node["reftarget"] = self.config.root_doc
+        domain = node.get("refdomain")
+        return node["reftarget"] in self.env.found_docs if domain == "doc" else domain is not None
 
 
 def _inside(root: Path, path: Path) -> str | None:
@@ -56,8 +63,14 @@ def _inside(root: Path, path: Path) -> str | None:
 
 
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """A page for each file or folder that a page links to, and for what is in such a folder."""
+    """A page for each file or folder that a page links to, and for what is in such a folder.
+
+    Those that were made since the file, the list of pages or the look of the site changed stay as they are.
+    """
     root = Path(app.srcdir)
+    look = max(
+        path.stat().st_mtime for path in (root / f"{app.config.root_doc}.md", *Path(__file__).parent.glob("*.py"))
+    )
     waiting = sorted({path for data in app.env.metadata.values() for path in data.get(_LINKED, ())})
     shown: set[str] = set()
     while waiting:
@@ -65,16 +78,19 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
         if name in shown:
             continue
         shown.add(name)
-        path = root / name
+        path, page = root / name, f"{SHOWN}/{name}"
+        made = Path(app.builder.get_outfilename(page))  # type: ignore[attr-defined]
+        current = made.exists() and made.stat().st_mtime > max(look, path.stat().st_mtime)
         if path.is_dir():
             inner = sorted(item for item in path.iterdir() if _is_source(item))
             waiting += [item.relative_to(root).as_posix() for item in inner]
             items = (f'<li><a href="{path.name}/{item.name}.html">{escape(item.name)}</a></li>' for item in inner)
             body = f"<ul>{''.join(items)}</ul>"
-        else:
+        elif not current:
             language = {".py": "python", ".toml": "toml", ".md": "markdown"}.get(path.suffix, "none")
             body = app.builder.highlighter.highlight_block(path.read_text(), language)  # type: ignore[attr-defined]
-        yield f"{SHOWN}/{name}", {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
+        if not current:
+            yield page, {"title": name, "body": f"<h1>{escape(name)}</h1>\n{body}"}, "page.html"
 
 
 def _is_source(path: Path) -> bool:
