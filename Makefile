@@ -52,6 +52,7 @@ bench/venvs/agent_framework_/.done:
 # The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/draw.py
 	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "Open build/docs/index.html"
 

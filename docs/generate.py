@@ -1,8 +1,9 @@
-"""Write the reference pages that the code itself can give (`make docs`); with `--check`, say which are out of date."""
+"""Write the pages that are made of code (`make docs`); with `--check`, say which are out of date."""
 
 import sys
 from pathlib import Path
 
+from cookbook_page import cookbook_page
 from reference_pages import PAGES
 
 HERE = Path(__file__).parent
@@ -11,7 +12,8 @@ HERE = Path(__file__).parent
 def outdated() -> dict[Path, str]:
     """The pages that are not as the code would have them, and what they should say."""
     made = {}
-    for name, page in PAGES.items():
+    pages = PAGES | {"guides/cookbook.md": lambda _: cookbook_page()}
+    for name, page in pages.items():
         path = HERE / name
         before = path.read_text() if path.exists() else ""
         after = page(before)

@@ -31,6 +31,7 @@ GROUPS = {
     "web": "Server",
     "server": "Server",
     "team": "Teams",
+    "tape": "Tapes",
     "base": "Frozen data and events",
     "reference": "Hooks, points and what travels through them",
 }
@@ -62,7 +63,8 @@ def page(_: str) -> str:
             groups.setdefault(GROUPS[_part(name, value)], []).append(name)
     text = HEAD + _elsewhere(points, payloads, events, builtins)
     for title in dict.fromkeys(GROUPS.values()):
-        text += f"\n## {title}\n" + "".join(_section(name, getattr(hookline, name)) for name in groups[title])
+        if title in groups:
+            text += f"\n## {title}\n" + "".join(_section(name, getattr(hookline, name)) for name in groups[title])
     text += "\n## hookline.testing\n\nTo test your own hooks.\n"
     return text + "".join(
         _section(name, getattr(testing, name)) for name in testing.__all__ if name not in hookline.__all__
