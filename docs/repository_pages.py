@@ -116,9 +116,17 @@ def _landed(text: str, folder: Path) -> str:
     )
 
 
+def mark_doors(app: Sphinx, doctree: nodes.document) -> None:
+    """The list on the first page is where people choose a way; the style sheet makes doors of it."""
+    if app.env.docname == app.config.root_doc:
+        for doors in list(doctree.findall(nodes.bullet_list))[:1]:
+            doors["classes"].append("doors")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Take part in a build."""
     app.add_transform(LinkToSource)
     app.connect("source-read", add_contents)
+    app.connect("doctree-read", mark_doors)
     app.connect("html-collect-pages", source_pages)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
