@@ -100,6 +100,11 @@ def schema_of(table: Mapping[str, Any]) -> dict[str, Setting]:
             raise RegistrationError(
                 f"settings.{name} has no {unknown[0]!r}.{nearest(unknown[0], known)} It takes {', '.join(known)}"
             )
+        kind = about.get("type", "string") if isinstance(about, Mapping) else "string"
+        if isinstance(kind, str) and kind not in _TYPES:
+            raise RegistrationError(
+                f"settings.{name}: there is no type {kind!r}.{nearest(kind, _TYPES)} It is one of {', '.join(_TYPES)}"
+            )
         try:
             schema[name] = setting = msgspec.convert(plain(about), Setting)
             if setting.default is not None:
