@@ -5,7 +5,6 @@ the index of a folder, have the folder's pages below them.
 """
 
 import posixpath
-import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -102,18 +101,9 @@ def _is_source(path: Path) -> bool:
 def add_contents(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put the pages of a folder below the page that speaks of it."""
     page = Path(app.srcdir) / docname
-    if docname == app.config.root_doc:
-        source[0] = _landed(source[0], page.parent)
-    elif page.name == "index" or page.is_dir():
+    if docname != app.config.root_doc and (page.name == "index" or page.is_dir()):
         inside = "*" if page.name == "index" else f"{page.name}/*"
         source[0] += f"\n\n```{{toctree}}\n:hidden:\n:glob:\n\n{inside}\n```\n"
-
-
-def _landed(text: str, folder: Path) -> str:
-    lines = text.splitlines(keepends=True)
-    return "".join(
-        line for line in lines if not re.match(r"[\w./*-]+$", line) or any(folder.glob(f"{line.strip()}.md"))
-    )
 
 
 def mark_doors(app: Sphinx, doctree: nodes.document) -> None:

@@ -65,7 +65,7 @@ def page(_: str) -> str:
     for title in dict.fromkeys(GROUPS.values()):
         if title in groups:
             text += f"\n## {title}\n" + "".join(_section(name, getattr(hookline, name)) for name in groups[title])
-    text += "\n## hookline.testing\n\nTo test your own hooks.\n"
+    text += "\n## hookline.testing\n\nTo test your own hooks: see [testing](../guides/testing.md).\n"
     return text + "".join(
         _section(name, getattr(testing, name)) for name in testing.__all__ if name not in hookline.__all__
     )
