@@ -53,7 +53,7 @@ bench/venvs/agent_framework_/.done:
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/draw.py
-	@$(BIN)/sphinx-build -q -W --keep-going -c docs -d build/doctrees . build/docs
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs -d build/doctrees . build/docs
 	@echo "Open build/docs/index.html"
 
 clean:
