@@ -62,7 +62,7 @@ def test_code_that_fails_is_noticed_and_disturbs_no_other(tmp_path, run_code):
 def test_the_first_hook_of_the_readme_prints_what_it_says(capsys):
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out == "I may not. completed\nFiles stay.\n"
+    assert capsys.readouterr().out == "Mail goes to colleagues only. I may not. completed\n"
 
 
 # Links.
