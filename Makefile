@@ -38,11 +38,15 @@ debian:
 bench: $(VENV)/.dev
 	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
 
+# The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/draw.py
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs -d build/doctrees . build/docs
+	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) bench/venvs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."
