@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from hookline import MemoryStore, Session, SqliteSessionStore, StoreError
+from hookline import ApprovalStore, KeyStore, MemoryStore, RunStore, Session, SqliteSessionStore, StoreError, TicketBoard
 from hookline.stores import sqlite
+from hookline.stores.chats import ChatStore
+from hookline.stores.mailbox import gateway_database
+from hookline.stores.run_log import RunLog
 from hookline.stores.sqlite import Database
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
@@ -372,6 +375,14 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
     with pytest.raises(StoreError, match="disk is full: make room"):
         add(db, "b" * 100_000)
     assert words(db) == ["a"]
+
+
+def test_no_store_takes_the_file_of_another_for_its_own(path):
+    kinds = (MemoryStore, SqliteSessionStore, RunStore, RunLog, ApprovalStore, TicketBoard, KeyStore, ChatStore)
+    stores = [kind(path) for kind in kinds]
+    databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
+    marks = [each.mark for each in (*databases, gateway_database(path))]
+    assert len(set(marks)) == len(kinds) + 1
 
 
 def test_nothing_is_written_to_a_watched_file_that_was_moved_away_or_replaced(path, tmp_path):
