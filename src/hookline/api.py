@@ -224,7 +224,8 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.keys import KeyRow, KeyStore
     from .stores.mailbox import Mailbox
-    from .stores.memory import Episode, Fact, MemoryStore
+    from .stores.memory import MemoryStore
+    from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
@@ -282,7 +283,8 @@ _PARTS = {
     ".stores.errors": ("StoreError",),
     ".stores.keys": ("KeyRow", "KeyStore"),
     ".stores.mailbox": ("Mailbox",),
-    ".stores.memory": ("Episode", "Fact", "MemoryStore"),
+    ".stores.memory": ("MemoryStore",),
+    ".stores.memory_rows": ("Episode", "Fact"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),

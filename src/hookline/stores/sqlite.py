@@ -75,24 +75,27 @@ class Database:
         Raises:
             StoreError: the file cannot be used; it says why, and what to do.
         """
-        began = time.monotonic()
-        with self._lock:
-            if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
-                raise self._locked()
-            if self._connection is not None and self._found() != self._place:
-                self._left(write=write)
+        with self._connected(write=write) as db:
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                with self._opened(write=write) as db:
-                    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    try:
-                        yield db
-                        db.execute("COMMIT")
-                    except BaseException:
-                        with suppress(sqlite3.Error):
-                            db.execute("ROLLBACK")
-                        raise
-            except (sqlite3.Error, OSError) as error:
-                raise self._problem(error) from error
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def compact(self) -> None:
+        """Write the file anew, without what was deleted: until then its bytes may still be in there.
+
+        Raises:
+            StoreError: the file cannot be used, or was read all the while.
+        """
+        with self._connected(write=True) as db:
+            db.execute("VACUUM")
+            (is_read, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if is_read:
+                raise self._locked()
 
     def close(self) -> None:
         """Close the file; what is stored stays, but for ``:memory:``."""
@@ -104,6 +107,21 @@ class Database:
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.close()
+
+    @contextmanager
+    def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time; what goes wrong is told as a :class:`StoreError`."""
+        began = time.monotonic()
+        with self._lock:
+            if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
+                raise self._locked()
+            if self._connection is not None and self._found() != self._place:
+                self._left(write=write)
+            try:
+                with self._opened(write=write) as db:
+                    yield db
+            except (sqlite3.Error, OSError) as error:
+                raise self._problem(error) from error
 
     def _opened(self, *, write: bool) -> AbstractContextManager[sqlite3.Connection]:
         try:
