@@ -242,11 +242,12 @@ if TYPE_CHECKING:
     from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
-    from .tools.egress import Egress, EgressError, FetchedPage
+    from .tools.egress import Egress, EgressError
     from .tools.files import file_tools
     from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.pages import FetchedPage
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
     from .web.host import HttpHost
@@ -301,11 +302,12 @@ _PARTS = {
     ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
-    ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
+    ".tools.egress": ("Egress", "EgressError"),
     ".tools.files": ("file_tools",),
     ".tools.http_client": ("FetchError",),
     ".tools.mcp": ("McpServer", "mcp"),
     ".tools.mcp_connection": ("McpError",),
+    ".tools.pages": ("FetchedPage",),
     ".tools.shell": ("shell_tool",),
     ".tools.web": ("fetch_tool",),
     ".web.errors": ("WebError",),
