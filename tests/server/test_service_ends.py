@@ -18,8 +18,8 @@ from hookline.server.live import Live
 from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
+from hookline.stores.programs import born
 from hookline.stores.run_log import RunLog, ServedRun
-from hookline.stores.runs import born
 
 from .rig import ME, make, read_all, service_at, serving, until
 

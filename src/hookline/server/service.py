@@ -23,8 +23,8 @@ from ..run.interrupt import make_id
 from ..run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.programs import born
 from ..stores.run_log import OPEN, RunLog, ServedRun, StoredEvent
-from ..stores.runs import born
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller

@@ -37,7 +37,7 @@ from .approval_table import (
 )
 from .approval_watch import Tell, Watch, wake
 from .errors import StoreError
-from .runs import born
+from .programs import born
 from .sqlite import Database, storable
 
 KEEP_DAYS = 90.0

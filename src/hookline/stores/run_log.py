@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from .programs import is_running
 from .pushes import SCHEMA as _PUSHES
 from .pushes import Pushes
-from .runs import is_running
 from .sqlite import Database, storable
 
 OPEN = ("queued", "running", "waiting")
