@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
@@ -15,12 +15,13 @@ from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from ..kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from ..kernel.results import HookAction, Verdict
-from ..kernel.values import ErrorInfo, Message, ModelResponse, Usage
+from ..kernel.values import ErrorInfo, ModelResponse
 from ..models.protocol import Model
 from ..run.context import AgentContext
 from ..run.handle import Run
 from ..tools.tool import Checked, Tool
 from . import entries as on
+from .clock import PlayedClock
 from .compare import Comparison
 from .draws import supply
 from .played_model import PlayedModel
@@ -79,7 +80,7 @@ class Player:
             for i, e in enumerate(self._entries)
             if isinstance(e, on.ApprovalAnswered) and not e.inside
         }
-        self.counted = {e.key: e.value for e in self._entries if isinstance(e, on.Counted)}
+        self.counted: Mapping[str, float | None] = {e.key: e.value for e in self._entries if isinstance(e, on.Counted)}
         self._draws: dict[tuple[int, str], list[tuple[int, Any]]] = {}
         for index, entry in enumerate(self._entries):
             for kind, value in entry.values if isinstance(entry, on.Drawn) else ():
@@ -273,23 +274,43 @@ class Player:
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
             on.LANE.reset(lane)
+        given_up = self._given_up(called, end)
+        if given_up is not None and tool.timeout is not None:
+            await self._turn(given_up)
+            raise OutOfTime
         if end is None:
             return await self.leave(f"the tape ends before {request.name} does")
         answer = self._entries[end]
         assert isinstance(answer, on.ToolAnswered)
         if answer.cancelled:
-            if tool.timeout is not None and answer.at - called.at >= tool.timeout:
-                await self._turn(end)
-                self.passed(end)
-                raise OutOfTime
             await self._broken_off(end, answer.at - called.at)
         await self._turn(end)
         self.passed(end)
+        self._charge(called, ctx)
         if answer.refused:
             return await self.leave(f"a hook refused a model call inside {request.name}, which is not replayed")
         if answer.raised is not None:
             raise answer.raised.error()
         return answer.value
+
+    def _given_up(self, called: on.ToolCalled, end: int | None) -> int | None:
+        """Where on the tape its run gave up waiting for a tool, if it did: before the tool gave anything."""
+        request = called.request
+        wanted = {"type": "tool_ended", "run_id": called.run, "call_id": request.id, "attempt": request.attempt}
+        for index, entry in enumerate(self._entries[:end]):
+            if isinstance(entry, on.Happened) and wanted.items() <= entry.event.items():
+                return index if entry.event["outcome"] == "error" else None
+        return None
+
+    def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
+        """Count what was used inside a tool, which nobody uses now."""
+        numbers = {e.number: e for e in self._entries if isinstance(e, on.ModelAsked) and e.inside == called.number}
+        for entry in self._entries if ctx is not None else ():
+            if isinstance(entry, on.ModelAnswered) and entry.number in numbers and entry.response is not None:
+                payer = ctx._ctx if numbers[entry.number].run == called.run else ctx.budget
+                payer.charge(entry.response.usage, entry.response.cost)
+            elif isinstance(entry, on.ToolCalled) and entry.inside == called.number:
+                ctx.budget.count_tool_call()
 
     async def _broken_off(self, end: int, after: float) -> None:
         try:
@@ -372,98 +393,6 @@ def _finish(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class PlayedModel:
-    """A model that says what is on the tape; the real one is only asked for its name."""
-
-    def __init__(self, player: Player, model: Model) -> None:
-        self._player = player
-        self.name, self.provider = model.name, model.provider
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """The whole reply at once."""
-        answer, end = await self._player.answer_to(request)
-        response = await self._player.end_of(answer, end)
-        if response is None:
-            return await self._player._leave("the reply was broken off then")
-        return response
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Pieces as they came, then the whole reply."""
-        answer, end = await self._player.answer_to(request)
-        try:
-            for piece in answer.pieces:
-                yield piece
-        except GeneratorExit:
-            self._player._pass(end)
-            raise
-        response = await self._player.end_of(answer, end)
-        if response is not None:
-            yield response
-
-    def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """As many as it said then; else an estimate."""
-        known = self._player.counted.get(count_key(content))
-        if known is not None:
-            return int(known)
-        texts = [content] if isinstance(content, str) else [message.content for message in content]
-        return sum(len(text) // 4 + 1 for text in texts)
-
-    def count_request(self, request: ModelRequest) -> int:
-        """As many as it said then; else an estimate."""
-        known = self._player.counted.get(request_key(request))
-        return int(known) if known is not None else self.count_tokens(request.messages)
-
-    def price(self, usage: Usage) -> float | None:
-        """What it said then."""
-        return self._player.counted.get(price_key(usage))
-
-
-class PlayedClock:
-    """The time of the tape: it stands still until the next thing happens."""
-
-    def __init__(self, head: on.TapeBegan) -> None:
-        self._head, self._offset = head, 0.0
-        self._alarms: list[Alarm] = []
-
-    def time(self) -> float:
-        """Unix time."""
-        return self._head.time + self._offset
-
-    def monotonic(self) -> float:
-        """Seconds that never run backwards."""
-        return self._head.monotonic + self._offset
-
-    def advance(self, offset: float) -> None:
-        """It is so late now, at least; alarms that are due go off."""
-        self._offset = max(self._offset, offset)
-        due = [alarm for alarm in self._alarms if alarm.at <= self._offset]
-        self._alarms = [alarm for alarm in self._alarms if alarm.at > self._offset]
-        for alarm in due:
-            alarm.ring()
-
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> Alarm:
-        """Have something called when so much of the tape's time has passed."""
-        alarm = Alarm(self._offset + seconds, callback)
-        self._alarms.append(alarm)
-        return alarm
-
-
-class Alarm:
-    """What is called at a time of the tape, unless it is cancelled."""
-
-    def __init__(self, at: float, callback: Callable[[], object]) -> None:
-        self.at, self._callback = at, callback
-        self._loop, self._cancelled = asyncio.get_running_loop(), False
-
-    def ring(self) -> None:
-        """It is time."""
-        self._loop.call_soon_threadsafe(lambda: None if self._cancelled else self._callback())
-
-    def cancel(self) -> None:
-        """Do not call it any more."""
-        self._cancelled = True
-
-
 def event_offset(entry: on.Entry, tape: Tape) -> float:
     """When an event happened, counted from the beginning of the tape."""
     return float(entry.event["at"]) - tape.head.time if isinstance(entry, on.Happened) else entry.at
@@ -473,5 +402,7 @@ def _is_flow(entry: on.Entry) -> bool:
     """Whether a replay comes to it by itself, or does it: all but what is only data, or happened inside a tool."""
     if isinstance(entry, on.Happened):
         return Comparison.is_compared(entry)
+    if isinstance(entry, (on.SteeredIn, on.CancelledFrom)):
+        return True
     data = (on.TapeBegan, on.Drawn, on.Counted, on.ArgumentsChecked)
     return not entry.inside and not isinstance(entry, data)
