@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -341,11 +342,15 @@ def test_a_message_put_into_the_run_is_put_in_again(path: Path) -> None:
     @tool
     def pause() -> str:
         """Pause."""
+        started.wait(10)
         run.steer("And be polite.")
         return "ok"
 
+    started = threading.Event()
+
     agent = Agent("a", llm=ScriptedModel([call("pause"), "done"]), tools=[pause], hooks=[TapeHook(path)])
     run = agent.start("a task")
+    started.set()
     assert run.wait().status == "completed"
     again = check(path)
     assert "And be polite." in [message.content for message in again.result.messages]

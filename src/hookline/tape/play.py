@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
@@ -15,7 +15,7 @@ from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from ..kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from ..kernel.results import HookAction, Verdict
-from ..kernel.values import ErrorInfo, ModelResponse
+from ..kernel.values import ModelResponse
 from ..models.protocol import Model
 from ..run.context import AgentContext
 from ..run.handle import Run
@@ -331,22 +331,16 @@ class Player:
         on.LANE.set(said.number)
         if said.cancelled:
             await self._broken_off(position, said.at)
+        failed = said.failed
+        for failure in said.failures if failed is None else (failed, *said.failures):
+            with suppress(HookError, CallRefused) if failed is not None else nullcontext():
+                await report(failure)
         await self._turn(position)
         self.passed(position)
-        if said.failed is not None:
-            return await self._fail(said.failed, said.failures, report)
-        for failure in said.failures:
-            await report(failure)
+        if failed is not None:
+            raise HookError(failed.source, APPROVAL_REQUESTED, on.Raised(failed.type, failed.message).error())
         action = HookAction.CONTINUE if said.answer is None else HookAction.CLAIM
         return Verdict(asked, action, said.answer, said.by)
-
-    async def _fail(
-        self, failed: ErrorInfo, others: Sequence[ErrorInfo], report: Callable[..., Awaitable[Any]]
-    ) -> Never:
-        for failure in (failed, *others):
-            with suppress(HookError, CallRefused):
-                await report(failure)
-        raise HookError(failed.source, APPROVAL_REQUESTED, on.Raised(failed.type, failed.message).error())
 
     def steered(self, run_id: str, text: str) -> None:
         """It was steered by the tape itself."""
