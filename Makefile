@@ -49,11 +49,15 @@ bench/venvs/agent_framework_/.done:
 	$(@D)/bin/pip install -q agent-framework-core==1.23.0
 	@touch $@
 
+# The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/draw.py
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs -d build/doctrees . build/docs
+	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."
