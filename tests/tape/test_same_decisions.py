@@ -37,7 +37,7 @@ async def recorded(scenario: Scenario, path: Path) -> AgentResult | None:
         return failed.result
 
 
-async def again(scenario: Scenario, path: Path, hooks: Any = None) -> Replay:
+async def again(scenario: Scenario, path: Path) -> Replay:
     """Replay it with hooks that are built anew."""
     hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     return await areplay(path, hooks)
