@@ -511,6 +511,14 @@ def test_limits_hold_as_they_did(path: Path) -> None:
     assert check(path).result.stop == result.stop
 
 
+def test_the_time_that_was_spent_before_the_run_counts_again(path: Path) -> None:
+    ctx = AgentContext(budget=Budget(max_seconds=0.2))
+    Agent("a", llm=ScriptedModel(["one"])).run("before", ctx=ctx)
+    time.sleep(0.21)
+    assert record(path, ["two"], ctx=ctx).status == "stopped"
+    check(path)
+
+
 def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     record(path, [call("add", a=1, b=2), "done"], no_ones)
     tape = Tape.load(path)
