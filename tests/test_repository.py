@@ -69,14 +69,6 @@ def test_the_examples_run(example):
     assert "completed" in done.stdout
 
 
-def test_the_benchmark_harness_works():
-    done = python("bench/run.py", "--quick")
-    assert done.returncode == 0, done.stderr
-    assert "## The standard run" in done.stdout
-    assert "| ModelRetryHook, giving up | " in done.stdout
-    assert "| the same, replies posted to a callback | " in done.stdout
-
-
 def test_ci_runs_the_readmes_test_command_and_nothing_else():
     assert "make test" in (ROOT / "README.md").read_text()
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
