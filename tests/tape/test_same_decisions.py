@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
 from hookline.tape.record import TapeHook
@@ -53,7 +53,7 @@ async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
 
 
 @given(scenarios())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
     result, replay = asyncio.run(played_twice(scenario))
     assert result is not None

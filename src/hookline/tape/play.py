@@ -224,7 +224,8 @@ class Player:
         here = ahead[0] if ahead else len(self._entries)
         while values and values[0][0] < here:
             values.pop(0)
-        if not values or values[0][0] > here:
+        early = bool(values) and values[0][0] > here and (kind != "id" or self.compare.differs)
+        if not values or early:
             return real()
         value = values.pop(0)[1]
         if kind == "monotonic":
