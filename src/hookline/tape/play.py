@@ -175,9 +175,8 @@ class Player:
         while self._cursor < position and not self.compare.differs:
             before = self._front
             await self._moved(position, PATIENCE)
-            if self._cursor < position and self._front == before:
-                self._passed[:position] = [True] * position
-                self._skip()
+            if self._front == before:
+                return
 
     async def _moved(self, position: int, patience: float) -> None:
         """Wait until it is the turn of this place, or for so long."""
