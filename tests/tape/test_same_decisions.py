@@ -57,8 +57,7 @@ async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
     result, replay = asyncio.run(played_twice(scenario))
     assert result is not None
-    if result.status == "cancelled":  # what was about to finish just then may finish now, or not
-        assert replay.result.status == "cancelled"
+    if isinstance(scenario.cancel, int):  # what was about to finish just then may finish now, or not
         return
     assert (replay.first, replay.left) == ("", "")
     assert replay.then == replay.now
