@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import Phase, assume, given, settings
 
 from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
+from hookline.tape.entries import CancelledFrom, Happened
 from hookline.tape.record import TapeHook
 from hookline.tape.replay import Replay, areplay
 
@@ -52,6 +53,13 @@ async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
     raise AssertionError("it was cancelled")
 
 
+def decided_before_the_cancellation(replay: Replay) -> int:
+    entries = replay.tape.entries
+    end = next((i for i, entry in enumerate(entries) if isinstance(entry, CancelledFrom)), len(entries))
+    executed = [entry.event for entry in entries[:end] if isinstance(entry, Happened)]
+    return sum(event["type"] == "hook_executed" and event["verb"] != "continue" for event in executed)
+
+
 @given(scenarios())
 @settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
@@ -59,6 +67,8 @@ def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenar
     result, replay = asyncio.run(played_twice(scenario))
     assert result is not None
     if isinstance(scenario.cancel, int):  # what was about to finish just then may finish now, or not
+        before = decided_before_the_cancellation(replay)
+        assert replay.now[:before] == replay.then[:before]
         return
     assert (replay.first, replay.left) == ("", "")
     assert replay.then == replay.now
