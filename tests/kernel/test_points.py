@@ -306,8 +306,8 @@ def test_a_point_of_ones_own_is_a_plain_pipeline_until_told_otherwise():
     assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
     assert (point.tool, point.resilient) == (False, False)
     full = Point(
-        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f", names={"Shop": "Out"},
-        tool=True, resilient=True,
+        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f",
+        names={"Shop": "Out"}, tool=True, resilient=True,
     )  # fmt: skip
     assert (full.model, full.result, full.when, full.closed, full.fired_by) == ("claim", Order, "w", "c", "f")
     assert (full.names, full.tool, full.resilient, full.payload) == ({"Shop": "Out"}, True, True, Order)
