@@ -531,7 +531,7 @@ async def test_what_concludes_a_point_is_named_with_its_reason():
 async def test_who_refuses_a_subagent_is_named_before_who_only_changes_it():
     verdict = await Fire(POINTS["subagent_spawning"], rewriter({"prompt": "p"}), rewriter({"error": "no"}))()
     assert (verdict.action, verdict.hook, verdict.value.error, verdict.value.prompt) == ("merge", "b", "no", "p")
-    verdict = await Fire(POINTS["subagent_spawning"], rewriter({"prompt": "p"}), rewriter({"personality": "x"}))()
+    verdict = await Fire(POINTS["subagent_spawning"], rewriter({"error": "no"}), rewriter({"prompt": "p"}))()
     assert verdict.hook == "a"
 
 
