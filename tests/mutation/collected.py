@@ -39,7 +39,7 @@ class CollectedRunner(PytestRunner):
     def collect(self) -> None:
         """Collect all tests: to be called before the first mutant's process is forked."""
         with change_cwd("mutants"), redirect_stdout(Path(os.devnull).open("w")):
-            options = ["--rootdir=.", "-x", "-q", "-s"]
+            options = ["--rootdir=.", "-q", "-s", "--tb=native", "--assert=plain"]
             config = _prepareconfig([*options, *self._pytest_add_cli_args, *self._pytest_add_cli_args_test_selection])
             config._do_configure()
             self.session = session = pytest.Session.from_config(config)
