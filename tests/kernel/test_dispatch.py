@@ -877,6 +877,41 @@ async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_
     assert fire.scope.of(HookExecuted) == []
 
 
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_a_hook_that_fails_while_it_is_cancelled_has_failed(phase):
+    inside = asyncio.Event()
+
+    async def break_down(ctx, payload):
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("no way to end") from None
+
+    registry = HookRegistry()
+    registry.on(ON_RUN_END, break_down, phase=phase, on_failure="closed")
+    task = asyncio.create_task(registry.fire(ON_RUN_END, sample(ON_RUN_END)))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(HookError, match="ValueError: no way to end"):
+        await task
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_at_the_end_of_a_run_a_hook_that_cancels_itself_has_failed(is_async):
+    fire = Fire(ON_RUN_END, rewriter(asyncio.CancelledError()), rewriter(PASS), is_async=is_async)
+    with pytest.raises(HookError, match="CancelledError"):
+        await fire()
+    assert "".join(fire.called) == "ab"
+
+
+def test_an_exit_of_one_of_several_observers_is_an_exit():
+    fire = Fire(BEFORE_TOOL, observer(SystemExit(3)), observer(), is_async=True)
+    with pytest.raises(SystemExit, match="3"):
+        asyncio.run(fire())
+    assert sorted(fire.called) == ["a", "b"]
+
+
 async def test_a_deadline_that_comes_while_hooks_run_holds_for_the_rest():
     async def short(ctx, payload):
         ctx.deadline = time.monotonic() + 0.02
