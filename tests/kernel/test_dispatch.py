@@ -579,6 +579,12 @@ async def test_a_hook_that_was_not_called_for_this_tool_judged_nothing():
     assert fire.scope.of(JudgedBeforeRewrite) == []
 
 
+async def test_a_hook_that_was_called_for_this_tool_judged_it():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS, tools="read"), rewriter(REWRITE))
+    await fire()
+    assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
+
+
 # Merge
 
 
