@@ -154,7 +154,8 @@ def test_a_decorated_function_can_still_be_called_as_itself():
 
 
 def test_a_function_that_does_not_show_its_parameters_gets_all_three():
-    assert entry_of(max, points=BEFORE_TOOL).call.args == (BEFORE_TOOL,)
+    entry = entry_of(max, points=BEFORE_TOOL)
+    assert (entry.call.args, entry.wants_verdict) == ((BEFORE_TOOL,), False)
 
 
 class Rules:
