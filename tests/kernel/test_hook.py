@@ -263,6 +263,17 @@ def test_only_async_hooks_that_need_nothing_around_them_are_quick():
     assert entry_of(later, points=BEFORE_TOOL, tools="read").quick is False
 
 
+async def test_an_object_that_has_a_function_is_still_called_itself():
+    class Wrapping:
+        points = (BEFORE_TOOL,)
+        fn = staticmethod(lambda ctx, payload: HookResult.end("not me"))
+
+        def __call__(self, point, ctx, payload):
+            return HookResult.block("me")
+
+    assert (await fire(Wrapping())).value == "me"
+
+
 def test_an_entry_knows_its_hook_by_identity():
     entry = entry_of(two, points=BEFORE_TOOL)
     assert (entry.hook, entry.alone) == (two, {id(two)})
