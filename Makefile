@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test cover bench bench-slm bench-peers debian docs clean
+.PHONY: run test cover mutants bench bench-slm bench-peers debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
@@ -20,6 +20,13 @@ test: $(VENV)/.dev debian
 # The same tests, with the lines that none of them reaches: half as slow again.
 cover: $(VENV)/.dev debian
 	@$(BIN)/pytest -n 2 --cov=hookline
+
+# Changes the code in every small way and sees whether a test notices: PART=kernel or PART=loop (tests/mutation).
+PART ?= kernel
+
+mutants: $(VENV)/.dev
+	@$(BIN)/pip install -q -c constraints.txt --group mutation
+	@nice -n 19 $(BIN)/python tests/mutation/run.py $(PART)
 
 # The tests of MQTT and of the web page need a broker and a browser; without them they are skipped.
 DEBIAN := mosquitto chromium
@@ -53,7 +60,7 @@ docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."
