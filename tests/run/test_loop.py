@@ -1,5 +1,9 @@
 """The lifecycle of a run: DESIGN 3, 4.7, 5.3 to 5.5, 6.1 to 6.3."""
 
+import asyncio
+import threading
+
+import msgspec
 import pytest
 
 from hookline import (
@@ -18,6 +22,8 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
+    ErrorInfo,
+    HookError,
     HookResult,
     Message,
     PassThrough,
@@ -25,6 +31,8 @@ from hookline import (
     ScriptedModel,
     Session,
     StopSignal,
+    SubagentEvent,
+    Usage,
     Verdict,
     call,
     guard,
@@ -757,3 +765,155 @@ def test_allowed_plugins_filter_every_fire_of_a_run(allowed, expected):
     agent = scripted_agent([reply("x")], hooks=[of(None), of("a"), of("b")])
     agent.run("x", allowed_plugins=allowed)
     assert seen == expected
+
+
+# What the end makes of the state
+
+
+@pytest.mark.parametrize("change", ["metadata", "messages", "both"])
+def test_what_hooks_change_at_the_end_is_in_the_session_before_observers_look(change):
+    session, seen = Session("s", [Message("user", "old")], {"n": 0}), []
+
+    @hook(ON_RUN_END, priority=2)
+    def first(ctx, result):
+        state = ctx.state
+        if change != "metadata":
+            state = state.replace(messages=[m.replace(content=m.content.upper()) for m in state.messages])
+        return HookResult.cont(state=state if change == "messages" else state.replace(metadata={"n": 1}))
+
+    @hook(ON_RUN_END, priority=1)
+    def second(ctx, result):
+        if change == "both":
+            return HookResult.cont(state=ctx.state.with_messages(Message("user", "more")))
+        return None
+
+    @observer(ON_RUN_END)
+    def look(ctx, result):
+        seen.append(([m.content for m in session.messages], dict(session.metadata)))
+
+    result = scripted_agent([reply("yes")], hooks=[first, second, look]).run("go", session=session)
+    expected = {
+        "metadata": (["old", "go", "yes"], {"n": 1}),
+        "messages": (["OLD", "GO", "YES"], {"n": 0}),
+        "both": (["OLD", "GO", "YES", "more"], {"n": 1}),
+    }[change]
+    assert seen == [expected]
+    assert ([m.content for m in session.messages], session.metadata) == expected
+    assert [m.content for m in result.messages] == [c for c in expected[0] if c != "old"]
+
+
+def test_a_question_at_on_stop_that_is_refused_stops_the_run_once():
+    seen = []
+
+    @hook(ON_STOP)
+    async def judge(ctx, stopping):
+        seen.append([signal.kind for signal in stopping.signals])
+        await ctx.llm.complete("was that all?")
+
+    agent = scripted_agent([ADD, reply("never")], tools=[add], hooks=[judge])
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert seen == [["token_limit"]]
+    assert len(result.steps) == 1
+
+
+def test_keep_going_beside_a_limit_does_not_go_on_with_what_it_could_clear():
+    @hook(AFTER_LLM)
+    def stop(ctx, answer):
+        return HookResult.stop("enough", kind="token_limit")
+
+    @hook(ON_STOP)
+    def go_on(ctx, stopping):
+        assert [signal.kind for signal in stopping.signals] == ["token_limit", "completed"]
+        return HookResult.keep_going("more")
+
+    result = scripted_agent([reply("a"), reply("b")], hooks=[stop, go_on]).run("x")
+    assert (result.status, result.stop.kind, len(result.steps)) == ("stopped", "token_limit", 1)
+    assert roles(result) == ["user", "assistant"]
+
+
+def test_the_note_of_keep_going_is_what_the_user_says():
+    asked = []
+
+    @hook(ON_STOP)
+    def go_on(ctx, stopping):
+        asked.append(1)
+        return HookResult.keep_going("more") if len(asked) == 1 else None
+
+    result = scripted_agent([reply("a"), reply("b")], hooks=[go_on]).run("x")
+    assert [(m.role, m.content) for m in result.messages[2:]] == [("user", "more"), ("assistant", "b")]
+
+
+def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_being_called():
+    for point in (SESSION_START, BEFORE_PROMPT_BUILD):
+
+        @observer(point)
+        async def ask(ctx, payload):
+            ctx.budget.charge(Usage(5, 5), 0.0)
+            await ctx.llm.complete("may I?")
+
+        agent = scripted_agent([reply("never")], hooks=[ask])
+        result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=3)))
+        assert (result.status, result.stop.kind) == ("stopped", "token_limit"), point
+        assert agent.model.requests == []
+        assert roles(result) == ["user"]
+
+
+async def test_a_cancellation_that_on_run_end_survived_does_not_reach_what_its_caller_does_next(monkeypatch):
+    monkeypatch.setattr("hookline.run.course.GRACE", 0.02)
+
+    @hook(ON_RUN_END)
+    def cancel(ctx, result):
+        ctx.interrupt.cancel("too late")
+
+    result = await scripted_agent([reply("x")], hooks=[cancel]).arun("x")
+    await asyncio.sleep(0.05)
+    assert result.status == "completed"
+    assert asyncio.current_task().cancelling() == 0
+
+
+def test_the_events_of_a_blocking_run_in_a_tool_come_in_the_loop_of_the_run_around_it():
+    threads = set()
+    child = scripted_agent([reply("inner")], name="child")
+
+    @tool
+    def ask(ctx) -> str:
+        """Ask another agent, and block."""
+        return child.run("x", ctx=ctx).reply
+
+    log = []
+
+    def sink(event):
+        threads.add(threading.get_ident())
+        log.append(event)
+
+    result = scripted_agent([call("ask"), reply("done")], tools=[ask], sinks=[sink]).run("x")
+    assert result.messages[2].content == "inner"
+    assert any(isinstance(event, SubagentEvent) for event in log)
+    assert len(threads) == 1
+
+
+def test_a_closed_failure_at_the_end_fails_the_run_and_keeps_its_reply():
+    @hook(ON_RUN_END)
+    def fail(ctx, result):
+        raise ValueError("no room")
+
+    with pytest.raises(RunFailed, match="no room") as failed:
+        scripted_agent([reply("x")], hooks=[fail]).run("x")
+    assert failed.value.result.status == "failed"
+    assert isinstance(failed.value.__cause__, HookError)
+    assert failed.value.result.reply == "x"
+
+
+def test_a_run_that_an_interceptor_calls_failed_raises_with_its_last_error():
+    class Judge(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            verdict = await super().intercept(point, payload, ctx)
+            if point is not ON_RUN_END:
+                return verdict
+            errors = (ErrorInfo("hook", "A", "first"), ErrorInfo("hook", "B", "last"))
+            return Verdict(msgspec.structs.replace(payload, status="failed", errors=errors))
+
+    with pytest.raises(RunFailed, match="^last$") as failed:
+        scripted_agent([reply("x")], interceptor=Judge()).run("x")
+    assert failed.value.__cause__ is None
