@@ -30,8 +30,11 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
+    Step,
     StopSignal,
     SubagentEvent,
+    Tool,
+    ToolSpec,
     Usage,
     Verdict,
     call,
@@ -917,3 +920,44 @@ def test_a_run_that_an_interceptor_calls_failed_raises_with_its_last_error():
     with pytest.raises(RunFailed, match="^last$") as failed:
         scripted_agent([reply("x")], interceptor=Judge()).run("x")
     assert failed.value.__cause__ is None
+
+
+def test_a_step_that_never_reached_the_model_is_told_as_empty_and_is_no_step_of_the_result():
+    steps = []
+
+    @hook(BEFORE_LLM)
+    def stop(ctx, request):
+        return HookResult.stop("enough")
+
+    @observer(AFTER_STEP)
+    def watch(ctx, step):
+        steps.append(msgspec.structs.replace(step, duration=0.0))
+
+    result = scripted_agent([reply("never")], hooks=[stop, watch]).run("x")
+    assert steps == [Step(0)]
+    assert (result.steps, result.status) == ((), "stopped")
+
+
+def test_what_the_model_is_told_of_a_tool_may_depend_on_the_run():
+    def offer(ctx):
+        return ToolSpec("add", f"Add for {ctx.deps}.") if ctx.deps else None
+
+    def summed(a: int, b: int) -> int:
+        return a + b
+
+    agent = scripted_agent([reply("x")] * 2, tools=[Tool(summed, name="add", description="Add.", offer=offer)])
+    agent.run("x", deps="ann")
+    agent.run("x")
+    assert [request.tools for request in agent.model.requests] == [(ToolSpec("add", "Add for ann."),), ()]
+
+
+def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_the_tool():
+    def offer(ctx):
+        raise KeyError("gone")
+
+    broken = Tool(lambda: "x", name="broken", description="Break.", offer=offer)
+    with pytest.raises(RunFailed, match="broken") as failed:
+        scripted_agent([reply("x")], tools=[broken]).run("x")
+    (error,) = failed.value.result.errors
+    assert (error.where, error.type, error.fatal) == ("tool", "HooklineError", True)
+    assert error.message == str(failed.value)

@@ -62,7 +62,6 @@ class Loop(Course):
         super().__init__(agent, ctx, run_hooks, above)
         self.task = task
         self._base = base
-        self._endless = ctx.budget.max_steps is None
         self._recording = False
         self._kept: tuple[Sequence[Message], Mapping[str, Any]] = base, EMPTY
         self._kept_going = self._steps_begun = 0
@@ -80,7 +79,7 @@ class Loop(Course):
             self.raise_if_cancelled()
             await self._begin()
             while self.cause is None:
-                if not self._road_is_clear() and (self._at_the_end() or not await self._may_go_on()):
+                if not self._road_is_clear() and not await self._may_go_on():
                     break
                 await self._step()
             self.raise_if_cancelled()
@@ -125,11 +124,8 @@ class Loop(Course):
         ctx.set_system_prompt("\n\n".join(p for p in (parts.prepend_system, prompt, parts.append_system) if p))
 
     def _road_is_clear(self) -> bool:
-        return not self.ctx._signals and not self.alert and (self._endless or self.budget.exceeded() is None)
-
-    def _at_the_end(self) -> bool:
-        """A signal is recorded, and nobody is there who could say otherwise."""
-        return bool(self.ctx._signals) and not (self._steered or self.alert or ON_STOP in self.heard)
+        """Whether there is nothing to look at between two steps, as nearly always."""
+        return not self.ctx._signals and not self.alert and self.budget.exceeded() is None
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
