@@ -961,3 +961,133 @@ def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_th
     (error,) = failed.value.result.errors
     assert (error.where, error.type, error.fatal) == ("tool", "HooklineError", True)
     assert error.message == str(failed.value)
+
+
+# What the result says
+
+
+def test_an_end_around_a_hooks_own_question_is_marked_as_that_of_the_hook_that_said_so():
+    @guard(BEFORE_TOOL)
+    async def judge(ctx, request):
+        await ctx.llm.complete("fine?", purpose="judge")
+
+    @hook(BEFORE_LLM, name="rail")
+    def rail(ctx, request):
+        return HookResult.end("no questions", reason="rule 7") if request.purpose == "judge" else None
+
+    result = scripted_agent([ADD], tools=[add], hooks=[judge, rail]).run("x")
+    assert (result.status, result.reply, result.hook_ended) == ("ended", "no questions", "rule 7")
+    assert result.messages[-1] == Message("assistant", "no questions", hook="rail")
+
+
+def test_a_run_that_only_called_tools_ends_with_the_last_words_of_the_model():
+    result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], max_steps=2).run("go")
+    assert (result.status, result.reply) == ("stopped", "second")
+    with pytest.raises(RunFailed) as failed:
+        scripted_agent([ValueError("no")]).run("go")
+    assert failed.value.result.reply == ""
+
+
+def test_a_reply_of_nothing_stops_the_run_with_unknown():
+    result = scripted_agent([reply("")]).run("go")
+    assert (result.status, result.stop.kind, result.reply) == ("stopped", "unknown", "")
+    assert "neither text nor tool calls" in result.stop.message
+
+
+def test_a_stop_that_was_recorded_is_no_stop_of_a_run_that_failed_or_was_ended():
+    @hook(BEFORE_LLM, priority=1)
+    def stop(ctx, request):
+        return HookResult.stop("enough")
+
+    @hook(BEFORE_LLM)
+    def fail(ctx, request):
+        raise ValueError("no")
+
+    @hook(BEFORE_LLM)
+    def end(ctx, request):
+        return HookResult.end("over")
+
+    with pytest.raises(RunFailed) as failed:
+        scripted_agent([reply("x")], hooks=[stop, fail]).run("x")
+    assert failed.value.result.stop is None
+    result = scripted_agent([reply("x")], hooks=[stop, end]).run("x")
+    assert (result.status, result.stop) == ("ended", None)
+
+
+def test_the_messages_of_a_result_are_the_runs_own_though_the_history_was_rewritten():
+    session = Session("s", [Message("user", "a"), Message("assistant", "b")])
+
+    @hook(BEFORE_LLM)
+    def shorten(ctx, request):
+        if len(ctx.state.messages) > 2:
+            return HookResult.cont(state=ctx.state.replace(messages=ctx.state.messages[1:]))
+        return None
+
+    result = scripted_agent([reply("x")], hooks=[shorten]).run("go", session=session)
+    assert [m.content for m in result.messages] == ["go", "x"]
+    assert [m.content for m in session.messages] == ["b", "go", "x"]
+
+
+def test_what_fails_at_the_end_without_failing_the_run_is_in_its_errors():
+    seen = []
+
+    @hook(ON_RUN_END, on_failure="open", name="shaky")
+    def shaky(ctx, result):
+        raise ValueError("no")
+
+    @hook(BEFORE_TOOL, name="wall")
+    def wall(ctx, request):
+        return HookResult.block("no")
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        seen.append([error.source for error in result.errors])
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[shaky, wall, watch]).run("x")
+    assert result.status == "completed"
+    assert [error.source for error in result.errors] == ["wall", "shaky"]
+    assert seen == [["wall"]]
+
+
+def test_what_hooks_made_of_the_result_holds_though_a_question_at_the_end_was_refused():
+    @hook(ON_RUN_END, priority=1)
+    def reword(ctx, result):
+        return result.replace(reply="better")
+
+    @hook(ON_RUN_END)
+    async def ask(ctx, result):
+        await ctx.llm.complete("was it good?")
+
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[reword, ask])
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    assert (result.status, result.reply) == ("stopped", "better")
+
+
+def test_messages_that_a_hook_gives_the_result_hold_though_another_changed_the_state():
+    mine = (Message("assistant", "in short"),)
+
+    @hook(ON_RUN_END, priority=1)
+    def shorten(ctx, result):
+        return result.replace(messages=mine)
+
+    @hook(ON_RUN_END)
+    def note(ctx, result):
+        return HookResult.cont(state=ctx.state.with_messages(Message("user", "note")))
+
+    session = Session("s")
+    result = scripted_agent([reply("x")], hooks=[shorten, note]).run("go", session=session)
+    assert result.messages == mine
+    assert [m.content for m in session.messages] == ["go", "x", "note"]
+
+
+async def test_what_is_said_to_a_run_that_never_took_its_task_is_not_recorded():
+    session = Session("s")
+
+    @hook(ON_RUN_START)
+    def end(ctx, start):
+        run.steer("hello?")
+        return HookResult.end("closed")
+
+    run = scripted_agent([reply("x")], hooks=[end]).start("go", session=session)
+    assert (await run.result()).status == "ended"
+    assert session.messages == ()
