@@ -422,3 +422,106 @@ def test_time_that_a_run_took_is_told_by_its_budget():
     began = time.monotonic()
     result = scripted_agent([reply("x")], hooks=[nothing]).run("x")
     assert 0 < result.elapsed <= time.monotonic() - began
+
+
+# Questions inside a hook
+
+
+def test_a_hook_that_comes_while_another_one_asks_the_model_judges_its_next_question():
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def late(ctx, request):
+        seen.append(request.purpose)
+
+    @hook(ON_RUN_START)
+    async def ask(ctx, start):
+        await ctx.llm.complete("a", purpose="first")
+        agent.register_hook(late)
+        await ctx.llm.complete("b", purpose="second")
+
+    agent = scripted_agent([reply("1"), reply("2"), reply("3")], hooks=[ask])
+    agent.run("x")
+    assert seen == ["second", "step"]
+
+
+def test_each_hook_that_asks_is_left_out_of_its_own_question_and_of_no_other():
+    seen = []
+
+    def asking(name):
+        @hook(BEFORE_STEP, BEFORE_LLM, name=name)
+        async def ask(point, ctx, payload):
+            if point == BEFORE_STEP:
+                await ctx.llm.complete("?", purpose=name)
+            else:
+                seen.append((name, payload.purpose))
+
+        return ask
+
+    scripted_agent([reply(str(n)) for n in range(3)], hooks=[asking("a"), asking("b")]).run("x")
+    assert seen == [("b", "a"), ("a", "b"), ("a", "step"), ("b", "step")]
+
+
+# Failures of those who are told of failures
+
+
+def closed(ctx):
+    raise KeyError("second")
+
+
+async def refused(ctx):
+    await ctx.llm.complete("?", purpose="refused")
+
+
+async def stopped(ctx):
+    ctx.budget.charge(Usage(50, 50), 0.0)
+    await ctx.llm.complete("?")
+
+
+@pytest.mark.parametrize("second", [closed, refused, stopped])
+def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
+    told = []
+
+    @hook(BEFORE_STEP, name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @hook(ON_ERROR, name="second")
+    async def mend(ctx, failure):
+        told.append(failure.errors[0].source)
+        made = second(ctx)
+        if made is not None:
+            await made
+
+    @hook(BEFORE_LLM, name="wall")
+    def wall(ctx, request):
+        return HookResult.end("no") if request.purpose == "refused" else None
+
+    @observer(ON_ERROR, name="shaky")
+    def shaky(ctx, failure):
+        raise OSError("third")
+
+    agent = scripted_agent([reply("x")], hooks=[first, mend, wall, shaky])
+    with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
+        agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+    assert told == ["first"]
+    assert {"first", "shaky"} <= {error.source for error in failed.value.result.errors}
+    assert failed.value.result.errors[0].message == str(failed.value.__cause__)
+
+
+def test_an_observer_of_failures_that_fails_is_recorded_and_not_told_again():
+    told = []
+
+    @hook(BEFORE_STEP, on_failure="open", name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @observer(ON_ERROR, name="shaky")
+    def shaky(ctx, failure):
+        told.append(failure.errors[0].source)
+        raise OSError("second")
+
+    result = scripted_agent([reply("x")], hooks=[first, shaky]).run("x")
+    assert told == ["first"]
+    assert [(error.source, error.fatal) for error in result.errors] == [("first", False), ("shaky", False)]
+    assert result.status == "completed"

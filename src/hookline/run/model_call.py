@@ -292,6 +292,7 @@ def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable
 
 
 async def _ask_gated(loop: Course, model: Model, request: ModelRequest) -> ModelReply:
+    loop.listen()  # the hook or tool that asks may have registered one
     try:
         loop.checkpoint(inside_step=False)
         return cast(ModelReply, await call_model(loop, request, model))
