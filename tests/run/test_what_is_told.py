@@ -1,5 +1,6 @@
 """What hooks, sinks and callers are told of a run: each field of each payload, event and result (DESIGN 3, 6.5)."""
 
+import pytest
 from msgspec.structs import replace
 
 from hookline import (
@@ -71,8 +72,10 @@ from hookline import (
     Usage,
     guard,
     hook,
+    observer,
     tool,
 )
+from hookline.base.errors import PlainError
 from hookline.testing import EventLog
 
 IDS = Ids("run-2", "task", "corr", "s", "teller", "")
@@ -521,3 +524,59 @@ def test_what_a_hook_asks_the_model_is_told_like_every_call():
     assert (result.usage, result.cost) == (Usage(20, 6, 3), 0.875)
     assert result.steps[0].usage == Usage(11, 4, 1)
     assert result.messages[0] == Message("user", "go")
+
+
+def silent(*replies, hooks=(), fails=False, sinks=()):
+    """The same without anybody who watches everything."""
+    agent, ctx = world(*replies, hooks=hooks, fails=fails)
+    return agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ModelCalled, ModelReplied, ToolStarted, ToolProgressed, ToolEnded, ToolSettled, StepFinished, RunFinished],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_who_wants_a_single_type_is_told_the_same_as_one_who_wants_all(kind, fails):
+    every, single = EventLog(), EventLog()
+    single.events = frozenset((kind,))
+    silent(CALLS, WORDS, fails=fails, sinks=[every])
+    silent(CALLS, WORDS, fails=fails, sinks=[single])
+    assert len(single) == len(every.of(kind)) > 0
+    assert [event.replace(seq=0) for event in single] == [event.replace(seq=0) for event in every.of(kind)]
+
+
+def test_a_call_that_only_one_hook_watches_has_the_same_result():
+    seen = []
+
+    @observer(AFTER_TOOL)
+    def watch(ctx, done):
+        seen.append(done)
+
+    result = silent(CALLS, WORDS, hooks=[watch])
+    assert seen == [ToolCallResult("c1", "read", {"path": "a.txt"}, "text", None, "ok", 2.0, 0, 1, IDS)]
+    assert result == silent(CALLS, WORDS)
+
+
+def test_a_settled_call_is_told_with_its_outcome_and_what_the_model_will_read():
+    @hook(AFTER_TOOL)
+    def reword(ctx, done):
+        return done.replace(error="try later")
+
+    log = EventLog()
+    _, result, _ = told(CALLS, WORDS, hooks=[reword], fails=True, sinks=[log])
+    (event,) = log.of(ToolSettled)
+    assert (event.call_id, event.tool, event.outcome, event.text) == ("c1", "read", "error", "try later")
+    assert result.messages[2].content == "try later"
+
+
+def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added():
+    @tool
+    def refuse() -> str:
+        """Refuse."""
+        raise PlainError("closed on Sundays")
+
+    agent, ctx = world(replace(CALLS, tool_calls=(ToolCall("c1", "refuse"),)), WORDS)
+    agent = Agent("a", llm=agent.model, tools=[refuse])
+    result = agent.run("go", ctx=ctx)
+    assert result.messages[2].content == "closed on Sundays"

@@ -430,18 +430,18 @@ class Batch:
         slot, loop = self.slots[index], self.loop
         result = slot.result
         assert result is not None
-        verdict = Verdict(result)
+        retried = False
         try:
             no_retry = self._no_retry(result)
             verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=no_retry) if no_retry else PLAIN)
-            slot.result = verdict.payload
+            slot.result, retried = verdict.payload, verdict.action is HookAction.RETRY
         except Ended as ended:
             slot.result = ended.verdict.payload
             await self._blame(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             slot.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
             await self._blame(cause)
-        if verdict.action is HookAction.RETRY:
+        if retried:
             self.slots[index] = again = self._slot(slot.call, result.attempt + 1)
             await self._attempt([again])
             await self._settle(index)
