@@ -7,7 +7,6 @@ python tests/mutation/report.py kernel results tally
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from run import ROOT, SOURCES, enter
@@ -39,16 +38,14 @@ def mutants(part: str) -> Iterator[Mutant]:
         data = SourceFileMutationData(path=path.relative_to(ROOT))
         data.load()
         for name, code in data.exit_code_by_key.items():
-            function = name.rpartition(".")[2].rpartition("__mutmut_")[0].removeprefix("x").strip("_ǁ")
+            function = name.rpartition(".")[2].rpartition("__mutmut_")[0].removeprefix("x_").removeprefix("xǁ")
             yield Mutant(name, path.stem, function.replace("ǁ", "."), status_by_exit_code[code])
 
 
 def show(part: str, modules: list[str]) -> None:
     """Print the table, then the survivors."""
     found = [mutant for mutant in mutants(part) if mutant.module in modules]
-    print(
-        "\n| module | mutants | killed | of them by timeout | survived | not run | score |\n|---|---|---|---|---|---|---|"
-    )
+    print("\n| module | mutants | killed | by timeout | survived | not run | score |\n|---|---|---|---|---|---|---|")
     for module in [*modules, "all"]:
         tally = Counter(m.status for m in found if module in ("all", m.module))
         if total := tally.total():
