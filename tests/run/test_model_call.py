@@ -19,6 +19,7 @@ from hookline import (
     ModelError,
     ModelReplied,
     ModelResponse,
+    RateLimited,
     RunFailed,
     ScriptedModel,
     TextDelta,
@@ -629,3 +630,15 @@ def test_a_refused_question_tells_who_refused_it_and_why(refusal, status, by):
     assert (got, hook_name) == (status, by)
     assert (said, reason) == (("not now", "rule 7") if refusal == "end" else ("", ""))
     assert {"end": "wall", "raise": "broken wall", "model": "offline"}[refusal] in message
+
+
+def test_a_provider_that_says_when_to_come_back_is_quoted():
+    waits = []
+
+    @hook(ON_ERROR)
+    def again(ctx, failure):
+        waits.append((failure.errors[0].type, failure.errors[0].retry_after))
+        return HookResult.retry()
+
+    scripted_agent([RateLimited("slow down", retry_after=3.5), OSError("gone"), reply("x")], hooks=[again]).run("x")
+    assert waits == [("RateLimited", 3.5), ("OSError", None)]
