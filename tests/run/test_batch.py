@@ -822,6 +822,7 @@ def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limi
     assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
     assert [event.signal.kind for event in log.of(Signalled)] == ["tool_calls_limit"]
     assert ctx.budget.tool_calls == ran
+    assert [m.is_error for m in result.messages if m.role == "tool"] == [False] * ran + [True] * (4 - ran)
     assert len(progress) == 8
 
 

@@ -21,6 +21,7 @@ from hookline import (
     HookResult,
     Ids,
     Message,
+    ModelResponse,
     RunFailed,
     RunStarted,
     ScriptedModel,
@@ -275,6 +276,19 @@ def test_messages_that_come_while_calls_are_open_wait_for_the_results_in_order()
     batch = [call("add", a=1, b=1), call("add", a=2, b=2)]
     result = scripted_agent([batch, reply("x")], tools=[add], hooks=[note]).run("x")
     assert [m.content for m in result.messages] == ["x", "", "2", "4", "before 1", "before 2", "x"]
+
+
+def test_ids_of_calls_are_remembered_though_a_hook_changed_the_state_since():
+    same = ModelResponse("", (ToolCall("same", "add", {"a": 1, "b": 1}),))
+
+    @hook(BEFORE_LLM)
+    def note(ctx, request):
+        return HookResult.cont(state=ctx.state.with_messages(Message("user", "note")))
+
+    result = scripted_agent([same, same, reply("x")], tools=[add], hooks=[note]).run("x")
+    ids = [made.id for message in result.messages for made in message.tool_calls]
+    assert ids[0] == "same"
+    assert len(set(ids)) == 2
 
 
 # What a tool gets

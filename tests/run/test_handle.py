@@ -21,6 +21,7 @@ from hookline import (
     tool,
 )
 from hookline.kernel.scope import CURRENT
+from hookline.run.course import Course
 from hookline.run.handle import background_loop, must_nest, own_loop
 from hookline.testing import EventLog, scripted_agent
 
@@ -212,3 +213,27 @@ async def test_a_reader_of_a_run_that_failed_to_begin_is_not_left_waiting():
     assert events[-1].result.status == "failed"
     assert list(log) == events
     await run.settled()
+
+
+async def test_a_cancellation_from_another_thread_is_delivered_in_the_runs_own(monkeypatch):
+    threads = []
+    real = Course.cancel
+
+    def cancel(self):
+        threads.append(threading.get_ident())
+        real(self)
+
+    monkeypatch.setattr(Course, "cancel", cancel)
+    ctx = AgentContext()
+
+    @tool
+    async def leave(ctx) -> str:
+        """Cancel from elsewhere."""
+        await asyncio.to_thread(outer.interrupt.cancel, "from a thread")
+        await asyncio.sleep(30)
+        return "never"
+
+    outer = ctx
+    result = await scripted_agent([call("leave")], tools=[leave]).arun("x", ctx=ctx)
+    assert (result.status, result.stop.message) == ("cancelled", "from a thread")
+    assert threads == [threading.get_ident()]

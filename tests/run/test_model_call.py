@@ -431,7 +431,7 @@ def test_calls_that_after_llm_gives_get_ids_that_no_other_call_has():
     ids = [made.id for message in result.messages for made in message.tool_calls]
     assert len(ids) == len(set(ids)) == 6
     assert ids[0] == "same"
-    assert all(ids)
+    assert all(each.startswith("call_") for each in ids[1:])
     assert [m.call_id for m in result.messages if m.role == "tool"] == ids
     assert [m.content for m in result.messages if m.role == "tool"] == ["2", "4", "6"] * 2
     assert [made.id for event in log.of(ModelReplied) for made in event.tool_calls] == ids
@@ -469,7 +469,7 @@ class Pieces:
 
 def streamed(*turns, hooks=()):
     model, log = Pieces(*turns), EventLog()
-    result = Agent("a", llm=model, hooks=hooks, sinks=[log]).run("x")
+    result = Agent("a", llm=model, tools=[add], hooks=hooks, sinks=[log]).run("x")
     return result, log, model
 
 
@@ -510,6 +510,9 @@ def test_a_stream_that_fails_is_charged_for_what_came_and_for_nothing_if_nothing
     assert (result.usage, result.reply, model.closed) == (Usage(22, 4), "fine", 3)
     assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(0, 1, "step"), (0, 2, "step")]
     assert [event.text for event in log.of(TextDelta)] == ["one ", "two", "x", "fine"]
+    made = ModelResponse("", (ToolCall("c", "add", {"a": 1, "b": 1}),), Usage(1, 1))
+    _, log, _ = streamed([made], ["x", OSError("gone")], [whole], hooks=[again])
+    assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step")]
 
 
 def test_what_a_later_step_shows_in_vain_is_discarded_as_its_own():

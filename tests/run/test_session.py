@@ -209,3 +209,9 @@ def test_what_was_added_to_a_transcript_is_found_though_it_was_rewritten_and_say
 
 def test_a_session_says_what_it_is():
     assert repr(Session("s", [HI])) == "Session('s', 1 messages)"
+
+
+def test_a_session_that_is_given_nothing_is_empty():
+    session = Session()
+    assert (session.id, session.key, session.platform, session.personality_id) == ("", "", "", "")
+    assert (session.messages, session.metadata, session.personality_changes) == ((), {}, {})

@@ -280,6 +280,10 @@ def test_the_failure_of_a_tool_is_told_with_its_call():
     assert (done.outcome, done.duration, done.result) == ("error", 2.0, None)
     assert result.messages[2] == Message("tool", "ValueError: no such file", (), "c1", "read", True)
     assert (result.tool_calls, result.successful_tool_calls) == (1, 0)
+    assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]][-1] == (
+        "tool_end", "read failed after 2.0 s", "error",
+    )  # fmt: skip
+    assert [path.call_id for path in seen[TOOL_END_WITH_PATH]] == ["c1"]
 
 
 @hook(ON_ERROR)
@@ -580,3 +584,22 @@ def test_a_tool_that_says_plainly_what_is_wrong_is_quoted_and_nothing_is_added()
     agent = Agent("a", llm=agent.model, tools=[refuse])
     result = agent.run("go", ctx=ctx)
     assert result.messages[2].content == "closed on Sundays"
+
+
+def test_what_lies_around_is_given_what_was_judged():
+    class Around:
+        points = (ON_RUN_START,)
+
+        def __init__(self):
+            self.seen = []
+
+        def __call__(self, point, ctx, payload):
+            return None
+
+        def around(self, ctx, payload):
+            self.seen.append(payload)
+
+    outside = Around()
+    seen, _, _ = told(CALLS, WORDS, hooks=[outside])
+    first, second = seen[BEFORE_LLM]
+    assert outside.seen == [RunStart("go", IDS), first, seen[BEFORE_TOOL][0], second]
