@@ -28,6 +28,7 @@ from hookline import (
     Session,
     Signalled,
     Steered,
+    StepFinished,
     StopSignal,
     Usage,
     call,
@@ -416,6 +417,23 @@ def test_a_hook_that_goes_away_while_its_point_is_fired_is_not_called_at_the_nex
     remove = agent.register_hook(once)
     agent.run("x")
     assert seen == [0]
+
+
+def test_a_hook_that_a_sink_registers_between_two_steps_is_called_in_the_next():
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def late(ctx, step):
+        seen.append(step.index)
+
+    def sink(event):
+        if event.index == 0:
+            agent.register_hook(late)
+
+    sink.events = frozenset((StepFinished,))
+    agent = scripted_agent([ADD, reply("x")], tools=[add], sinks=[sink])
+    agent.run("x")
+    assert seen == [1]
 
 
 def test_time_that_a_run_took_is_told_by_its_budget():
