@@ -261,6 +261,7 @@ async def test_invalid_arguments_skip_guards_but_not_observers(before):
     verdict = await fire()
     assert "".join(fire.called) == "ac"
     assert (verdict.action, verdict.value) == ("invalid", "path: not that one")
+    assert (verdict.hook, verdict.reason) == ("", "")
 
 
 @pytest.mark.parametrize("settled", [R.block("no"), R.end("bye")])
@@ -347,7 +348,7 @@ async def test_an_observer_that_cancels_itself_has_failed_and_nobody_else(is_asy
     fire = Fire(BEFORE_TOOL, observer(asyncio.CancelledError()), observer(), is_async=is_async)
     verdict = await fire()
     assert "".join(fire.called) == "ab"
-    assert len(verdict.failures) == 1
+    assert [(f.type, f.source) for f in verdict.failures] == [("CancelledError", "a")]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -757,6 +758,29 @@ async def test_it_is_known_which_hooks_are_running_around(is_async):
     assert entered() == frozenset()
 
 
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_hooks_around_a_fire_within_a_hook_are_known_too(phase):
+    seen, registry = [], HookRegistry()
+
+    async def inner(ctx, payload):
+        seen.append(entered())
+
+    def inner_sync(ctx, payload):
+        seen.append(entered())
+
+    async def outer(ctx, payload):
+        await registry.fire(ON_RUN_START, {"task": "hi"})
+        seen.append(entered())
+
+    registry.on(BEFORE_TOOL, outer, phase=phase)
+    for made in (inner, inner_sync, inner):
+        registry.on(ON_RUN_START, made)
+    await registry.fire(BEFORE_TOOL, CALL)
+    ids = frozenset({id(outer)})
+    assert seen == [ids | {id(inner)}, ids | {id(inner_sync)}, ids | {id(inner)}, ids]
+    assert entered() == frozenset()
+
+
 async def test_a_rewriter_that_fails_closed_keeps_guards_from_judging():
     fire = Fire(BEFORE_TOOL, rewriter(ValueError("x")), guard(PASS), observer())
     with pytest.raises(HookError):
@@ -853,6 +877,41 @@ async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_
     assert fire.scope.of(HookExecuted) == []
 
 
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_a_hook_that_fails_while_it_is_cancelled_has_failed(phase):
+    inside = asyncio.Event()
+
+    async def break_down(ctx, payload):
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("no way to end") from None
+
+    registry = HookRegistry()
+    registry.on(ON_RUN_END, break_down, phase=phase, on_failure="closed")
+    task = asyncio.create_task(registry.fire(ON_RUN_END, sample(ON_RUN_END)))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(HookError, match="ValueError: no way to end"):
+        await task
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_at_the_end_of_a_run_a_hook_that_cancels_itself_has_failed(is_async):
+    fire = Fire(ON_RUN_END, rewriter(asyncio.CancelledError()), rewriter(PASS), is_async=is_async)
+    with pytest.raises(HookError, match="CancelledError"):
+        await fire()
+    assert "".join(fire.called) == "ab"
+
+
+def test_an_exit_of_one_of_several_observers_is_an_exit():
+    fire = Fire(BEFORE_TOOL, observer(SystemExit(3)), observer(), is_async=True)
+    with pytest.raises(SystemExit, match="3"):
+        asyncio.run(fire())
+    assert sorted(fire.called) == ["a", "b"]
+
+
 async def test_a_deadline_that_comes_while_hooks_run_holds_for_the_rest():
     async def short(ctx, payload):
         ctx.deadline = time.monotonic() + 0.02
@@ -893,6 +952,35 @@ async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
             await fire()
             assert scope.entry is outer
     assert seen == ["me"] * 4
+    scope.tracing = False
+
+    async def later(ctx, call):
+        seen.append(ctx.entry)
+
+    registry = HookRegistry()
+    for made in (lambda ctx, call: None, later):
+        registry.on(BEFORE_TOOL, made)
+    await registry.fire(BEFORE_TOOL, CALL, ctx=scope)
+    assert seen[4:] == [outer]
+
+
+async def test_within_a_deadline_a_cancellation_does_not_cut_a_hook_short():
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    async def finish(ctx, payload):
+        inside.set()
+        await go_on.wait()
+        return R.stop("s")
+
+    scope, registry = Scope(), HookRegistry()
+    scope.deadline = time.monotonic() + 5
+    registry.on(BEFORE_STEP, finish)
+    task = asyncio.create_task(registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope))
+    await inside.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert (await task).action == "stop"
 
 
 # Timeouts

@@ -147,7 +147,7 @@ def test_a_decorated_function_can_still_be_called_as_itself():
         """Doubles."""
         return payload * 2
 
-    assert double(None, 4) == 8
+    assert double(None, 4) == double(None, payload=4) == 8
     assert double.__doc__ == "Doubles."
     assert double.__name__ == "double"
     assert repr(double) == "<hook double at before_tool>"
@@ -381,6 +381,14 @@ async def test_tools_selects_calls_by_glob(globs, tool, called):
     assert (verdict.action == "block") is called
 
 
+async def test_a_hook_for_some_tools_is_called_like_any_other():
+    seen, ctx = [], Scope()
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((ctx, call)), tools="read")
+    await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
+    assert seen == [(ctx, CALL)]
+
+
 async def test_tools_is_judged_on_the_name_as_rewritten():
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: call.replace(name="delete"))
@@ -473,10 +481,10 @@ class WrongObject:
 @pytest.mark.parametrize(
     ("made", "point", "options", "message"),
     [
-        (none, BEFORE_TOOL, {}, r"must take \(ctx, payload\) or \(point, ctx, payload\), not \(\)"),
-        (one, BEFORE_TOOL, {}, r"must take .*not \(payload\)"),
-        (four, BEFORE_TOOL, {}, r"must take .*not \(point, ctx, payload, more\)"),
-        (keyword, BEFORE_TOOL, {}, r"must take .*limit"),
+        (none, BEFORE_TOOL, {}, r"it must take \(ctx, payload\) or \(point, ctx, payload\), not \(\)"),
+        (one, BEFORE_TOOL, {}, r"it must take .*not \(payload\)"),
+        (four, BEFORE_TOOL, {}, r"it must take .*not \(point, ctx, payload, more\)"),
+        (keyword, BEFORE_TOOL, {}, r"it must take .*limit"),
         (WrongObject(), None, {}, r"hook 'WrongObject' at before_tool: it must take .*not \(payload\)"),
         (with_verdict, BEFORE_TOOL, {}, "only an observer gets a verdict; use @observer"),
         (with_verdict, BEFORE_TOOL, {"phase": "guard"}, "only an observer gets a verdict"),
@@ -503,8 +511,8 @@ class WrongObject:
         (two, "befor_tool", {}, "unknown point 'befor_tool'. Did you mean 'before_tool'"),
         (two, 3, {}, "a point is a name"),
         (two, None, {}, r"hook 'two' names no points: decorate it with @hook\(POINT\) or pass points="),
-        (Hooks, None, {}, r"is not a hook: it is a class: write Hooks\(\)"),
-        ([two], BEFORE_TOOL, {}, r"is not a hook: it is a list: unpack it with \*"),
+        (Hooks, None, {}, r".* is not a hook: it is a class: write Hooks\(\)"),
+        ([two], BEFORE_TOOL, {}, r".* is not a hook: it is a list: unpack it with \*"),
         (3, BEFORE_TOOL, {}, "3 is not a hook: expected an instance with points and __call__"),
         ("text", BEFORE_TOOL, {}, "'text' is not a hook"),
         (None, BEFORE_TOOL, {}, "None is not a hook"),
@@ -512,7 +520,7 @@ class WrongObject:
 )
 def test_a_hook_that_cannot_work_is_refused_with_the_reason(made, point, options, message):
     registry = HookRegistry()
-    with pytest.raises(RegistrationError, match=message):
+    with pytest.raises(RegistrationError, match=f"(^|: ){message}"):
         registry.register(made, points=None if point is None else [point], **options)
     assert len(registry) == 0
 
@@ -528,7 +536,7 @@ def test_a_mistake_shows_where_the_hook_is_written():
 
 @pytest.mark.parametrize("decorator", [hook, guard, observer])
 def test_a_decorator_needs_a_point(decorator):
-    with pytest.raises(RegistrationError, match=r"name at least one point: @hook\(BEFORE_TOOL\)"):
+    with pytest.raises(RegistrationError, match=r"^name at least one point: @hook\(BEFORE_TOOL\)$"):
         decorator()
     with pytest.raises(RegistrationError, match="name at least one point"):
         decorator(two)

@@ -428,3 +428,11 @@ def test_calls_that_stay_open_are_compared_in_order():
         state.accept(state.replace(messages=[state.messages[2], HI, ASKED]))
     with pytest.raises(TypeError, match="together"):
         state.accept(state.replace(messages=[HI, state.messages[2]]))
+
+
+def test_what_is_appended_is_judged_alone_even_after_a_history_that_would_not_pass():
+    state = AgentState([RESULT, HI])
+    grown = state.with_messages(HI)
+    assert state.accept(grown) == grown
+    with pytest.raises(TypeError, match="^AgentState.messages: a tool call and its result may only .* stay in order$"):
+        state.accept(state.replace(messages=[RESULT]))

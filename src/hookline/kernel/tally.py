@@ -175,6 +175,6 @@ class Tally(msgspec.Struct):
         )
 
 
-def _info(error: HookError | CallRefused, cause: BaseException, *, fatal: bool = False) -> ErrorInfo:
+def _info(error: HookError | CallRefused, cause: BaseException, *, fatal: bool) -> ErrorInfo:
     """A failure as data: what observers get, since an exception could be changed in place."""
     return ErrorInfo("hook", type(cause).__name__, str(error), error.hook, fatal=fatal)
