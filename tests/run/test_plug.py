@@ -1,15 +1,23 @@
 """Plugins that come and go: whole, or not at all (DESIGN 6.7)."""
 
+import asyncio
+
 import pytest
 
 from hookline import (
     BEFORE_STEP,
+    ON_RUN_END,
     Agent,
+    AgentContext,
+    Budget,
     HookRegistry,
     Plugin,
     RegistrationError,
     ScriptedModel,
+    Session,
+    StopSignal,
     Tool,
+    call,
     observer,
     reply,
     tool,
@@ -212,3 +220,62 @@ def test_an_agents_own_filter_holds_and_a_run_can_only_narrow_it():
         seen.clear()
         agent.run("x", allowed_plugins=allowed)
         assert seen == {None: ["p1", "q1"], "q": ["q1"]}.get(allowed if allowed is None else "".join(allowed)[:1], [])
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "limit"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (3, 2, 2), (None, None, None)]
+)
+def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def watch(ctx, step):
+        seen.append(ctx.budget.max_steps)
+
+    agent = scripted_agent([reply("x")] * 2, max_steps=own, hooks=[watch])
+    agent.run("x", ctx=AgentContext(budget=Budget(max_steps=given)))
+    agent.run("x")
+    assert seen == [limit, own]
+
+
+def test_what_a_run_is_not_given_is_made_up():
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def watch(ctx, step):
+        seen.append(ctx.session.id)
+
+    def over(inner):
+        @tool
+        async def ask(ctx) -> str:
+            """Ask."""
+            return (await inner.arun("x", ctx=ctx)).reply
+
+        return ask
+
+    child = scripted_agent([reply("x")], name="child", max_parallel_tools=1)
+    parent = scripted_agent([call("ask"), reply("x")], tools=[over(child)], hooks=[watch])
+    parent.run("x", session=Session())
+    assert len(set(seen)) == 2
+    assert all(each.startswith("session_") for each in seen)
+    assert (child.description, child.instructions, child.max_parallel_tools) == ("", "", 1)
+
+
+async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
+    results = []
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        results.append(result.stop)
+
+    @tool
+    async def wait() -> str:
+        """Wait long."""
+        await asyncio.sleep(30)
+        return "never"
+
+    stream = scripted_agent([call("wait")], tools=[wait], hooks=[watch]).stream("x")
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert results == [StopSignal("user_requested", "the reader left")]
