@@ -352,3 +352,14 @@ def test_plain_turns_values_and_histories_into_builtins():
 def test_a_value_survives_json(name, count):
     value = Sample(name, count)
     assert Sample.from_json(value.to_json()) == value
+
+
+def test_frozen_json_can_be_a_key_so_that_calls_can_be_counted_and_cached():
+    one, same, other = (
+        freeze({"a": [1, {"b": None}], "c": 2}),
+        freeze({"c": 2, "a": [1, {"b": None}]}),
+        freeze({"a": 1}),
+    )
+    assert {one: "kept"}[same] == "kept"
+    assert other not in {one: "kept"}
+    assert len({freeze([1, 2]), freeze((1, 2)), freeze([2, 1])}) == 2

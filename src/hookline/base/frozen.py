@@ -39,6 +39,9 @@ class FrozenDict(dict[str, Any]):
     def __init__(self, *_: object, **__: object) -> None:
         """Nothing: ``dict``'s own would change it in place."""
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
     def __copy__(self) -> dict[str, Any]:
         return dict(self)
 
@@ -62,6 +65,9 @@ class FrozenList(list[Any]):
 
     def __init__(self, *_: object) -> None:
         """Nothing: ``list``'s own would change it in place."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self))
 
     def __copy__(self) -> list[Any]:
         return list(self)

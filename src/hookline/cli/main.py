@@ -13,7 +13,11 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError:
         from ..base.installing import install_command
+        from ..base.version import __version__
 
+        if sys.argv[1:] == ["--version"]:
+            sys.stdout.write(f"hookline {__version__}\n")
+            sys.exit(0)
         sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)
     from .exits import CANCELLED, UNREAD, ReaderGone

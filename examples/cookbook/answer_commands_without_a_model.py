@@ -1,0 +1,47 @@
+"""Answer commands without a model.
+
+In a chat, "/hours" needs no thinking. A hook at `inbound_claim` takes such a message and gives the reply, so no run
+begins; all others go to the agent. A second hook signs whatever leaves, at `message_sending`. Both work with every
+channel of a gateway; here the channel is in memory.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from hookline import INBOUND_CLAIM, MESSAGE_SENDING, Agent, AgentContext, Gateway, HookResult, Inbound
+from hookline import Mailbox, MemoryChannel, Outbound, ScriptedModel, SqliteSessionStore, hook
+
+COMMANDS = {"/hours": "We are open from nine to five.", "/phone": "Call 555-0100."}
+
+
+@hook(INBOUND_CLAIM)
+def answer_commands(ctx: AgentContext, inbound: Inbound) -> HookResult | None:
+    known = COMMANDS.get(inbound.message.text.strip().lower())
+    return HookResult.claim(reply=known) if known else None
+
+
+@hook(MESSAGE_SENDING)
+def sign(ctx: AgentContext, outbound: Outbound) -> HookResult:
+    return HookResult.merge(message=outbound.message.replace(text=f"{outbound.message.text} - the desk"))
+
+
+async def main(folder: Path) -> None:
+    channel = MemoryChannel()
+    agent = Agent("desk", llm=ScriptedModel(["Good morning."]), hooks=[answer_commands, sign])
+    mailbox, sessions = Mailbox(folder / "mail.db"), SqliteSessionStore(folder / "sessions.db")
+    gateway = Gateway(agent, [channel], mailbox=mailbox, sessions=sessions)
+    await gateway.start()
+    for number, text in enumerate(("Hello.", "/hours"), 1):
+        await channel.say(text)
+        print((await channel.replies(number))[-1])
+    await gateway.stop()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(Path(folder)))
+
+# prints:
+# Good morning. - the desk
+# We are open from nine to five. - the desk

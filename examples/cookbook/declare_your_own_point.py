@@ -1,0 +1,46 @@
+"""Declare a point of your own.
+
+Your program has moments of its own that others should be able to judge: here, a deployment. A point says what travels
+through it and which verbs hold there; `ctx.fire` inside a tool asks all hooks of the run, and `registry.fire` does it
+outside of one. Hooks at it are hooks like all others, with phases, priorities and timeouts.
+"""
+
+from hookline import Agent, AgentContext, Frozen, HookAction, HookResult, Point, ScriptedModel, call, guard, hook, tool
+
+
+class Deployment(Frozen, frozen=True):
+    service: str
+    version: str = "latest"
+    free = frozenset({"version"})  # what a hook may replace
+
+
+BEFORE_DEPLOY = Point("before_deploy", Deployment, verbs=("replace", "block"), when="before a service is deployed")
+
+
+@hook(BEFORE_DEPLOY)
+def pin_the_version(ctx: AgentContext, deployment: Deployment) -> HookResult | None:
+    return HookResult.replace({"version": "4.2"}) if deployment.version == "latest" else None
+
+
+@guard(BEFORE_DEPLOY)
+def not_the_database(ctx: AgentContext, deployment: Deployment) -> HookResult | None:
+    return HookResult.block("The database is deployed by hand.") if deployment.service == "database" else None
+
+
+@tool
+async def deploy(service: str, ctx: AgentContext) -> str:
+    """Deploy a service."""
+    verdict = await ctx.fire(BEFORE_DEPLOY, Deployment(service))
+    if verdict.action is HookAction.BLOCK:
+        return f"Not deployed: {verdict.value}"
+    return f"{service} {verdict.payload.version} is deployed"
+
+
+if __name__ == "__main__":
+    llm = ScriptedModel([[call("deploy", service="shop"), call("deploy", service="database")], "Half done."])
+    agent = Agent("ops", llm=llm, tools=[deploy], hooks=[pin_the_version, not_the_database])
+    print(*(message.content for message in agent.run("Deploy all.").messages[2:4]), sep="\n")
+
+# prints:
+# shop 4.2 is deployed
+# Not deployed: The database is deployed by hand.

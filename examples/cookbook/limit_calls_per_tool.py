@@ -1,0 +1,51 @@
+"""Limit how often each tool is called.
+
+A model that searches twenty times has lost the thread. Each tool gets a quota for one run; what goes beyond it is
+refused, and the model can go on with what it has. The count is in `ctx.hook_state`: fresh for every run, and shared
+with nobody. `ToolCallsLimitHook` limits all calls of a run together.
+"""
+
+from collections import Counter
+
+from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, tool
+
+
+class LimitCallsPerTool:
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 200
+
+    def __init__(self, **quota: int) -> None:
+        self.quota = quota
+
+    def __call__(self, point: str, ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+        used = ctx.hook_state.setdefault(id(self), Counter())
+        used[request.name] += 1
+        quota = self.quota.get(request.name)
+        if quota is None or used[request.name] <= quota:
+            return None
+        return HookResult.block(f"{request.name} may be used {quota} times, and was. Work with what you have.")
+
+
+limit_calls_per_tool = LimitCallsPerTool(search=2)
+
+
+@tool
+def search(query: str) -> str:
+    """Search the web."""
+    return f"ten pages about {query}"
+
+
+if __name__ == "__main__":
+    llm = ScriptedModel(
+        [[call("search", query="rain"), call("search", query="snow")], call("search", query="hail"), "Ok."]
+    )
+    agent = Agent("reader", llm=llm, tools=[search], hooks=[limit_calls_per_tool])
+    for message in agent.run("What about the weather?").messages:
+        if message.role == "tool":
+            print(message.content)
+
+# prints:
+# ten pages about rain
+# ten pages about snow
+# search may be used 2 times, and was. Work with what you have.

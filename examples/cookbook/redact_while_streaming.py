@@ -1,0 +1,49 @@
+"""Redact a reply while it is streamed.
+
+What `on_token` replaces is what people see; what `after_llm` replaces is what is recorded: a redactor needs both. The
+end of an address may come with a later piece, so the last word is held back until it is whole; the piece marked `final`
+brings what is left. `SensitiveDataHook` does this for many kinds of data.
+"""
+
+import asyncio
+import re
+
+from hookline import AFTER_LLM, ON_TOKEN
+from hookline import Agent, AgentContext, HookResult, ModelReply, ScriptedModel, TextDelta, TokenDelta
+
+
+def clean(text: str) -> str:
+    return re.sub(r"[\w.+-]+@[\w.-]*\w", "[address]", text)
+
+
+class RedactWhileStreaming:
+    points = frozenset({ON_TOKEN, AFTER_LLM})
+    priority = 50
+
+    def __call__(self, point: str, ctx: AgentContext, payload: TokenDelta | ModelReply) -> HookResult | None:
+        if isinstance(payload, ModelReply):
+            content = clean(payload.content)
+            return HookResult.replace(payload.replace(content=content)) if content != payload.content else None
+        shown = ctx.hook_state.setdefault(id(self), {})  # how much of each reply, since a run has several
+        whole = payload.text if payload.final else payload.text[: payload.text.rfind(" ") + 1]
+        already = shown.get(payload.generation, 0)
+        shown[payload.generation] = len(clean(whole))
+        return HookResult.replace(payload.replace(delta=clean(whole)[already:]))
+
+
+redact_while_streaming = RedactWhileStreaming()
+
+
+async def main() -> None:
+    agent = Agent("desk", llm=ScriptedModel(["Write to ann@example.com or to Ben."]), hooks=[redact_while_streaming])
+    async for event in agent.stream("Whom do I write to?"):
+        if isinstance(event, TextDelta):
+            print(event.text, end="|")
+    print()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+
+# prints:
+# Write |to |[address] |or |to |Ben.|

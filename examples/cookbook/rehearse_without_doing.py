@@ -1,0 +1,43 @@
+"""Rehearse a run without doing anything.
+
+Before an agent gets to work on the real thing, you want to see what it would do. In a rehearsal every tool that is
+marked `dangerous` is answered in place of being run, so the model goes on as if it had worked. The hook is given to
+that one run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks before it acts.
+"""
+
+from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
+
+
+@guard(BEFORE_TOOL)
+def rehearse(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+    called = ctx.tool_registry and ctx.tool_registry.get(request.name)
+    if called and called.dangerous:
+        return HookResult.answer("done (rehearsed)", reason="a rehearsal")
+    return None
+
+
+@tool
+def list_tables() -> list[str]:
+    """List the tables."""
+    return ["orders", "orders_old"]
+
+
+@tool(dangerous=True)
+def drop_table(name: str) -> str:
+    """Remove a table."""
+    return f"{name} is gone"
+
+
+if __name__ == "__main__":
+    llm = ScriptedModel([call("list_tables"), call("drop_table", name="orders_old"), "Tidied."], loop=True)
+    agent = Agent("dba", llm=llm, tools=[list_tables, drop_table])
+    for hooks in ([rehearse], []):
+        for message in agent.run("Tidy up.", hooks=hooks).messages:
+            if message.role == "tool":
+                print(f"{message.name}: {message.content}")
+
+# prints:
+# list_tables: ["orders","orders_old"]
+# drop_table: done (rehearsed)
+# list_tables: ["orders","orders_old"]
+# drop_table: orders_old is gone
