@@ -240,6 +240,23 @@ def test_a_complete_run_may_still_be_asked_about_and_a_stopped_one_may_not():
     assert (result.status, result.stop.message) == ("stopped", "enough")
 
 
+def test_a_run_that_is_complete_while_its_calls_are_judged_runs_none_of_them():
+    @guard(BEFORE_TOOL)
+    def done(ctx, request):
+        return HookResult.stop("that is all", kind="finish_reason")
+
+    result = scripted_agent([[ADD, ADD], reply("x")], tools=[add], hooks=[done]).run("x")
+    assert (result.status, result.stop.kind) == ("completed", "finish_reason")
+    assert result.steps[0].outcomes == ("cancelled", "cancelled")
+
+
+def test_the_step_limit_breaks_off_no_step_though_others_are_looked_at_there():
+    agent = scripted_agent([ADD, reply("x")], tools=[add], max_steps=1)
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=10_000)))
+    assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
+    assert result.steps[0].outcomes == ("ok",)
+
+
 def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
     class Clock:
         now = 0.0
@@ -458,9 +475,15 @@ def test_a_hook_that_comes_while_another_one_asks_the_model_judges_its_next_ques
         agent.register_hook(late)
         await ctx.llm.complete("b", purpose="second")
 
-    agent = scripted_agent([reply("1"), reply("2"), reply("3")], hooks=[ask])
-    agent.run("x")
-    assert seen == ["second", "step"]
+    @observer(BEFORE_LLM)
+    def always(ctx, request):
+        return None
+
+    for hooks in ([ask], [ask, always]):
+        seen.clear()
+        agent = scripted_agent([reply("1"), reply("2"), reply("3")], hooks=hooks)
+        agent.run("x")
+        assert seen == ["second", "step"]
 
 
 def test_each_hook_that_asks_is_left_out_of_its_own_question_and_of_no_other():
