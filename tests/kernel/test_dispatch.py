@@ -277,6 +277,20 @@ async def test_a_fire_can_start_at_the_guards():
     assert verdict.payload.arguments == {"path": "a", "checked": True}
 
 
+@pytest.mark.parametrize("start", ["guard", "observe"])
+async def test_a_fire_that_starts_later_calls_no_async_rewriter_either(start):
+    for scope in (Scope(), Listening()):
+        fire = Fire(AFTER_LLM, rewriter(R.end("bye")), observer(), how=How(start=start), is_async=True, scope=scope)
+        assert (await fire()).action == "cont"
+        assert fire.called == ["b"]
+
+
+async def test_how_to_fire_may_say_nothing_of_validation():
+    for hooks in ((), (rewriter(PASS),)):
+        fire = Fire(AFTER_LLM, *hooks, how=How(no_retry="why"), scope=Scope())
+        assert (await fire()).payload is fire.payload
+
+
 async def test_a_fire_can_start_at_the_observers():
     fire = Fire(AFTER_LLM, rewriter(R.end("bye")), guard(R.end("bye")), observer(), how=How(start="observe"))
     assert (await fire()).action == "cont"
@@ -395,6 +409,7 @@ async def test_a_consumer_can_ask_for_a_record_of_every_call():
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
             ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
         ]  # fmt: skip
+        assert {(e.reason, e.error) for e in fire.scope.of(HookExecuted)} == {("", None)}
 
 
 async def test_a_failure_is_recorded_with_its_error_and_logged(caplog):
@@ -539,6 +554,8 @@ async def test_who_refuses_a_subagent_is_named_before_who_only_changes_it():
 async def test_a_retry_over_the_limit_is_a_signal_with_a_name():
     verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), how=How(no_retry="retry_limit"))()
     assert verdict.signals == (StopSignal("retry_limit", "Retry limit reached.", "a"),)
+    fire = Fire(AFTER_LLM, rewriter(R.stop("s")), rewriter(R.retry("again")), how=How(no_retry="retry_limit"))
+    assert [(s.kind, s.hook) for s in (await fire()).signals] == [("stop_requested", "a"), ("retry_limit", "b")]
 
 
 @pytest.mark.parametrize("point", [BEFORE_PROMPT_BUILD, INBOUND_CLAIM, ON_PROGRESS])
@@ -577,6 +594,12 @@ async def test_a_hook_that_was_not_called_for_this_tool_judged_nothing():
     await fire()
     assert fire.called == ["b"]
     assert fire.scope.of(JudgedBeforeRewrite) == []
+
+
+async def test_a_hook_that_was_called_for_this_tool_judged_it():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS, tools="read"), rewriter(REWRITE))
+    await fire()
+    assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 
 
 # Merge

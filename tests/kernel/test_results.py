@@ -572,6 +572,14 @@ async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
     assert "state= is for hooks that decide at a pipeline point" in message
 
 
+async def test_a_merge_or_claim_with_a_state_is_refused():
+    for point, result in (
+        (BEFORE_PROMPT_BUILD, HookResult.merge(append_system="x", state=AgentState())),
+        ("inbound_claim", HookResult.claim(by="x", state=AgentState())),
+    ):
+        assert "state= is for hooks that decide at a pipeline point" in await refused(point, result)
+
+
 async def test_state_from_an_observer_is_refused_and_not_applied():
     ctx = Scope()
     result = HookResult.cont(state=ctx.state.with_messages(Message("user", "hi")))

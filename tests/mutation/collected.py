@@ -34,7 +34,7 @@ class CollectedRunner(PytestRunner):
         if mutant_name is None:
             return super().run_tests(mutant_name=mutant_name, tests=tests)
         with change_cwd("mutants"):
-            return self._judge(list(tests))
+            return self._judge(mutant_name.rpartition("__mutmut_")[0], list(tests))
 
     def collect(self) -> None:
         """Collect all tests: to be called before the first mutant's process is forked."""
@@ -47,15 +47,39 @@ class CollectedRunner(PytestRunner):
             config.hook.pytest_collection(session=session)
             self.items = {item.nodeid: item for item in _enough(session.items)}
 
-    def _judge(self, tests: list[str]) -> int:
-        failed = Failed()
+    def _judge(self, function: str, tests: list[str]) -> int:
+        failed, killers = Failed(), Killers(function)
         self.session.config.pluginmanager.register(failed)
-        items = [self.items[test] for test in tests if test in self.items]
+        items = [self.items[test] for test in sorted(tests, key=killers.rank) if test in self.items]
         for item, after in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if failed.report is not None:
+                killers.note(item.nodeid)
                 return TIMEOUT if "Failed: Timeout" in failed.report.longreprtext else 1
         return 0
+
+
+class Killers:
+    """The tests that killed mutants of a function, and of its module: they come first the next time."""
+
+    def __init__(self, function: str) -> None:
+        self.function, self.file = function, Path("killers.txt")
+        module, self._ranks = function.rpartition(".")[0], {}
+        for line in self.file.read_text().splitlines() if self.file.exists() else ():
+            victim, test = line.split(" ", 1)
+            if victim == function:
+                self._ranks[test] = 0
+            elif victim.startswith(f"{module}."):
+                self._ranks.setdefault(test, 1)
+
+    def rank(self, test: str) -> int:
+        """Where a test belongs in the order."""
+        return self._ranks.get(test, 2)
+
+    def note(self, test: str) -> None:
+        """Remember a killer."""
+        with self.file.open("a") as file:
+            print(self.function, test, file=file)
 
 
 class Failed:
