@@ -154,7 +154,8 @@ def test_a_decorated_function_can_still_be_called_as_itself():
 
 
 def test_a_function_that_does_not_show_its_parameters_gets_all_three():
-    assert entry_of(max, points=BEFORE_TOOL).call.args == (BEFORE_TOOL,)
+    entry = entry_of(max, points=BEFORE_TOOL)
+    assert (entry.call.args, entry.wants_verdict) == ((BEFORE_TOOL,), False)
 
 
 class Rules:
@@ -260,6 +261,17 @@ def test_only_async_hooks_that_need_nothing_around_them_are_quick():
     assert entry_of(two, points=BEFORE_TOOL).quick is False
     assert entry_of(later, points=BEFORE_TOOL, timeout=5).quick is False
     assert entry_of(later, points=BEFORE_TOOL, tools="read").quick is False
+
+
+async def test_an_object_that_has_a_function_is_still_called_itself():
+    class Wrapping:
+        points = (BEFORE_TOOL,)
+        fn = staticmethod(lambda ctx, payload: HookResult.end("not me"))
+
+        def __call__(self, point, ctx, payload):
+            return HookResult.block("me")
+
+    assert (await fire(Wrapping())).value == "me"
 
 
 def test_an_entry_knows_its_hook_by_identity():

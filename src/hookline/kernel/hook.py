@@ -156,7 +156,7 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         raise wrong(f"tools= takes globs of tool names, not {tools!r}")
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")
-    fn = getattr(hook, "fn", hook) if isinstance(hook, FunctionHook) else hook
+    fn = hook.fn if isinstance(hook, FunctionHook) else hook
     call, wants_verdict = _bind(fn, point, phase, wrong)
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
     if timeout is not None and not is_async:
