@@ -58,7 +58,7 @@ docs: $(VENV)/.dev
 	@echo "Open build/docs/index.html"
 
 clean:
-.PHONY: run test cover cover-core mutants bench debian docs clean
+	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."
