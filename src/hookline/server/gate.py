@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -107,20 +107,6 @@ class Gate:
             if endpoint.told is not None:
                 told[endpoint.path] = endpoint.told
         return [Route(path, _Door(self, table, path, told.get(path, told_plainly))) for path, table in ways.items()]
-
-    def around(self, routes: Iterable[Route], scopes: Sequence[str]) -> list[Route]:
-        """Routes that were made elsewhere, behind this gate: one of these rights is needed for all of them."""
-        from starlette.routing import Route
-
-        ways: dict[str, dict[str, _Way]] = {}
-        for route in routes:
-            for method in route.methods or _METHODS:
-                ways.setdefault(route.path, {}).setdefault(method, _Way(tuple(scopes), route.app, route.path))
-        return [Route(path, _Door(self, table, path)) for path, table in ways.items()]
-
-    def wrap(self, app: App, route: str, scopes: Sequence[str]) -> App:
-        """An app behind this gate, whatever the method is; ``route`` names it in logs."""
-        return _Door(self, dict.fromkeys(_METHODS, _Way(tuple(scopes), app, route)), route)
 
     def rest(self) -> Route:
         """A route for all other paths, to be the last: without a key one does not even learn that they are unknown."""
