@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 
-from hookline.server import gate as gate_module
+from hookline.server import admission as admission_module
 from hookline.server.callers import LOCAL, Caller
 from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
 from hookline.server.gate import Gate
+from hookline.server.limits import WrongKeys
 from hookline.server.options import ServerOptions
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
@@ -229,7 +230,7 @@ def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
     async def call_all():
         async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.rest()]) as client:
             for n, (path, method, needed) in enumerate(table):
-                gate._wrong = type(gate._wrong)()
+                gate._admission._wrong = WrongKeys()
                 status = (await client.request(method, path, headers=bearer(key))).status_code
                 allowed = not needed or bool(held & needed)
                 assert status == (200 if allowed else 403 if held else 401), (n, method, path, needed, held)
@@ -576,7 +577,7 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
 async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_good_any_more(
     store, tmp_path, monkeypatch, how, refused
 ):
-    for module in (keys_module, gate_module):
+    for module in (keys_module, admission_module):
         monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
 
@@ -597,7 +598,7 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
 
 
 async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
-    for module in (keys_module, gate_module):
+    for module in (keys_module, admission_module):
         monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
     entered, begun = asyncio.Event(), []
