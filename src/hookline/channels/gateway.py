@@ -13,6 +13,7 @@ import msgspec
 
 from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
+from ..base.tasks import OutOfTime, within
 from ..config.errors import ConfigError
 from ..kernel.values import InboundMessage, OutboundMessage
 from ..run.context import AgentContext
@@ -21,6 +22,7 @@ from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox, Open
 from ..stores.sessions import SessionStore
+from ..web.starting import Starting
 from .access import Access
 from .answering import Answering
 from .approving import Approving
@@ -129,7 +131,7 @@ class Gateway:
             answerer, self._conversations, self._postman, self._answering, self._approving, self.options, self._tally
         )
         self._started: list[Host | Channel] = []
-        self._starting: asyncio.Task[None] | None = None
+        self._starting = Starting()
         self._arriving: set[asyncio.Task[bool]] = set()
         self._removed: dict[str, Health] = {}
         self._changing = asyncio.Lock()
@@ -140,22 +142,16 @@ class Gateway:
         self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
 
     async def start(self) -> None:
-        """Open the mailbox, take up what was left there, and begin to receive. If it is stopped meanwhile, it does not.
+        """Open the mailbox, take up what was left there, and begin to receive.
+
+        If it is stopped before or meanwhile, it does not.
 
         Raises:
             ChannelError: a channel can never work as it is set up.
             StoreError: the mailbox cannot be used.
+            WebError: a web server cannot be started, or the gateway was started before.
         """
-        starting = self._starting = asyncio.create_task(self._begin())
-        try:
-            await asyncio.wait([starting])
-            if not starting.cancelled():
-                starting.result()
-        except BaseException:
-            await self.stop(grace=0)
-            raise
-        if starting.cancelled():
-            await self.stop(grace=0)
+        await self._starting.go(self._begin, lambda: self.stop(grace=0))
 
     async def _begin(self) -> None:
         await self._mailbox.open()
@@ -265,9 +261,13 @@ class Gateway:
             await self._over.wait()
             return
         self._stopping = True
-        if self._starting is not None and not self._starting.done():
-            with suppress(TimeoutError):
-                await _ended(self._starting, 0)
+        try:
+            await self._wind_up(grace)
+        finally:  # also if who stops it does not wait for the end: others must not wait for ever
+            self._over.set()
+
+    async def _wind_up(self, grace: float) -> None:
+        await self._starting.break_off()
         self._reception.lanes.pause()
         self._answering.wind_down()
         await self._within(grace, _settled(self._reception.lanes, self._answering.lanes))
@@ -287,7 +287,6 @@ class Gateway:
             self._left = await self._mailbox.close()
         except StoreError as error:
             log.error("%s", words(error))
-        self._over.set()
 
     async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
         """Wait so long at most, and not at all when there is no time."""
@@ -405,25 +404,13 @@ async def _settled(*lanes: Lanes[Any]) -> None:
 
 async def _stopped(part: Host | Channel) -> None:
     """Stop something, whatever it does: the others go on."""
+    name = getattr(part, "name", part)
     try:
-        await _ended(asyncio.ensure_future(part.stop()), STOP_SECONDS)
+        await within(STOP_SECONDS, part.stop())
+    except OutOfTime:
+        log.error("%s did not stop in %g s, and is left alone", name, STOP_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is left alone then
-        log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
-
-
-async def _ended(task: asyncio.Future[None], seconds: float) -> None:
-    """Wait so long for the end of something, then cancel it, and do not wait for long if it takes no notice.
-
-    Raises:
-        TimeoutError: it had to be cancelled.
-    """
-    done, _ = await asyncio.wait([task], timeout=seconds)
-    if done:
-        task.result()
-        return
-    task.cancel()
-    await asyncio.wait([task], timeout=1.0)
-    raise TimeoutError(f"it took more than {seconds:g} s")
+        log.error("%s did not stop: %s", name, describe(error))
 
 
 def _health(channel: Channel) -> Health:
