@@ -152,7 +152,9 @@ class Handler(RequestHandler):
             following = await self._following(run, context)
             await following.begin()
         except (Busy, StoreError) as error:  # the caller must learn of what has begun
-            said_so = f"the task {run.id} goes on, but cannot be followed now: {words(error)}"
+            log.error("the task %s cannot be followed: %s", run.id, words(error))
+            why = words(error) if isinstance(error, Busy) else "the server cannot use its files"
+            said_so = f"the task {run.id} goes on, but cannot be followed now: {why}"
             raise InternalError(said_so, {"task_id": run.id}) from None
         return following, ""
 
