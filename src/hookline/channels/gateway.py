@@ -229,6 +229,7 @@ class Gateway:
         if host is not None:
             host.remove(channel)
         await self._mailbox.leave(name)
+        self._access.pop(name, None)
         for key in self._conversations.keys:
             if address_of(key).channel == name:
                 self._conversations.forget(key)
