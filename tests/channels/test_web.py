@@ -163,8 +163,8 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
         await until(lambda: channel.health().detail.startswith("1 page "))
         await channel.typing(HERE)
         await page.hear("typing")
-        seq = await channel.send(HERE, OutboundMessage("wor"), key="")
-        other = await channel.send(HERE, OutboundMessage("another sign of life"), key="")
+        seq = await channel.send(HERE, OutboundMessage("wor"), key="sign-1")
+        other = await channel.send(HERE, OutboundMessage("another sign of life"), key="sign-2")
         assert seq != other
         assert await page.messages(2) == ["wor", "another sign of life"]
         await channel.edit(HERE, seq, OutboundMessage("working"))

@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -181,7 +180,7 @@ class WebChannel:
         """
         try:
             seq, _ = await in_thread(
-                self._store.add, self.name, address.chat_id, key or _any_key(), message.text,
+                self._store.add, self.name, address.chat_id, key, message.text,
                 reply_to=message.reply_to, speaker=message.speaker,
             )  # fmt: skip
         except StoreError as error:
@@ -393,11 +392,6 @@ class WebChannel:
 def chat_of(id: str) -> str:
     """What a conversation is called outside the browser that made up its id."""
     return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]
-
-
-def _any_key() -> str:
-    """For what need not be told from others: a sign of life, which is sent once or not at all."""
-    return f"once-{token_hex(12)}"
 
 
 def _is_id(text: str) -> bool:
