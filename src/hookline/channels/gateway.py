@@ -15,7 +15,6 @@ from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
 from ..base.tasks import OutOfTime, within
 from ..config.errors import ConfigError
-from ..kernel.values import InboundMessage, OutboundMessage
 from ..run.context import AgentContext
 from ..run.session import Session
 from ..stores.approvals import ApprovalStore
@@ -26,11 +25,12 @@ from ..web.starting import Starting
 from .access import Access
 from .answering import Answering
 from .approving import Approving
+from .arrival import Arrival
 from .conversations import Conversations
-from .lanes import Lanes, address_of, key_of
+from .lanes import Lanes, address_of
 from .options import GatewayOptions
 from .postman import Postman, Tally
-from .protocol import Address, Answerer, Channel, ChannelError, Health
+from .protocol import Answerer, Channel, ChannelError, Health
 from .reception import Reception
 
 log = logging.getLogger("hookline")
@@ -130,9 +130,9 @@ class Gateway:
         self._reception = Reception(
             answerer, self._conversations, self._postman, self._answering, self._approving, self.options, self._tally
         )
+        self._arrival = Arrival(mailbox, self._access, self._tally, self._take_up)
         self._started: list[Host | Channel] = []
         self._starting = Starting()
-        self._arriving: set[asyncio.Task[bool]] = set()
         self._removed: dict[str, Health] = {}
         self._changing = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -158,7 +158,7 @@ class Gateway:
         self._take_up(await self._mailbox.look_around(self.channels))
         await self._tell_what_is_left_over()
         for name, channel in self.channels.items():
-            await channel.start(partial(self._deliver, name))
+            await channel.start(partial(self._arrival.deliver, name))
             self._started.append(channel)
         for host in self.hosts:
             await host.start()
@@ -190,7 +190,7 @@ class Gateway:
                 self._access[name] = access
             self.channels[name] = channel  # before it is started: what it delivers then is taken up
             try:
-                await channel.start(partial(self._deliver, name))
+                await channel.start(partial(self._arrival.deliver, name))
                 self._started.append(channel)
                 if host is not None:
                     host.add(channel)
@@ -324,39 +324,6 @@ class Gateway:
             self._postman.lanes.waiting + self._postman.lanes.running,
             tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
         )  # fmt: skip
-
-    async def _deliver(self, name: str, message: InboundMessage) -> bool:
-        """What channels call: see ``Deliver``. What is kept is answered, also if the channel stops waiting for that."""
-        arriving = asyncio.create_task(self._arrive(name, message))
-        self._arriving.add(arriving)
-        arriving.add_done_callback(self._arriving.discard)
-        return await asyncio.shield(arriving)
-
-    async def _arrive(self, name: str, message: InboundMessage) -> bool:
-        if not message.message_id:
-            raise ChannelError(
-                f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
-            )
-        message = message if message.platform else message.replace(platform=name)
-        address = Address(name, message.chat_id, message.thread_id, message.bot)
-        key, access = key_of(address), self._access.get(name)
-        if access is not None:
-            verdict = await access.judge(name, message, self._mailbox)
-            if not verdict.admitted:
-                self._tally.refused += 1
-                log.info("%s: a message of %r is not let in: %s", name, message.sender, verdict.why)
-                if verdict.reply:
-                    reply = OutboundMessage(verdict.reply, message.message_id, message.thread_id)
-                    self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
-                return True
-        taken = await self._mailbox.accept(key, name, message)
-        if not taken.new:
-            self._tally.duplicates += 1
-            log.info("%s: the message %r is known already", name, message.message_id)
-            return False
-        self._tally.received += 1
-        self._take_up(taken)
-        return True
 
     def _take_up(self, found: Open) -> None:
         if self._stopping:
