@@ -21,7 +21,6 @@ from .endpoints import ApiError, Endpoint, caller_of, correlation_of
 from .errors import ServiceError, Unavailable, UnknownAgent
 from .leaving import unless_gone
 from .reading import Reader
-from .requests import answering
 from .service import RunService
 from .sse import SseResponse, in_lines
 
@@ -128,7 +127,7 @@ class ChatApi:
                 answer=Model, told=openai_error, problems=(404,),
             ),
             Endpoint(
-                "POST", "/v1/chat/completions", answering(self._complete), ("run",), "chat_completions",
+                "POST", "/v1/chat/completions", self._complete, ("run",), "chat_completions",
                 "Run an agent, as a chat completion of OpenAI; with `stream`, the answer is a stream of chunks.",
                 body=ChatRequest, answer=Completion, told=openai_error, problems=(400, 404, 500, 503),
             ),

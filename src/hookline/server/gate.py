@@ -12,13 +12,16 @@ import msgspec
 
 from ..base.frozen import EMPTY
 from ..stores.audit.log import AuditLog
+from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send
 from .admission import Admission, Visit, Way
 from .endpoints import ApiError, Endpoint, told_plainly
+from .errors import ServiceError
 from .headers import CORRELATION, correlation_id
 from .log_fields import logging_with
 from .options import ServerOptions
+from .refusals import refusal
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -218,6 +221,8 @@ def _answering(endpoint: Endpoint) -> App:
             response = await endpoint.call(Request(scope, receive, send))
         except HTTPException as error:
             raise ApiError(error.status_code, "bad_request", error.detail, error.headers or EMPTY) from None
+        except (ServiceError, StoreError) as error:
+            raise refusal(error) from None
         await response(scope, receive, send)
 
     return answer
