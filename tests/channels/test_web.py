@@ -315,11 +315,11 @@ async def test_the_page_needs_nothing_from_elsewhere(url):
 
 
 async def test_a_title_is_text(tmp_path):
-    channel = WebChannel(title='<b>"A & B"</b>', path="/talk", store=tmp_path / "c.db")
+    channel = WebChannel(title='<b>"A & B"</b> $max', path="/talk", store=tmp_path / "c.db")
     async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
         page = (await client.get("/talk", follow_redirects=True)).text
     assert "<b>" not in page
-    assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt;" in page
+    assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt; $max" in page
 
 
 # Who may use it

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import user_folder
@@ -212,10 +213,9 @@ class WebChannel:
 
         if not self._welcome(request.scope):
             return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
-        page = (_PAGE / "chat.html").read_text("utf-8")
-        page = page.replace("$title", html.escape(self.title)).replace("$max", str(self._max_text))
-        page = page.replace("$new", html.escape(wording.NEW))
-        return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
+        page = Template((_PAGE / "chat.html").read_text("utf-8"))
+        made = page.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(wording.NEW))
+        return HTMLResponse(made, headers={"Content-Security-Policy": _POLICY})
 
     async def _part(self, request: Request) -> Response:
         from starlette.responses import FileResponse
