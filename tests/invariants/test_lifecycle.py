@@ -186,6 +186,27 @@ def test_each_tool_start_has_one_tool_end_with_an_outcome(scenario: Scenario) ->
     assert {(r.id, r.attempt): r.outcome for r in played.at(AFTER_TOOL)} == ended
 
 
+@pytest.mark.parametrize("size", [1, 3])
+async def test_calls_that_are_cancelled_while_they_run_are_reported_as_ended(size: int) -> None:
+    played, begun = Played(Session("s")), asyncio.Event()
+
+    async def wait(number: int) -> None:
+        if number == size:
+            begun.set()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([[call("wait", number=number + 1) for number in range(size)]])
+    agent = Agent("a", llm=model, tools=[wait], hooks=recorder(played, ON_PROGRESS))
+    run = agent.start("a task", sinks=[log := EventLog()])
+    await begun.wait()
+    run.cancel("now")
+    assert (await run.result()).status == "cancelled"
+    reports = [(p.phase, p.call_id, p.attempt, p.outcome) for p in played.at(ON_PROGRESS)]
+    check_pairs(reports)
+    assert [outcome for _, _, _, outcome in reports] == [None] * size + ["cancelled"] * size
+    assert [event.outcome for event in log.of(ToolEnded)] == ["cancelled"] * size
+
+
 class Some(EventLog):
     events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
 

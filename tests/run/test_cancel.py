@@ -1,6 +1,7 @@
 """Cancellation: at any moment, from anywhere (DESIGN 4.5, 5.5, 6.6)."""
 
 import asyncio
+import queue
 import threading
 import time
 
@@ -349,20 +350,20 @@ async def test_cancel_is_safe_from_another_thread():
 
 
 def test_a_sync_tool_sees_the_cancellation_through_its_context():
-    seen = []
+    begun, seen = threading.Event(), queue.SimpleQueue()
 
     @tool
     def patient(ctx) -> str:
         """Wait for the cancellation."""
-        seen.append(ctx.interrupt.cancel_token.wait(5))
+        begun.set()
+        seen.put(ctx.interrupt.cancel_token.wait(30))
         return "x"
 
     run = scripted_agent([call("patient")], tools=[patient]).start("x")
-    time.sleep(0.05)
+    assert begun.wait(30)
     run.cancel()
     assert run.wait().status == "cancelled"
-    time.sleep(0.02)
-    assert seen == [True]
+    assert seen.get(timeout=30) is True
 
 
 async def test_no_task_outlives_a_cancelled_run():

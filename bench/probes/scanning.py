@@ -1,0 +1,75 @@
+"""How fast clean text is looked through for sensitive data, all kinds but `ssn`."""
+
+import json
+import random
+import re
+import time
+from pathlib import Path
+
+from hookline import find_sensitive
+
+TEXT = """
+the of and to in is that it was for on are with as his they at be this from have or by one had not but what all were
+when we there can an your which their said if do will each about how up out them then she many some so these would
+other into has more her two like him see time could no make than first been its who now people my made over did down
+information understand together important different government
+"""
+WORDS = re.findall(r"\w+", TEXT)
+
+
+def prose(size: int) -> str:
+    """Sentences of English words, with a year and a price here and there."""
+    pick, out, length = random.Random(1), [], 0
+    while length < size:
+        words = [pick.choice(WORDS) for _ in range(pick.randrange(6, 18))]
+        if pick.random() < 0.1:
+            words.append(pick.choice(["in 2024", "for 12.50 dollars", "at 10:30", "on page 117"]))
+        out.append(" ".join(words).capitalize() + pick.choice([". ", ". ", "? ", ".\n\n"]))
+        length += len(out[-1])
+    return "".join(out)[:size]
+
+
+def code(size: int) -> str:
+    """The source of Hookline itself, without the modules that are about such values."""
+    import hookline
+
+    root = Path(hookline.__file__).parent
+    about = {"credentials.py", "numbers.py", "secrets.py"}
+    files = [path.read_text() for path in sorted(root.rglob("*.py")) if path.name not in about]
+    text = "".join(files)
+    return (text * (size // len(text) + 1))[:size]
+
+
+def logs(size: int) -> str:
+    """JSON lines with times, ids, sizes and durations."""
+    pick, out, length, n = random.Random(2), [], 0, 0
+    while length < size:
+        n += 1
+        line = {
+            "time": f"2026-01-{n % 28 + 1:02}T{n % 24:02}:{n % 60:02}:{n % 60:02}.{n % 1000:03}Z",
+            "epoch": 1768000000000 + n,
+            "level": "info",
+            "logger": "shop.orders",
+            "message": f"order {pick.randrange(10**8)} packed in {pick.randrange(1, 9)} parcels",
+            "request": f"{pick.getrandbits(32):08x}-{pick.getrandbits(16):04x}-4{pick.getrandbits(12):03x}-a000-"
+            f"{pick.getrandbits(48):012x}",
+            "path": f"/api/v1/orders/{pick.randrange(10**8)}/items/{pick.randrange(100)}",
+            "status": 200,
+            "bytes": pick.randrange(10**7),
+            "ms": round(pick.random() * 100, 3),
+        }
+        out.append(json.dumps(line) + "\n")
+        length += len(out[-1])
+    return "".join(out)[:size]
+
+
+def speeds(reps: int, size: int) -> dict[str, list[float]]:
+    """Megabytes in a second of CPU time, by kind of text, for each repetition."""
+    texts = {"English prose": prose(size), "code": code(size), "JSON logs with many digits": logs(size)}
+    out: dict[str, list[float]] = {name: [] for name in texts}
+    for _ in range(reps):
+        for name, text in texts.items():
+            began = time.process_time()
+            find_sensitive(text)
+            out[name].append(len(text) / (time.process_time() - began) / 1e6)
+    return out

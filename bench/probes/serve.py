@@ -1,0 +1,165 @@
+"""Many clients that follow runs of one server, with a scripted model.
+
+The server is made as ``hookline serve`` makes it: every run and every event is in a file before anybody is told of it.
+Each run has three steps and two tool calls, and says its text word by word, with a pause before each word. Clients are
+in another process. ``bare`` are the same runs without a server, ``service`` those that are served to this process.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from probes.serve_client import AGENT, FINAL
+
+from hookline import Agent, ScriptedModel, call, tool
+from hookline.config.settings import Settings
+from hookline.server.build import build_server
+from hookline.server.callers import Caller
+
+HERE = Path(__file__).parent
+KINDS = ("bare", "service", "flood", "sse", "stalled", "resume", "a2a", "openai")
+STREAMED = KINDS[2:]
+AT_ONCE = KINDS[:3]
+"""Those in which words come without a pause, to see how many can."""
+ME = Caller("local", "local", frozenset(("read", "run")))
+MUCH = "x" * 20_000
+WORDS = {"go": ("I shall look at this first.", "Then I look again at that.", FINAL), "say much": (f"{MUCH} " * 50,)}
+
+
+def agent(delay: float) -> Agent:
+    """Says a little and looks, twice, and then tells what came of it; or says much."""
+
+    @tool
+    async def look(at: int) -> str:
+        """Look at something."""
+        await asyncio.sleep(delay)
+        return f"number {at} is there"
+
+    def turn(request: Any) -> Any:
+        said = [message.role for message in request.messages]
+        asked = next(message.content for message in reversed(request.messages) if message.role == "user")
+        step = said[::-1].index("user") // 2
+        text = WORDS[asked][step]
+        return [text, call("look", at=step)] if step + 1 < len(WORDS[asked]) else text
+
+    model = ScriptedModel([turn], delay=delay, loop=True)
+    model.requests = _Forgetful()
+    return Agent(AGENT, llm=model, tools=[look])
+
+
+class _Forgetful(list[Any]):
+    """Requests that nobody looks at."""
+
+    def append(self, _: Any) -> None:
+        pass
+
+
+def rss() -> float:
+    """Megabytes that this process holds."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@asynccontextmanager
+async def serving(folder: str, delay: float, clients: int) -> Any:
+    """A server with room for all of them."""
+    room = {"max_runs": clients + 20, "max_runs_per_caller": clients + 50, "rate": 1e9, "burst": 1_000_000}
+    settings = Settings(
+        server={"database": f"{folder}/server.db", "port": 0, "max_streams_per_caller": clients + 50, **room},
+        sessions=f"{folder}/sessions.db", approval_file=f"{folder}/approvals.db",
+    )  # fmt: skip
+    server = build_server(settings, agent(delay), home=Path(folder))
+    await server.start()
+    yield server
+    await server.stop(grace=0)
+
+
+async def bare(clients: int, delay: float) -> int:
+    """Runs whose events are only counted; how many there were."""
+    seen: list[None] = []
+    bench = agent(delay)
+    runs = [bench.start("go", sinks=[lambda _: seen.append(None)]) for _ in range(clients)]
+    await asyncio.gather(*(run.result() for run in runs))
+    return len(seen)
+
+
+async def within(server: Any, clients: int) -> int:
+    """Served runs that this process reads itself; how many events they had."""
+
+    async def one() -> int:
+        run = await server.service.start(ME, "go")
+        reader = await server.service.read(run.id, ME)
+        count = len([event.seq async for event in reader])
+        reader.close()
+        return count
+
+    return sum(await asyncio.gather(*(one() for _ in range(clients))))
+
+
+async def inside(kind: str, folder: str, clients: int, delay: float) -> dict[str, Any]:
+    """One of those without a client."""
+    if kind == "bare":
+        await bare(2, 0.0)
+        began, cpu = time.perf_counter(), time.process_time()
+        events = await bare(clients, delay)
+        took = time.perf_counter() - began
+    else:
+        async with serving(folder, delay, clients) as server:
+            await within(server, 2)
+            began, cpu = time.perf_counter(), time.process_time()
+            events = await within(server, clients)
+            took = time.perf_counter() - began
+    return {"events": events, "took": took, "cpu": time.process_time() - cpu}
+
+
+async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[str, Any]:
+    """Clients of another process."""
+    async with serving(folder, delay, clients) as server:
+        command = [str(HERE / "serve_client.py"), kind, server.url, "--clients", str(clients)]
+        client = await asyncio.create_subprocess_exec(
+            sys.executable, *command, limit=2**26, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert client.stdin is not None
+        assert client.stdout is not None
+        assert await client.stdout.readline() == b"ready\n"
+        while server.service.under_way():
+            await asyncio.sleep(0.1)  # what nobody reads is being said
+        await server.service.list(ME)  # all of it is in the file now
+        gc.collect()
+        before, cpu = rss(), time.process_time()
+        client.stdin.write(b"\n")
+        outcome: dict[str, Any] = json.loads(await client.stdout.readline() or "null")
+        cpu = time.process_time() - cpu
+        assert await client.wait() == 0, "a client failed"
+        while server.service.counts()["readers"]:
+            await asyncio.sleep(0.01)
+        gc.collect()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 * 1.024
+        outcome |= {"cpu": cpu, "rss": {"before": before, "peak": peak, "after": rss()}}
+    for name in ("first", "whole"):
+        cuts = statistics.quantiles(outcome[name], n=100)
+        outcome[name] = {"p50": cuts[49], "p95": cuts[94]}
+    return outcome
+
+
+async def _measured(kind: str, clients: int, delay: float) -> dict[str, Any]:
+    """How long it took, and what it cost; of clients, whether each got everything in order."""
+    delay = 0.0 if kind in AT_ONCE else delay
+    with tempfile.TemporaryDirectory() as folder:
+        how = outside if kind in STREAMED else inside
+        found = await how(kind, folder, clients, delay)
+    return {"clients": clients, **found}
+
+
+def serve(kind: str, clients: int, delay: float) -> dict[str, Any]:
+    """One of the kinds."""
+    return asyncio.run(_measured(kind, clients, delay))

@@ -1,0 +1,40 @@
+"""Draw the pictures of the docs from the code: ``python docs/draw.py``.
+
+``--record`` first runs the tour of ``make run`` anew on the embedded model, for ``run.svg``;
+``--check`` draws nothing and says which pictures are not as the code would draw them now.
+"""
+
+import sys
+from pathlib import Path
+
+from pictures.concepts import batch, failure, layers, order, settlement, state
+from pictures.life import life, outside
+from pictures.terminal import record, run
+
+from hookline import POINTS
+
+HERE = Path(__file__).parent / "pictures"
+
+
+def every_picture() -> dict[str, str]:
+    """Every picture, by the name of its file.
+
+    Raises:
+        LookupError: a point is in none of them.
+    """
+    with_points = {"life": life(), "outside": outside()}
+    if missing := POINTS.keys() - {name for picture in with_points.values() for name in picture.shown}:
+        raise LookupError(f"pictures/life.py shows no {', '.join(sorted(missing))}")
+    others = {draw.__name__: draw() for draw in (order, settlement, batch, failure, state, layers, run)}
+    return {f"{name}.svg": picture.svg() for name, picture in (with_points | others).items()}
+
+
+if __name__ == "__main__":
+    if "--record" in sys.argv:
+        record()
+    drawn = every_picture()
+    stale = [name for name, svg in drawn.items() if not (HERE / name).exists() or (HERE / name).read_text() != svg]
+    if "--check" in sys.argv:
+        sys.exit(f"Not up to date, run python docs/draw.py: {', '.join(stale)}" if stale else 0)
+    for name in stale:
+        (HERE / name).write_text(drawn[name])

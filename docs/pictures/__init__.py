@@ -1,0 +1,1 @@
+"""The pictures of the docs, drawn from the code: see ../draw.py."""
