@@ -361,7 +361,9 @@ class Agent:
         relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
         if relay is not None:
             sinks = (*sinks, relay)
-        stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
+        stream = _SILENCE
+        if sinks or keep:
+            stream = EventStream(run_id, getattr(ctx.clock, "stamp", ctx.clock.time), sinks, keep)
         ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
             asked = bool(options.get("every_call")) or (relay is not None and given is not None and given.tracing)

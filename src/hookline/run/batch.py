@@ -29,7 +29,6 @@ from ..kernel.payloads import (
 from ..kernel.points import (
     AFTER_TOOL,
     APPROVAL_DECIDED,
-    APPROVAL_REQUESTED,
     BEFORE_TOOL,
     ON_PROGRESS,
     TOOL_END_WITH_PATH,
@@ -162,7 +161,8 @@ class Batch:
             return request, self.loop.tools.unknown(request.name)
         if request.raw is not None and not request.arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = tool.validate(request.arguments)
+        check = tool.validate if (out := self.loop.ctx.outside) is None else partial(out.validate, tool)
+        checked = check(request.arguments)
         if isinstance(checked, str):
             return request, checked
         slot.tool, slot.values = tool, checked.values
@@ -206,8 +206,7 @@ class Batch:
                 questions=tuple(question.text for question in slot.asks), digest=request.digest,
             )  # fmt: skip
         try:
-            asked = ApprovalRequest(request, slot.asks, request.digest)
-            verdict = await loop.fire(APPROVAL_REQUESTED, asked, fatal=False)
+            verdict = await loop.ask(ApprovalRequest(request, slot.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
             by = answer.by or verdict.hook
         except HookError as error:
@@ -299,7 +298,8 @@ class Batch:
         try:
             if loop.tools is not self._tools and loop.tools.get(slot.request.name) is not tool:
                 raise LookupError(f"the tool {slot.request.name!r} was switched off before this call of it began")
-            work = tool.call(slot.values, ctx)
+            reach: Any = tool.call if loop.ctx.outside is None else partial(loop.ctx.outside.call, slot.request, tool)
+            work = reach(slot.values, ctx)
             if loop.wrappers:
                 work = loop.around(slot.request, work)
             value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))

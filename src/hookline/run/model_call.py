@@ -44,6 +44,8 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         ModelError: the model failed and no hook mended it.
     """
     attempt, inside_step = 1, request.purpose == "step"
+    if loop.ctx.outside is not None:
+        model = loop.ctx.outside.model(model)
     extra: tuple[Message, ...] = ()
     while True:
         base = request
@@ -282,7 +284,7 @@ def _emit_reply(loop: Course, reply: ModelReply) -> None:
 
 def gated(loop: Course, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, loop))
+    return GatedModel(model, partial(_begin_gated, loop), loop.ctx)
 
 
 def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
