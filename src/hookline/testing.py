@@ -1,4 +1,4 @@
-"""Tools for testing your own hooks: a scripted model, single fires, and faults on demand.
+"""Tools for testing your own hooks: a scripted model, a clock, single fires, and faults on demand.
 
 With Hookline installed, pytest offers the fixtures ``scripted_agent``, ``fire_hook`` and
 ``inject_fault``; they are these functions.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -27,6 +28,7 @@ from .run.context import AgentContext
 
 __all__ = [
     "EventLog",
+    "FakeClock",
     "Fault",
     "ScriptedLLM",
     "ScriptedModel",
@@ -100,6 +102,36 @@ def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **
 def scripted_agent(turns: Iterable[Any], *, name: str = "test", instructions: str = "", **options: Any) -> Agent:
     """An agent on a :class:`ScriptedModel` that plays ``turns``; options as for :class:`Agent`."""
     return Agent(name, "", instructions, llm=ScriptedModel(turns), **options)
+
+
+class FakeClock:
+    """A clock that stands still until you advance it: ``AgentContext(clock=FakeClock(datetime(2026, 11, 14, 3)))``.
+
+    Args:
+        start: what time it is, as a ``datetime`` or in seconds since 1970; ``monotonic()`` begins at 0.
+    """
+
+    def __init__(self, start: datetime | float = 1_700_000_000.0) -> None:
+        self._start = start.timestamp() if isinstance(start, datetime) else float(start)
+        self._passed = 0.0
+
+    def time(self) -> float:
+        """Seconds since 1970, as ``time.time()`` gives them."""
+        return self._start + self._passed
+
+    def monotonic(self) -> float:
+        """Seconds since it was made, as ``time.monotonic()`` gives them."""
+        return self._passed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass.
+
+        Raises:
+            ValueError: a number below 0.
+        """
+        if not seconds >= 0:
+            raise ValueError(f"time does not go back: advance by 0 seconds or more, not by {seconds!r}")
+        self._passed += seconds
 
 
 class EventLog(list[Event]):
