@@ -248,6 +248,7 @@ if TYPE_CHECKING:
     from .tools.mcp_connection import McpError
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
+    from .web.errors import WebError
     from .web.host import HttpHost
 
 LLMAgent = Agent
@@ -360,7 +361,7 @@ __all__ = [
     "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
     "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
     "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage",
-    "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "build_server", "calculator", "call", "clock",
+    "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "build_server", "calculator", "call", "clock",
     "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards",
     "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
     "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
