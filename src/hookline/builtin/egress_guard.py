@@ -13,6 +13,7 @@ from ..kernel.results import HookResult
 from ..tools.egress import Egress, EgressError
 from ..tools.http_client import FetchError
 from ..tools.urls import Url
+from .called_tool import judged_tool
 from .checks import flag, names_of
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
@@ -58,7 +59,7 @@ class EgressGuard:
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        tool = ctx.tool_registry.get(request.name)
+        tool = judged_tool(ctx, request.name)
         free = not any(fnmatchcase(request.name, glob) for glob in self.local)
         found: dict[str, Url] = {}
         try:

@@ -18,6 +18,7 @@ from ..kernel.results import HookResult
 from ..kernel.values import Message
 from ..models.protocol import Model
 from ..providers.names import as_model
+from .called_tool import called_tool
 from .checks import flag, names_of, positive, whole
 from .injection.control_tokens import Cleaned, neutralise
 from .injection.fence import RULE, fence, fenced, unfenced
@@ -186,7 +187,7 @@ class InjectionGuard:
         return HookResult.replace({field: f"[{' '.join(notes)}]\n{text}" if notes else text}, reason=about)
 
     def _is_untrusted(self, ctx: Any, result: ToolCallResult) -> bool:
-        tool = None if ctx.tool_registry is None else ctx.tool_registry.get(result.name)
+        tool = called_tool(ctx, result.name)
         return tool is None or tool.untrusted or any(fnmatchcase(result.name, glob) for glob in self.untrusted)
 
     # Calls.
@@ -205,7 +206,7 @@ class InjectionGuard:
         return HookResult.ask(question, reason=f"{what} from {source}")
 
     def _is_dangerous(self, ctx: Any, name: str) -> bool:
-        tool = None if ctx.tool_registry is None else ctx.tool_registry.get(name)
+        tool = called_tool(ctx, name)
         return tool is None or tool.dangerous or any(fnmatchcase(name, glob) for glob in self.dangerous)
 
     # The start of a run.

@@ -16,6 +16,7 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
 from ..kernel.points import BEFORE_TOOL
 from ..kernel.results import HookResult
+from .called_tool import judged_tool
 from .checks import names_of, path_of
 from .secret_files import SECRET_FILES
 
@@ -84,7 +85,7 @@ class PathGuard:
         if writes and not self.write:
             message = f"{request.name} is not allowed: files may only be read. Go on without writing."
             return HookResult.block(message, reason="writing is off")
-        tool, folders = ctx.tool_registry.get(request.name), self.write if writes else self.read
+        tool, folders = judged_tool(ctx, request.name), self.write if writes else self.read
         for path in tool.paths(request.arguments):
             for place in _places(path, tool.folder):
                 root = None if place is None else next((root for root in folders if below(root, place)), None)

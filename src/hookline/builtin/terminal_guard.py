@@ -25,6 +25,7 @@ from ..tools.command_line import (
     parse_command,
 )
 from ..tools.processes import search_path
+from .called_tool import called_tool
 from .checks import flag, names_of, path_of
 from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
@@ -96,9 +97,7 @@ class TerminalGuard:
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        if not any(fnmatchcase(request.name, glob) for glob in self.tools):
-            return None
-        tool = ctx.tool_registry.get(request.name) if ctx.tool_registry is not None else None
+        tool = called_tool(ctx, request.name)
         start = tool.folder if tool is not None else self.folder or os.getcwd()
         return await in_thread(self._judge, request.arguments.get(self.argument), start)  # type: ignore[no-any-return]
 
