@@ -190,8 +190,8 @@ class Metrics:
             raise RegistrationError("a histogram has a label le of its own: choose another name")
         ordered = list(bounds)
         if not ordered or not all(map(isfinite, ordered)) or ordered != sorted(set(ordered)):
-            raise RegistrationError(f"bounds are finite numbers, each above the one before, not {bounds!r:.80}")
-        made = Histogram(self, name, text, labels, bounds=bounds)
+            raise RegistrationError(f"bounds are finite numbers, each above the one before, not {ordered!r:.80}")
+        made = Histogram(self, name, text, labels, bounds=ordered)
         return self._add(made, (name, f"{name}_bucket", f"{name}_sum", f"{name}_count"))
 
     def gauge(self, name: str, text: str, read: Reading, labels: Sequence[str] = ()) -> None:

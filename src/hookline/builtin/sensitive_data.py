@@ -47,7 +47,7 @@ class _Seen(msgspec.Struct):
     streams: dict[int, RedactedStream] = {}
     blocked: dict[str, list[str]] = {}
     refused: list[str] = []
-    messages: dict[int, tuple[Message, Message]] = {}
+    messages: dict[int, tuple[Message, Message, frozenset[str]]] = {}
 
 
 class SensitiveDataHook:
@@ -135,11 +135,11 @@ class SensitiveDataHook:
     def _request(self, ctx: Any, request: ModelRequest) -> HookResult | None:
         known, messages, kinds = self._seen(ctx).messages, [], set[str]()
         for message in request.messages:
-            given, cleaned = known.get(id(message), (None, message))
+            given, cleaned, found = known.get(id(message), (None, message, frozenset()))
             if given is not message:
                 cleaned, found = self._message(message)
-                kinds |= found
-            known[id(message)] = message, cleaned
+                known[id(message)] = message, cleaned, found
+            kinds |= found
             messages.append(cleaned)
         refused = self.redactor.blocked(kinds)
         if refused:
