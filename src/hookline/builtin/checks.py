@@ -55,6 +55,11 @@ def names_of(value: Any, name: str, least: int = 1) -> tuple[str, ...]:
     return names
 
 
+def one_or_more(value: Any, name: str, least: int = 1) -> tuple[str, ...]:
+    """The same, or a single name or glob."""
+    return names_of([value] if isinstance(value, str) else value, name, least)
+
+
 def error_names(value: Any, name: str) -> frozenset[str]:
     """The class names of errors, given as names or as the classes themselves."""
     if isinstance(value, type):

@@ -25,9 +25,9 @@ class _Seen(msgspec.Struct):
 class LoopDetectorHook:
     """Gives a hint at an exact repeat of a tool call, and ends the turn if that does not help.
 
-    A repeat is the same tool with the same arguments in one run, in whatever order these are written. The hint, in place of a second result, says what
-    the call gave before. A call that has not succeeded yet may be made again: only breaking off applies to it. Of calls
-    that are alike in one reply, the first runs and the others get a hint, too.
+    A repeat is the same tool with the same arguments in one run, in whatever order these are written. The hint, in
+    place of a second result, says what the call gave before. A call that has not succeeded yet may be made again: only
+    breaking off applies to it. Of calls that are alike in one reply, the first runs and the others get a hint, too.
     The reply of a turn that is ended is made of the last good result of that call.
 
     Args:

@@ -26,7 +26,7 @@ from ..tools.command_line import (
 )
 from ..tools.processes import search_path
 from .called_tool import called_tool
-from .checks import flag, names_of, path_of
+from .checks import flag, names_of, one_or_more, path_of
 from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
 from .terminal.paths import Place, is_below
@@ -48,7 +48,7 @@ class TerminalGuard:
 
     Args:
         folder: where the paths of programs that read must lead; anywhere if left out.
-        tools: globs of the names of the tools that run commands.
+        tools: glob or globs of the names of the tools that run commands.
         argument: which of their arguments is the command line, or the list of words that is run without a shell.
         allow: patterns of further commands that may run.
         deny: patterns of commands that may not, whatever else is said.
@@ -71,7 +71,7 @@ class TerminalGuard:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        tools: Iterable[str] = ("shell",),
+        tools: str | Iterable[str] = "shell",
         argument: str = "command",
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
@@ -90,7 +90,7 @@ class TerminalGuard:
             raise RegistrationError(f"argument is the name of an argument, not {argument!r:.80}")
         if unknown not in ("block", "ask"):
             raise RegistrationError(f"unknown is 'block' or 'ask', not {unknown!r:.80}")
-        self.tools, self.argument, self.unknown = names_of(tools, "tools"), argument, unknown
+        self.tools, self.argument, self.unknown = one_or_more(tools, "tools"), argument, unknown
         self.writes = flag(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
         self._secrets, self._keep = names_of(secrets, "secrets", 0), names_of(keep, "keep", 0)
