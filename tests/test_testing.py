@@ -85,6 +85,11 @@ def test_a_plain_function_is_registered_at_the_point(fire_hook):
     assert verdict.payload.task == "HI"
 
 
+async def test_in_an_async_test_it_says_which_function_to_use():
+    with pytest.raises(RuntimeError, match="use await hookline.testing.afire_hook"):
+        kit.fire_hook(no_secrets, BEFORE_TOOL)
+
+
 def test_a_fake_clock_stands_still_until_it_is_advanced():
     clock = kit.FakeClock(datetime(2026, 11, 14, 3, tzinfo=UTC))
     assert (clock.time(), clock.monotonic()) == (1_794_625_200.0, 0.0) == (clock.time(), clock.monotonic())

@@ -17,6 +17,7 @@ import msgspec
 from .base.event import Event
 from .base.frozen import Frozen
 from .base.names import nearest
+from .base.tasks import running_loop
 from .kernel.errors import RegistrationError
 from .kernel.hook import compile_hook
 from .kernel.points import resolve
@@ -95,7 +96,13 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
 
 
 def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **fields: Any) -> Verdict:
-    """:func:`afire_hook`, for tests that are not async."""
+    """:func:`afire_hook`, for tests that are not async.
+
+    Raises:
+        RuntimeError: it is called in an async test.
+    """
+    if running_loop() is not None:
+        raise RuntimeError("an event loop is running: use await hookline.testing.afire_hook(...) in an async test")
     return asyncio.run(afire_hook(hook, point, payload, ctx=ctx, **fields))
 
 

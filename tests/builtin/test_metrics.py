@@ -350,6 +350,7 @@ def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
         ("counter", ("a_total", "x", ["a", "a"]), "different names"),
         ("histogram", ("a", "x", ["le"]), "another name"),
         ("histogram", ("a", "x", [], (2, 1)), "each above"),
+        ("histogram", ("a", "x", [], ("0.1", "1")), "finite numbers"),
         ("histogram", ("hookline_run_seconds", "x"), "already"),
         ("gauge", ("hookline_run_seconds_count", "x", float), "already"),
         ("gauge", ("a", "x", 3), "calling a function"),
