@@ -81,6 +81,14 @@ def path_of(value: Any, expected: str) -> str:
     return str(path)
 
 
+def folder_of(value: Any, name: str) -> str:
+    """The real path of a folder that is there."""
+    found = os.path.realpath(path_of(value, f"{name} is the path of a folder"))
+    if not os.path.isdir(found):
+        raise RegistrationError(f"there is no folder {str(value)!r:.200}")
+    return found
+
+
 def able(value: object, method: str, expected: str) -> None:
     """That a value has a method; the error says what is ``expected`` instead."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):

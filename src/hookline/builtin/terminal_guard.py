@@ -26,7 +26,7 @@ from ..tools.command_line import (
 )
 from ..tools.processes import search_path
 from .called_tool import called_tool
-from .checks import flag, names_of, one_or_more, path_of
+from .checks import flag, folder_of, names_of, one_or_more
 from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
 from .terminal.paths import Place, is_below
@@ -81,11 +81,7 @@ class TerminalGuard:
         secrets: Iterable[str] = SECRET_FILES,
         keep: Iterable[str] = (),
     ) -> None:
-        self.folder = None
-        if folder is not None:
-            self.folder = os.path.realpath(path_of(folder, "folder is the path of a folder"))
-            if not os.path.isdir(self.folder):
-                raise RegistrationError(f"there is no folder {str(folder)!r}")
+        self.folder = None if folder is None else folder_of(folder, "folder")
         if not isinstance(argument, str) or not argument:
             raise RegistrationError(f"argument is the name of an argument, not {argument!r:.80}")
         if unknown not in ("block", "ask"):
