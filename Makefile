@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test cover bench bench-slm bench-peers debian docs clean
+.PHONY: run test cover bench debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
@@ -34,26 +34,19 @@ debian:
 			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
 	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
 
+# All benchmarks: about 25 minutes, and twice that for the small model. Or only some: make bench SECTIONS=dispatch,loops
 bench: $(VENV)/.dev
-	@$(BIN)/python bench/run.py
+	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
 
-# What the hooks for small models do for the embedded one: about half an hour.
-bench-slm: $(VENV)/.dev
-	@$(BIN)/python bench/slm/run.py
-
-# Other frameworks, each in an environment of its own, to be measured beside Hookline.
-bench-peers: bench/venvs/agent_framework_/.done
-
-bench/venvs/agent_framework_/.done:
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install -q agent-framework-core==1.23.0
-	@touch $@
-
+# The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python docs/draw.py
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs -d build/doctrees . build/docs
+	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."

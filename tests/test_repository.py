@@ -1,6 +1,5 @@
 """What the README and the design say of the repository itself."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,70 +57,6 @@ def test_every_public_name_is_exported_and_documented():
     assert set(hookline.api._LATER) <= set(hookline.__all__)
 
 
-PAGES = [
-    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "```python" in path.read_text()
-]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_the_code_in_the_pages_runs_in_an_empty_folder_and_there_again(page, tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; code = sys.argv[1]; exec(code, {}); exec(code, {})", "\n".join(blocks)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_first_hook_of_the_readme_prints_what_it_says(capsys):
-    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
-    exec(compile(block, "README.md", "exec"), {})
-    assert capsys.readouterr().out == "I may not. completed\nFiles stay.\n"
-
-
-def test_the_generated_reference_is_up_to_date():
-    page = ROOT / "docs/reference/points.md"
-    code = "import sys; sys.path.insert(0, 'docs'); from generate import points_page; print(points_page(), end='')"
-    assert python("-c", code).stdout == page.read_text()
-
-
-def test_the_tables_of_the_command_line_page_are_up_to_date():
-    page = ROOT / "docs/guides/command-line.md"
-    code = (
-        "import sys; sys.path.insert(0, 'docs'); from generate import cli_page; from pathlib import Path; "
-        "print(cli_page(Path('docs/guides/command-line.md').read_text()), end='')"
-    )
-    assert python("-c", code).stdout == page.read_text()
-    assert "| `max_steps` | `--max-steps` | `20` |" in page.read_text()
-
-
-def test_the_table_of_audit_records_is_up_to_date():
-    code = (
-        "import sys; sys.path.insert(0, 'docs'); from generate import audit_page; from pathlib import Path; "
-        "print(audit_page(Path('docs/guides/audit.md').read_text()), end='')"
-    )
-    assert python("-c", code).stdout == (ROOT / "docs/guides/audit.md").read_text()
-
-
-def test_the_table_of_settings_of_the_server_is_up_to_date():
-    code = (
-        "import sys; sys.path.insert(0, 'docs'); from generate import server_page; from pathlib import Path; "
-        "print(server_page(Path('docs/guides/serve.md').read_text()), end='')"
-    )
-    page = (ROOT / "docs/guides/serve.md").read_text()
-    assert python("-c", code).stdout == page
-    assert "| `port` | `8420` |" in page
-
-
-def test_the_index_of_built_in_hooks_is_up_to_date():
-    code = "import sys; sys.path.insert(0, 'docs'); from generate import hooks_page; print(hooks_page(), end='')"
-    assert python("-c", code).stdout == (ROOT / "docs/reference/hooks/index.md").read_text()
-
-
 def test_the_point_table_can_be_printed():
     out = python("-c", "import hookline; print(hookline.points_table())").stdout
     assert len(out.splitlines()) == 30
@@ -133,14 +68,6 @@ def test_the_examples_run(example):
     done = python(f"examples/{example}")
     assert done.returncode == 0, done.stderr
     assert "completed" in done.stdout
-
-
-def test_the_benchmark_harness_works():
-    done = python("bench/run.py", "--quick")
-    assert done.returncode == 0, done.stderr
-    assert "## The standard run" in done.stdout
-    assert "| ModelRetryHook, giving up | " in done.stdout
-    assert "| the same, replies posted to a callback | " in done.stdout
 
 
 def test_ci_runs_the_readmes_test_command_and_nothing_else():

@@ -195,6 +195,7 @@ def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
     if kind == "hook":
+        assert "hookline hooks made/my_thing.py" in out
         assert "my_thing [delete_*]" in hookline("hooks", "made/my_thing.py")[1]
 
 

@@ -61,7 +61,7 @@ def test_the_reply_goes_to_stdout_and_the_rest_to_stderr(hookline, script):
         ([CALL, {"error": "AuthError", "message": "the key is wrong"}], [], 1, "error: the key is wrong"),
         ([CALL, "never"], ["--max-steps", "1"], 3, "stopped (Step limit reached: 1/1)"),
         (["never"], ["--hooks", "rules.py:halt"], 3, "stopped (enough)"),
-        (["never"], ["--hooks", "rules.py:finish"], 4, "ended (by finish)"),
+        (["never"], ["--hooks", "rules.py:finish"], 4, "ended (finish)"),
     ],
 )
 def test_the_exit_code_says_how_it_ended(hookline, script, rules, turns, args, code, says):

@@ -29,5 +29,5 @@ def test_a_summary_says_how_it_ended_and_what_it_took():
     )
     assert summary(stopped) == "stopped (enough) · 0 steps · 0 tool calls · 1,200 tokens · 0.0 s · cost unknown"
     ended = AgentResult(status="ended", hook_ended="rule", tool_calls=1, cost=0.5, elapsed=2.06)
-    assert summary(ended) == "ended (by rule) · 0 steps · 1 tool call · 0 tokens · 2.1 s · cost $0.5000"
+    assert summary(ended) == "ended (rule) · 0 steps · 1 tool call · 0 tokens · 2.1 s · cost $0.5000"
     assert summary(ended, {"log", "rule"}).endswith("cost $0.5000 · 2 hooks failed")

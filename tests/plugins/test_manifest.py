@@ -22,7 +22,10 @@ GOOD = 'id = "a"\nversion = "1.0"\napi = "1"\n'
         (GOOD + 'hooks = "x.py"', "Expected `array`"),
         (GOOD + 'permissions = ["netwrk"]', "there is no permission 'netwrk'. Did you mean 'network'?"),
         (GOOD + "settings = 3", "settings is a table"),
-        (GOOD + '[settings.n]\ntype = "int"', r"settings\.n: Invalid enum value 'int'"),
+        (
+            GOOD + '[settings.n]\ntype = "int"',
+            "settings.n: there is no type 'int'. Did you mean 'integer'. It is one of string,",
+        ),
         (GOOD + '[settings.n]\ntyp = "integer"', "settings.n has no 'typ'. Did you mean 'type'?"),
         (GOOD + '[settings.n]\ntype = "integer"\ndefault = "x"', "settings.n: expected integer; got 'x'"),
         (GOOD + '[settings.key]\nenv = "ACME_KEY"', r'permissions = \["secrets:ACME_KEY"\]'),

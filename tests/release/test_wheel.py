@@ -78,7 +78,7 @@ def test_the_wheel_has_the_types_the_license_and_every_module_and_no_tests(wheel
 def test_it_works_in_an_empty_environment_without_extras(empty, tmp_path):
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     done = ran(empty, "-I", "-c", block, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "I may not. completed\nFiles stay.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "Mail goes to colleagues only. I may not. completed\n"), done.stderr
 
 
 def test_every_public_name_is_there_without_extras_or_says_what_to_install(empty, tmp_path):

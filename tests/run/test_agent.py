@@ -336,7 +336,11 @@ def test_metadata_that_is_no_json_is_refused():
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(TypeError, match="unknown option metdata"):
+    with pytest.raises(
+        TypeError, match=r"unknown option budget; say ctx=AgentContext\(budget=\.\.\.\); known: allowed"
+    ):
+        scripted_agent([reply("x")]).run("x", budget=3)
+    with pytest.raises(TypeError, match="unknown option metdata; known:"):
         scripted_agent([reply("x")]).run("x", metdata={})
 
 

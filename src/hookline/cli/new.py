@@ -80,9 +80,11 @@ def new(
     except OSError as error:
         raise HooklineError(f"cannot write to {place}: {error}") from error
     first, second = files
-    use = "--hooks" if kind == "hook" else "--tools"
-    typer.echo(f"wrote {first}\nwrote {second}\n")
-    typer.echo(f'try it:   hookline run "What is in this folder?" {use} {first}\ntest it:  pytest {second}')
+    typer.echo(f"wrote {first}\nwrote {second}\n\ntest it:     pytest {second}")
+    if kind == "hook":
+        typer.echo(f'look at it:  hookline hooks {first}\nuse it:      hookline run "TASK" --hooks {first}')
+    else:
+        typer.echo(f'try it:      hookline run "Count the words of: one two three" --tools {first}')
     return 0
 
 

@@ -81,7 +81,7 @@ def summary(result: AgentResult, broken: Collection[str] = (), within: Within | 
     if result.status == "stopped" and result.stop is not None:
         why = f" ({short(result.stop.message or result.stop.kind)})"
     elif result.status == "ended" and result.hook_ended:
-        why = f" (by {short(result.hook_ended)})"
+        why = f" ({short(result.hook_ended)})"  # its reason, or else its name
     parts = (
         f"{result.status}{why}",
         counted(len(result.steps), "step"),

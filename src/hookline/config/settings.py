@@ -30,7 +30,19 @@ class About(msgspec.Struct, frozen=True):
 
 
 class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A hook named in a configuration file: what or where it is, what it is made with, how it is registered."""
+    """A hook named in a configuration file: what or where it is, what it is made with, how it is registered.
+
+    Args:
+        use: ``FILE.py:name``, ``module:name``, or the name of a built-in hook.
+        args: what it is made with, by name.
+        points: where it fires, if not where it says itself.
+        priority: higher ones come first.
+        phase: ``rewrite``, ``guard`` or ``observe``.
+        name: what it is called in messages and records.
+        on_failure: ``closed``, ``open`` or ``block``.
+        timeout: after how many seconds it counts as failed.
+        tools: names or globs of the tools whose calls it is for.
+    """
 
     use: str
     args: dict[str, Any] = {}
@@ -52,9 +64,14 @@ class DeclaredHook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 class DeclaredChannel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A channel named in a configuration file: what it is, what it is made with, and who may talk to it.
 
-    ``use`` is ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``. ``allow``
-    are senders; with ``pairing`` others may be let in by a code; with ``mention`` a group must name the bot;
-    ``approve`` are the senders who may approve calls there.
+    Args:
+        use: ``console``, ``webhook``, ``web``, ``mqtt``, ``telegram``, ``FILE.py:name`` or ``module:name``.
+        name: what it is called; what ``use`` says if it is left out.
+        args: what it is made with, by name.
+        allow: the senders who may talk to the agent.
+        pairing: whether others may be let in by a code.
+        mention: whether a group must name the bot.
+        approve: the senders who may approve calls there.
     """
 
     use: str

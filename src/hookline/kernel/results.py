@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HookAction(StrEnum):
-    """The verbs of DESIGN 3. ``INVALID`` and ``FAILED`` are conclusions of a point, not verbs."""
+    """What a hook says, by its verb. ``INVALID`` and ``FAILED`` are conclusions of a point, not verbs."""
 
     CONTINUE = "cont"
     MODIFY = "replace"

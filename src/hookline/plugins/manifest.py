@@ -22,7 +22,20 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a plugin is, what it brings, and what it asks for. Code is named as ``FILE.py:name`` or ``module:name``.
 
-    ``hooks`` and ``tools`` may also name a whole file. ``required`` is whether an agent may not be built without it.
+    Args:
+        id: its name: small letters, digits, ``-`` and ``_``.
+        version: of the plugin.
+        api: the version of what plugins are given, such as ``"1"``.
+        description: what it is for, for people.
+        hooks: its hooks; also whole files.
+        tools: its tools; also whole files.
+        channels: by the word that they are known by, its channels.
+        points: the points that it declares.
+        activate: what is called when it is switched on.
+        deactivate: what is called when it is switched off.
+        permissions: what it asks for.
+        required: whether an agent may not be built without it.
+        settings: by name, what can be set.
     """
 
     id: str

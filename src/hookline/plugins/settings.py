@@ -20,8 +20,16 @@ _TYPES: dict[str, Any] = {
 class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One setting of a plugin.
 
-    Without a ``default`` it is absent where nobody gives it, unless it is ``required``. ``env`` is the environment
-    variable that it comes from if nobody gives it. The value of a ``secret`` one is in no message.
+    Args:
+        type: what it may be.
+        default: its value where nobody gives one; without one it is absent there, unless it is ``required``.
+        description: what it is, for people.
+        required: whether somebody must give it.
+        secret: whether its value is kept out of all messages.
+        env: the environment variable that it comes from if nobody gives it.
+        choices: the values that it may have, if there are but a few.
+        minimum: of a number.
+        maximum: of a number.
     """
 
     type: Literal["string", "integer", "number", "boolean", "array", "object"] = "string"
@@ -91,6 +99,11 @@ def schema_of(table: Mapping[str, Any]) -> dict[str, Setting]:
         if unknown:
             raise RegistrationError(
                 f"settings.{name} has no {unknown[0]!r}.{nearest(unknown[0], known)} It takes {', '.join(known)}"
+            )
+        kind = about.get("type", "string") if isinstance(about, Mapping) else "string"
+        if isinstance(kind, str) and kind not in _TYPES:
+            raise RegistrationError(
+                f"settings.{name}: there is no type {kind!r}.{nearest(kind, _TYPES)} It is one of {', '.join(_TYPES)}"
             )
         try:
             schema[name] = setting = msgspec.convert(plain(about), Setting)

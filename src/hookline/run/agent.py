@@ -381,11 +381,14 @@ def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
 
 
 _OPTIONS = frozenset(Agent.start.__kwdefaults__ or ()) - {"keep"}
+_OF_CONTEXT = frozenset(AgentContext.__init__.__kwdefaults__ or ()) - _OPTIONS
 
 
 def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:
     if options and (unknown := options.keys() - _OPTIONS):
-        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {', '.join(sorted(_OPTIONS))}")
+        of_context = sorted(unknown & _OF_CONTEXT)
+        hint = f"; say ctx=AgentContext({of_context[0]}=...)" if of_context else ""
+        raise TypeError(f"unknown option {', '.join(sorted(unknown))}{hint}; known: {', '.join(sorted(_OPTIONS))}")
     return {"task": task, **options}
 
 

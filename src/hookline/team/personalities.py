@@ -30,8 +30,19 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 class Personality(Frozen, frozen=True):
     """Who an agent can be. What is left out (``None``) is as the settings say; the settings' hooks always hold.
 
-    ``tools`` are names or globs of the settings' tools, and references to others. ``plugins`` are those whose hooks and
-    tools take part; ``guards`` are hooks on top of the settings'; ``delegates`` are the ids it may hand work to.
+    Args:
+        id: what it is known by; the file's or folder's name if the file says none.
+        name: what people are told.
+        description: what others are told who may hand work to it.
+        instructions: its system prompt; ``instructions.md`` beside a ``personality.toml`` may hold it instead.
+        model: its model.
+        params: settings handed to the model.
+        tools: names or globs of the settings' tools, and references to others.
+        plugins: those whose hooks and tools take part.
+        guards: hooks on top of the settings'.
+        delegates: whom it may delegate to and hand over to: ids or globs.
+        max_steps: its step limit; never more than the settings allow.
+        file: where it was read from.
     """
 
     id: str

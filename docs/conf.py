@@ -1,0 +1,51 @@
+"""How the pages become a site: `make docs`.
+
+The folder that is read is the repository's, so that a link means the same here and in the repository: to a page, to
+`SECURITY.md`, to an example. Nothing in the site needs a network to be read.
+"""
+
+import sys
+from pathlib import Path
+
+from hookline import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+project = "Hookline"
+author = "the Hookline authors"
+version = release = __version__
+language = "en"
+
+extensions = ["myst_parser", "repository_pages"]
+root_doc = "docs/index"
+source_suffix = {".md": "markdown"}
+include_patterns = ["docs/**.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/RESULTS.md"]
+exclude_patterns = [".*", "build", "dist", "src", "tests", "examples", "bench/peers", "bench/slm", "bench/venvs"]
+templates_path = ["_templates"]
+
+myst_heading_anchors = 6
+myst_links_external_new_tab = False
+highlight_language = "none"
+nitpicky = True
+smartquotes = False
+
+html_theme = "furo"
+html_title = f"Hookline {version}"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
+html_additional_pages = {"index": "home.html"}
+html_use_index = False
+html_copy_source = False
+html_show_sourcelink = False
+html_show_search_summary = False  # it would be fetched, which a browser allows no page that is a file
+html_show_copyright = False
+html_show_sphinx = False
+pygments_style = "a11y-light"
+pygments_dark_style = "a11y-dark"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0f766e", "color-brand-content": "#0f766e"},
+    "dark_css_variables": {"color-brand-primary": "#5eead4", "color-brand-content": "#5eead4"},
+}

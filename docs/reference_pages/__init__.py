@@ -1,0 +1,17 @@
+"""The reference that the code itself can give: one module for each page."""
+
+from collections.abc import Callable
+
+from . import audit, command_line, configuration, events, hooks, names, points, verbs
+
+PAGES: dict[str, Callable[[str], str]] = {
+    "reference/points.md": points.page,
+    "reference/verbs.md": verbs.page,
+    "reference/hooks/index.md": hooks.page,
+    "reference/events.md": events.page,
+    "reference/cli.md": command_line.page,
+    "reference/configuration.md": configuration.page,
+    "reference/names.md": names.page,
+    "guides/audit.md": audit.page,
+}
+"""By path in `docs`: what makes a page anew, given the page as it is."""

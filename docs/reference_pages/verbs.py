@@ -1,0 +1,112 @@
+"""`reference/verbs.md`: what a hook may return, and where."""
+
+from hookline import APPROVAL_REQUESTED, POINTS, HookAction, HookResult, Point
+
+from .markdown import GENERATED, block, call, table, told
+
+HEAD = f"""# Verbs
+
+What a hook may return: `None`, or a `HookResult` made by one of these. {GENERATED}
+
+Every verb takes `reason=`, for people and audits, and at a pipeline point `state=`, a changed copy of `ctx.state`,
+which holds before the next hook is called. A hook in the guard phase may use every verb of its point but `replace`;
+an observer none. A verb that the point does not allow is an error, which names the hook, the point and what is
+allowed there.
+
+## Where each is allowed
+
+"""
+
+NOTES = {
+    "cont": "",
+    "replace": (
+        "Returning the payload alone, or a mapping of fields, means the same. What the payload of each point lets"
+        " you change is marked in [points](points.md)."
+    ),
+    "block": (
+        "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run goes on. At "
+        "`before_compaction` the history stays as it is."
+    ),
+    "answer": (
+        "At `before_tool` the value is the tool's result; at `before_llm` and, for a failed model call, at "
+        "`on_error` a text or a `ModelResponse`. A rewriter's answer skips the rewriters left; guards still "
+        "judge."
+    ),
+    "ask": (
+        "All questions about a call are put to the approvers at once; where nobody answers, the call is denied. "
+        "Other hooks still judge, and a `block` or an `end` beats the question."
+    ),
+    "retry": (
+        "At most 2 for each model call and 2 for each tool call. One more does not settle: the run stops with "
+        "`retry_limit`."
+    ),
+    "stop": (
+        "It settles nothing: the hooks left are called. What runs is not broken off. `kind` is one of the stop "
+        "reasons of the result, such as `steps_limit`."
+    ),
+    "keep_going": "It lifts `completed`, `finish_reason` and `stop_requested`, and no limit; at most 3 times a run.",
+    "end": (
+        "Open calls get a result first; the reply is in the transcript, marked as a hook's (but for an end at "
+        "`on_run_start`, which leaves the transcript as it was). The status is `ended`."
+    ),
+    "merge": (
+        "A mapping of the fields means the same. The first value of each field counts; one that lost is an event,"
+        " `merge_lost`."
+    ),
+    "claim": 'A mapping with `"handled": True` means the same.',
+    "approve": "",
+    "deny": "",
+    "edit": "The edited call is validated, and the guards judge it again.",
+}
+"""What is to be said of each beyond its docstring."""
+
+EXAMPLES = {
+    "cont": 'return HookResult.cont(reason="seen before")',
+    "replace": 'return HookResult.replace({"arguments": {**request.arguments, "limit": 10}}, reason="at most ten")',
+    "block": 'return HookResult.block("Files stay.")',
+    "answer": 'return HookResult.answer("12 degrees", reason="from the cache")',
+    "ask": "return HookResult.ask(f\"Send this to {request.arguments['to']}?\")",
+    "retry": 'return HookResult.retry("Answer in JSON.")',
+    "stop": 'return HookResult.stop("Enough was found.")',
+    "keep_going": 'return HookResult.keep_going("Two files are left.")',
+    "end": 'return HookResult.end("I cannot help with that.")',
+    "merge": 'return HookResult.merge(append_system="The user is in Rome.")',
+    "claim": 'return HookResult.claim(reason="not in working hours")',
+    "approve": 'return HookResult.approve(by="anna")',
+    "deny": 'return HookResult.deny("Not on a Friday.", by="anna")',
+    "edit": 'return HookResult.edit({"to": "team@example.com"}, by="anna")',
+}
+"""One for each verb: its section stands in this order."""
+
+
+def page(_: str) -> str:
+    """The page."""
+    named = {str(verb) for verb in HookAction} - {"invalid", "failed"}
+    if not named <= EXAMPLES.keys() or EXAMPLES.keys() != NOTES.keys():
+        raise LookupError(f"say in {__name__} what is to be said of the verbs {named ^ EXAMPLES.keys()}")
+    return HEAD + _matrix() + "".join(map(_section, EXAMPLES))
+
+
+def _matrix() -> str:
+    allowed = [verb for verb in EXAMPLES if any(verb in point.verbs for point in POINTS.values())]
+    rows = [
+        (f"[`{point}`](points.md#{point})", *("✓" if verb in point.verbs else "" for verb in allowed))
+        for point in POINTS.values()
+        if point.verbs
+    ]
+    others = [f"`{verb}` at the {verb} points: {', '.join(f'`{p}`' for p in _at(verb))}" for verb in ("merge", "claim")]
+    heads = ("point", *(f"[{verb}](#{verb})" for verb in allowed))
+    return table(heads, rows) + "\n" + "".join(f"- {line}.\n" for line in others) + "- `cont` everywhere.\n"
+
+
+def _at(verb: str) -> list[Point]:
+    return [point for point in POINTS.values() if verb in point.verbs or verb == point.model]
+
+
+def _section(verb: str) -> str:
+    make = getattr(HookResult, verb)
+    points = _at(verb) if verb not in ("approve", "deny", "edit") else [APPROVAL_REQUESTED]
+    where = ", ".join(f"[`{point}`](points.md#{point})" for point in points) or "every point"
+    said = " ".join(filter(None, (told(make), NOTES[verb])))
+    made, example = (block(text, "py") for text in (call(f"HookResult.{verb}", make, result=False), EXAMPLES[verb]))
+    return f"\n## {verb}\n\n{made}\n{said}\n\nAt {where}.\n\n{example}"

@@ -1,0 +1,111 @@
+"""What the pages promise: their code runs, their links lead somewhere, and what comes from the code is up to date."""
+
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    path
+    for path in (*sorted(ROOT.glob("*.md")), ROOT / "bench/RESULTS.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.exists()
+]
+WITH_CODE = [path for path in PAGES if "```python\n" in path.read_text()]
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def python(*args):
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, timeout=110, check=False)
+
+
+# Code.
+
+
+@pytest.fixture(scope="module")
+def run_code():
+    command = [sys.executable, ROOT / "tests/page_runner.py"]
+    runner = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def run(code, folder):
+        runner.stdin.write(json.dumps({"code": code, "folder": str(folder)}) + "\n")
+        runner.stdin.flush()
+        return json.loads(runner.stdout.readline())
+
+    yield run
+    runner.stdin.close()
+    runner.wait(10)
+    runner.stdout.close()
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=named)
+def test_the_code_in_the_pages_runs_in_an_empty_folder_and_there_again(page, tmp_path, run_code):
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    done = run_code("\n".join(blocks), tmp_path)
+    assert done["status"] == 0, done["output"]
+
+
+def test_code_that_fails_is_noticed_and_disturbs_no_other(tmp_path, run_code):
+    assert "boom" in run_code("raise ValueError('boom')", tmp_path)["output"]
+    assert run_code("raise SystemExit('stopped')", tmp_path)["status"] == 1
+    assert run_code("import os; os.kill(os.getpid(), 9)", tmp_path)["status"] == -9
+    assert run_code("assert 1 == 1", tmp_path)["status"] == 0
+
+
+def test_the_first_hook_of_the_readme_prints_what_it_says(capsys):
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "Mail goes to colleagues only. I may not. completed\n"
+
+
+# Links.
+
+
+def prose(page):
+    return re.sub(r"^(```+).*?^\1$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page):
+    """The anchors of a page's headings, as both GitHub and the site make them."""
+    found = []
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "").strip().lower()
+        kept = "".join(c for c in text if c in " -_" or unicodedata.category(c)[0] in "LN")
+        slug = kept.replace(" ", "-")
+        found.append(slug if slug not in found else f"{slug}-{sum(f.startswith(slug) for f in found)}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page):
+    broken = []
+    for target in re.findall(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)", re.sub(r"`[^`\n]*`", "", prose(page))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        if not file.exists() or (anchor and (file.suffix != ".md" or anchor not in anchors(file))):
+            broken.append(target)
+    assert broken == []
+
+
+# What comes from the code, and the site.
+
+
+def test_what_is_generated_from_the_code_is_up_to_date():
+    done = python("docs/generate.py", "--check")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr + done.stdout
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    done = python(
+        "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-c", "docs", "-d", tmp_path / "trees", ".", tmp_path
+    )
+    assert done.returncode == 0, done.stderr
