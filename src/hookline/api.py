@@ -254,6 +254,7 @@ if TYPE_CHECKING:
     from .tools.pages import FetchedPage
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
+    from .web.errors import WebError
     from .web.host import HttpHost
 
 LLMAgent = Agent
@@ -372,9 +373,9 @@ __all__ = [
     "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
     "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
     "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
-    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "areplay", "build_server",
-    "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze",
-    "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command",
-    "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools",
-    "tool", "verify_audit",
+    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "areplay",
+    "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
+    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
+    "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip
