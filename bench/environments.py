@@ -50,8 +50,8 @@ class Environment(NamedTuple):
 
     def make(self) -> str:
         """Install it; why it cannot be, or nothing."""
-        if not self.python.exists():
-            subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True, capture_output=True)
+        if not self.mark.exists():  # there may be half of one
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(self.folder)], check=True, capture_output=True)
         if self.source:
             subprocess.run([str(self.python), *PIP, "uninstall", "-y", "hookline"], check=False, capture_output=True)
         command = [str(self.python), *PIP, "install", *self.install]
