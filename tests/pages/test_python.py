@@ -1,0 +1,35 @@
+"""The Python of the pages runs, and prints what the pages say."""
+
+import subprocess
+
+import pytest
+
+from .blocks import PAGES
+from .masks import missing
+
+WITH_CODE = [page for page, blocks in PAGES.items() if any(block.kind == "python" for block in blocks)]
+
+
+def run(programs, code, folder):
+    file = folder / "page.code"
+    file.write_text(code)
+    inside = folder / "folder"
+    inside.mkdir(exist_ok=True)
+    command = [programs / "twice", file]
+    return subprocess.run(command, capture_output=True, text=True, cwd=inside, timeout=110, check=False)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_code_of_a_page_runs_in_an_empty_folder_and_there_again_and_prints_what_it_says(page, tmp_path, programs):
+    done = run(programs, "\n".join(block.text for block in PAGES[page] if block.kind == "python"), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for block in PAGES[page]:
+        if block.kind == "text" and block.previous and block.previous.kind == "python":
+            assert missing(block.text, done.stdout) == [], f"{block}:\n{done.stdout}"
+
+
+def test_code_that_fails_is_noticed_and_disturbs_no_other(tmp_path, programs):
+    assert "boom" in run(programs, "raise ValueError('boom')", tmp_path).stderr
+    assert run(programs, "raise SystemExit('stopped')", tmp_path).returncode == 1
+    assert run(programs, "import os; os.kill(os.getpid(), 9)", tmp_path).returncode == 247
+    assert run(programs, "assert 1 == 1", tmp_path).returncode == 0
