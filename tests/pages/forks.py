@@ -4,6 +4,7 @@ Started as a program, with the path of a socket to listen at. Each connection is
 "env": {...}}` and three file descriptors come in, and then the numbers of signals, a byte each; its exit status goes out.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -85,6 +86,8 @@ def run(asked, fds):
         traceback.print_exc()
     finally:
         with contextlib.suppress(OSError):
+            threading._shutdown()  # as at the end of a process
+            atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)

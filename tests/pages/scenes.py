@@ -67,13 +67,14 @@ LEARNED = json.dumps(
     {
         "reusable": True,
         "name": "tidy-notes",
-        "description": "Tidy notes up.",
+        "description": "Tidy a folder of notes up, the newest first.",
         "when": "The user wants notes in order.",
         "steps": ["List the notes with list_files.", "Read each with read_file."],
     }
 )
 LIST = {"tool": "list_files", "arguments": {}}
-LEARNING = [[LIST, LIST, LIST], "Three notes.", LEARNED]
+LEARNING = [[LIST, LIST, LIST], "Three notes."]
+LEARNED_TURNS = json.dumps([LEARNED])
 
 
 @dataclass(frozen=True)
@@ -145,11 +146,13 @@ SCENES = {
             "bot.toml": 'channels = ["web"]\n[gateway]\nport = 8765\n',
             "notes.txt": "teh end\n",
             "pairing.py": PAIRING,
+            "learned.json": LEARNED_TURNS,
         },
         turns=LEARNING,
         before={
             "git diff": "git init -q; git add .; git commit -qm one; echo two >> notes.txt",
             "hookline gateway pair": "CODE=$(python pairing.py)",
+            "hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json",
             "hookline tickets create": """echo 'tickets = "tickets.db"' > hookline.toml""",
         },
         names={"K7QM-2XHD": "$CODE"},
@@ -177,7 +180,12 @@ SCENES = {
         before={"hookline approvals": START, "hookline approvals approve": CALL_WAITS, "hookline approvals deny": f"{START}; {CALL_WAITS}"},
         names={"9af078df": "$CALL"},
     ),
-    "docs/guides/skills.md": Scene(turns=LEARNING),
+    "docs/guides/skills.md": Scene(
+        files={"learned.json": LEARNED_TURNS},
+        turns=LEARNING,
+        before={"hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json"},
+        typed={"hookline skills review": "accept\n"},
+    ),
     "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
