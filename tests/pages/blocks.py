@@ -1,13 +1,18 @@
 """The fenced blocks of all pages."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("python", "py", "console", "sh", "toml", "json", "sql", "http", "text", "markdown", "diff", "nginx", "ini")
+KINDS = ("python", "py", "console", "sh", "toml", "json", "sql", "text", "markdown", "diff", "nginx", "ini")
 """What may stand behind a fence; `{toctree}` and the like are the site's. A kind that is new needs a test, here."""
-GENERATED = ("docs/reference/cli.md", "docs/reference/names.md", "docs/reference/hooks/index.md")
+GENERATED = (
+    "docs/reference/cli.md",
+    "docs/reference/names.md",
+    "docs/reference/hooks/index.md",
+    "docs/guides/cookbook.md",
+)
 """Pages made from the code, whole: `docs/generate.py --check` compares them."""
 
 
@@ -19,8 +24,8 @@ class Block:
     line: int
     kind: str
     text: str
-    above: str
-    previous: "Block | None"
+    above: str = field(repr=False)
+    previous: "Block | None" = field(repr=False)
 
     def __str__(self):
         return f"{self.page}:{self.line}"
@@ -31,9 +36,17 @@ class Block:
         return self.above.strip().rpartition("\n\n")[2]
 
     @property
+    def output_of(self):
+        """The kind of the block that it is the output of: text right below it, or below "It prints"."""
+        is_below = self.previous and (not self.above.strip() or re.search(r"prints:?$", self.lead))
+        return self.previous.kind if self.kind == "text" and is_below else ""
+
+    @property
     def file(self):
         """The file that the reader is told to put it into, if any."""
-        named = re.match(r"# (\S+\.toml)\n", self.text) or re.search(r"[Pp]ut this into (?:a file )?`([^`]+)`", self.lead)
+        named = re.match(r"# (\S+\.toml)\n", self.text) or re.search(
+            r"[Pp]ut this into (?:a file )?`([^`]+)`", self.lead
+        )
         return named[1] if named else ""
 
 

@@ -3,6 +3,13 @@
 import re
 import shlex
 from dataclasses import dataclass
+from functools import cache
+
+from typer import Exit
+from typer._click.exceptions import MissingParameter
+from typer.main import get_command
+
+from hookline.cli.app import make_app
 
 
 @dataclass(frozen=True)
@@ -42,22 +49,42 @@ def hookline_calls(text):
         yield shlex.split(found[1], comments=True)
 
 
-def parse(args):
+def parse(args, *, named=False):
     """Parse a command line as the program would: its commands, options and arguments exist, and are enough.
+
+    Nothing is done, not even what options such as `--install-completion` do at once.
+
+    Args:
+        args: the command line.
+        named: it is named and not typed: commands and arguments may be left out.
 
     Raises:
         Exception: what the program would say.
     """
-    from typer.main import get_command
-
-    from hookline.cli.app import make_app
-
-    command = get_command(make_app())
-    context = command.make_context("hookline", list(args))
+    command = _app()
+    context = command.make_context("hookline", list(args), resilient_parsing=named)
     while hasattr(command, "commands"):
         rest = [*getattr(context, "_protected_args", ()), *context.args]
-        if not rest and command.invoke_without_command:
+        if not rest and (named or command.invoke_without_command):
             break
         name, command, rest = command.resolve_command(context, rest)
-        context = command.make_context(name, rest, parent=context)
+        _harmless(command)
+        try:
+            context = command.make_context(name, rest, parent=context)
+        except (MissingParameter, Exit):
+            if not named:
+                raise
+            break
     return command.name
+
+
+@cache
+def _app():
+    return _harmless(get_command(make_app()))
+
+
+def _harmless(command):
+    for param in command.params:
+        if param.is_eager:
+            param.callback = None
+    return command

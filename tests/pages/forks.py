@@ -1,7 +1,8 @@
 """Runs programs in forks of one process that has everything imported: a command takes a tenth of the time.
 
-Started as a program, with the path of a socket to listen at. Each connection is one program: `{"argv": [...], "cwd": ...,
-"env": {...}}` and three file descriptors come in, and then the numbers of signals, a byte each; its exit status goes out.
+Started as a program, with the path of a socket to listen at. Each connection is one program: `{"argv": [...],
+"cwd": ..., "env": {...}}` and three file descriptors come in, and then the numbers of signals, a byte each; its exit
+status goes out.
 """
 
 import atexit

@@ -2,7 +2,9 @@
 
 import re
 
-_VARY = re.compile(r"(?P<any>\.\.\.|…)|(?P<id>(?<=[a-z]_)[0-9a-f]{4,}|\b[0-9a-f]{8,}\b)|(?P<number>\d[\d.,:]*)|(?P<space> {2,})")
+_VARY = re.compile(
+    r"(?P<any>\.\.\.|…)|(?P<id>(?<=[a-z]_)[0-9a-f]{4,}|\b[0-9a-f]{8,}\b)|(?P<number>\d[\d.,:]*)|(?P<space> {2,})"
+)
 _AS = {"any": ".*", "id": "[0-9a-f]+", "number": r"\d[\d.,:]*", "space": " +"}
 
 

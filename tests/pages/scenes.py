@@ -45,13 +45,15 @@ def read_note(path: str) -> str:
     return "Hello."
 """
 READ = {"tool": "read_note", "arguments": {"path": "notes/a.txt"}}
-ASK = """curl -s http://127.0.0.1:8420/runs -H 'Content-Type: application/json' -d '{"task": "What is new?"}' | jq -r .id"""
-START = """curl -s http://127.0.0.1:8420/runs -H 'Content-Type: application/json' -d '{"task": "Deploy the shop."}' | jq -r .id"""
+POST = "curl -s http://127.0.0.1:8420/runs -H 'Content-Type: application/json'"
+ASK = f"""{POST} -d '{{"task": "What is new?"}}' | jq -r .id"""
+START = f"""{POST} -d '{{"task": "Deploy the shop."}}' | jq -r .id"""
 CALL_WAITS = """until CALL=$(hookline approvals --json | jq -er .[0].id); do sleep 0.05; done"""
 ANOTHER_WAITS = f"""{{ hookline run "Read it." --wait >>runs.out 2>&1 & }}; {CALL_WAITS}"""
 
 
 GRANT = "GRANT=$(hookline approvals grants --json | jq -r .[0].id)"
+REVOKE = "hookline approvals revoke $GRANT"
 PAIRING = """
 from hookline.stores.mailbox import gateway_database
 from hookline.channels.build import database_path
@@ -133,16 +135,18 @@ SCENES = {
             "hookline approvals --watch": ANOTHER_WAITS,
             "hookline approvals approve 3f2a --session": ANOTHER_WAITS,
             "hookline approvals approve 3f2a --always": ANOTHER_WAITS,
-            "hookline approvals approve 3f2a --session --pattern": f"{GRANT}; hookline approvals revoke $GRANT; {ANOTHER_WAITS}",
+            "hookline approvals approve 3f2a --session --pattern": f"{GRANT}; {REVOKE}; {ANOTHER_WAITS}",
             "hookline approvals revoke": GRANT,
         },
         names={"3f2a": "$CALL", "81c0": "$GRANT"},
         stays={"hookline approvals --watch": "read_note"},
     ),
-    "docs/guides/channels/webhook.md": Scene(env={"HOOKLINE_GATEWAY": '{"port": 8080}'}, before={"sign()": "URL=http://127.0.0.1:8080/webhook/webhook"}),
+    "docs/guides/channels/webhook.md": Scene(
+        env={"HOOKLINE_GATEWAY": '{"port": 8080}'}, before={"sign()": "URL=http://127.0.0.1:8080/webhook/webhook"}
+    ),
     "docs/guides/command-line.md": Scene(
         files={
-            "rules.py": "from hookline import BEFORE_TOOL, guard\n\n@guard(BEFORE_TOOL)\ndef quiet(ctx, request): ...\n",
+            "rules.py": "from hookline import BEFORE_TOOL, guard\n@guard(BEFORE_TOOL)\ndef quiet(ctx, request): ...\n",
             "bot.toml": 'channels = ["web"]\n[gateway]\nport = 8765\n',
             "notes.txt": "teh end\n",
             "pairing.py": PAIRING,
@@ -159,7 +163,10 @@ SCENES = {
         typed={"hookline chat": "Hello.\n/quit\n", "hookline plugins enable": "y\n"},
     ),
     "docs/guides/first-hook.md": Scene(
-        turns={"turns": [{"tool": "calculate", "arguments": {"expression": "17 * 23"}}, "391.0000000000000001"], "loop": True},
+        turns={
+            "turns": [{"tool": "calculate", "arguments": {"expression": "17 * 23"}}, "391.0000000000000001"],
+            "loop": True,
+        },
         exits={'hookline run "What is 17 * 23?" --hooks take_it.py': 4},
         files={
             "take_it.py": "from hookline import AFTER_TOOL, HookResult, hook\n\n"
@@ -170,14 +177,25 @@ SCENES = {
     "docs/guides/keys.md": Scene(files=SERVED, before={"KEY=": SERVING}),
     "docs/guides/office.md": Scene(checkout=True),
     "docs/guides/openai.md": Scene(
-        files=SERVED, before={"from openai": SERVING},
+        files=SERVED,
+        before={"from openai": SERVING},
     ),
     "docs/guides/personalities.md": Scene(typed={"hookline chat": "Hello.\n/quit\n"}),
     "docs/guides/plugins.md": Scene(turns=[PLUGIN, "Four."], typed={"hookline plugins enable word-watch ": "y\n"}),
-    "docs/guides/serve.md": Scene(checkout=True, turns={"turns": [
-        {"tool": "status", "arguments": {"service": "shop"}}, *[{"tool": "deploy", "arguments": {"service": "shop"}}] * 9
-    ]}, stays={"curl -sN": "approval_asked"},
-        before={"hookline approvals": START, "hookline approvals approve": CALL_WAITS, "hookline approvals deny": f"{START}; {CALL_WAITS}"},
+    "docs/guides/serve.md": Scene(
+        checkout=True,
+        turns={
+            "turns": [
+                {"tool": "status", "arguments": {"service": "shop"}},
+                *[{"tool": "deploy", "arguments": {"service": "shop"}}] * 9,
+            ]
+        },
+        stays={"curl -sN": "approval_asked"},
+        before={
+            "hookline approvals": START,
+            "hookline approvals approve": CALL_WAITS,
+            "hookline approvals deny": f"{START}; {CALL_WAITS}",
+        },
         names={"9af078df": "$CALL"},
     ),
     "docs/guides/skills.md": Scene(
@@ -190,8 +208,3 @@ SCENES = {
     "docs/guides/cookbook.md": Scene(checkout=True),
     "examples/README.md": Scene(checkout=True),
 }
-
-
-def script(scene):
-    """The file of the scripted model."""
-    return json.dumps(scene.turns)

@@ -31,7 +31,13 @@ class Shell:
             place.mkdir(exist_ok=True)
         (home / ".curlrc").write_text("fail-with-body\nno-progress-meter\nmax-time = 50\n")
         (home / ".gitconfig").write_text("[user]\nname = Ann\nemail = ann@example.com\n")
-        ours = {"PATH": f"{programs}:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8", "TERM": "dumb", "COLUMNS": "120"}
+        ours = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            "COLUMNS": "120",
+        }
         if "PYTHONPATH" in os.environ:
             ours["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self._bash = subprocess.Popen(
@@ -61,7 +67,7 @@ class Shell:
         end = time.monotonic() + SECONDS
         while not re.search(ready, file.read_text(errors="replace")):
             assert time.monotonic() < end, f"{command} does not get ready: {file.read_text()}"
-            assert not self._say(f"kill -0 {pid} 2>/dev/null; echo $?") == "1", f"{command} is over: {file.read_text()}"
+            assert self._say(f"kill -0 {pid} 2>/dev/null; echo $?") == "0", f"{command} is over: {file.read_text()}"
             time.sleep(0.05)
         return file
 
