@@ -45,7 +45,6 @@ class Shell:
             cwd=self.folder, env=ours | env, start_new_session=True,
         )  # fmt: skip
         self._count = 0
-        self._running = []
         self.run("set -o pipefail")
 
     def run(self, command, *, typed=None):
@@ -63,7 +62,6 @@ class Shell:
         file = self._next()
         file.touch()
         pid = self._say(f"{command} </dev/null >{file} 2>&1 & echo $!")
-        self._running.append(pid)
         end = time.monotonic() + SECONDS
         while not re.search(ready, file.read_text(errors="replace")):
             assert time.monotonic() < end, f"{command} does not get ready: {file.read_text()}"
@@ -72,16 +70,12 @@ class Shell:
         return file
 
     def close(self):
-        """End what still runs, and leave."""
-        for pid in self._running:
-            self._say(f"kill {pid} 2>/dev/null; wait {pid}; echo over")
+        """End all that still runs, also what went into the background, and leave."""
+        os.killpg(self._bash.pid, signal.SIGTERM)
+        os.killpg(self._bash.pid, signal.SIGKILL)  # whoever is left tells its program once more: that ends at once
         self._bash.stdin.close()
         self._bash.stdout.close()
-        try:
-            self._bash.wait(10)
-        finally:
-            if self._bash.poll() is None:
-                os.killpg(self._bash.pid, signal.SIGKILL)
+        self._bash.wait(10)
 
     def _next(self):
         self._count += 1
@@ -89,8 +83,6 @@ class Shell:
 
     def _say(self, line):
         """Have bash do something and answer with a line."""
-        if not line.endswith(("echo $?", "echo $!", "echo over")):
-            line += "; echo over"
         self._bash.stdin.write(line + "\n")
         if not select.select([self._bash.stdout], [], [], SECONDS)[0]:
             os.killpg(self._bash.pid, signal.SIGKILL)

@@ -337,7 +337,7 @@ def alternatives(command):
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])  # which also tells what is gone
 def test_every_command_that_a_page_names_exists_with_its_options(page):
     wrong = []
-    for said in re.findall(r"`(hookline [^`]+)`", prose(page)):
+    for said in re.findall(r"`(?:[^`]+ && )?(hookline [^`]+)`", prose(page)):
         for command in alternatives(" ".join(said.split()).replace("hookline COMMAND", "hookline run")):
             for args in hookline_calls(command):
                 try:
@@ -345,6 +345,16 @@ def test_every_command_that_a_page_names_exists_with_its_options(page):
                 except Exception as error:
                     wrong.append((command, str(error)))
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_every_program_and_target_that_a_page_names_exists(page):
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    said = re.findall(r"`([^`\n]+)`", prose(page))
+    files = [found[1] for text in said if (found := re.match(r"python ((?:bench|docs|examples)/\S+\.py)", text))]
+    made = [found[1] for text in said if (found := re.fullmatch(r"make ([a-z-]+)", text))]
+    assert [file for file in files if not (ROOT / file).exists()] == []
+    assert set(made) - set(targets) == set()
 
 
 @pytest.mark.parametrize("page", [page for page, blocks in PAGES.items() if any(b.kind == "console" for b in blocks)])
