@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test cover bench bench-slm bench-peers debian docs clean
+.PHONY: run test cover cover-core mutants bench debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
@@ -21,6 +21,18 @@ test: $(VENV)/.dev debian
 cover: $(VENV)/.dev debian
 	@$(BIN)/pytest -n 2 --cov=hookline
 
+# The lines and branches of kernel and loop that their own tests reach: at least 95 % of each.
+cover-core: $(VENV)/.dev
+	@CI=1 $(BIN)/pytest -n 2 --cov=hookline.kernel --cov=hookline.run --cov-report= tests/kernel tests/run tests/invariants
+	@$(BIN)/python tests/mutation/covered.py
+
+# Changes the code in every small way and sees whether a test notices: PART=kernel or PART=loop (tests/mutation).
+PART ?= kernel
+
+mutants: $(VENV)/.dev
+	@$(BIN)/pip install -q -c constraints.txt --group mutation
+	@nice -n 19 $(BIN)/python tests/mutation/run.py $(PART)
+
 # The tests of MQTT and of the web page need a broker and a browser; without them they are skipped.
 DEBIAN := mosquitto chromium
 
@@ -34,20 +46,9 @@ debian:
 			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
 	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
 
+# All benchmarks: about 25 minutes, and twice that for the small model. Or only some: make bench SECTIONS=dispatch,loops
 bench: $(VENV)/.dev
-	@$(BIN)/python bench/run.py
-
-# What the hooks for small models do for the embedded one: about half an hour.
-bench-slm: $(VENV)/.dev
-	@$(BIN)/python bench/slm/run.py
-
-# Other frameworks, each in an environment of its own, to be measured beside Hookline.
-bench-peers: bench/venvs/agent_framework_/.done
-
-bench/venvs/agent_framework_/.done:
-	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install -q agent-framework-core==1.23.0
-	@touch $@
+	@$(BIN)/python bench/run.py --sections "$(SECTIONS)"
 
 # The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
@@ -57,7 +58,7 @@ docs: $(VENV)/.dev
 	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): the command line and the embedded model ..."

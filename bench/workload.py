@@ -1,9 +1,11 @@
 """The standard workload, the same for every peer.
 
 ``steps`` model calls; each but the last asks for one call of the tool ``add(a=1, b=2)``, the last one
-says "done". An adapter in ``peers/`` offers ``build(spec)``, which gives a coroutine function that does
-this once and returns the number of model calls, and ``dispatchers()``: by label, whether it is async and
-a function of n that gives a callable firing n no-op hooks. Either may be missing.
+says "done". An adapter in ``peers/`` has what it can have of
+
+- ``build(spec)``: gives a coroutine function that does this once and returns the number of model calls
+- ``HOOKS``, ``TOOLS``: the names of its functions that are hooks and tools, to see that they are called
+- ``dispatchers()``: by label, whether it is async and a function of n that gives a callable firing n no-op hooks
 """
 
 from dataclasses import dataclass

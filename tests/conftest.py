@@ -7,4 +7,5 @@ from hypothesis import HealthCheck, settings
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
 settings.register_profile("here", patient)
 settings.register_profile("ci", patient, derandomize=True)
+settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # see tests/mutation
 settings.load_profile("ci" if os.environ.get("CI") else "here")

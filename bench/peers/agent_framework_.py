@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: middleware at agent, chat and function level."""
+"""Microsoft Agent Framework: middleware at agent, chat and function level, which goes around each of them."""
 
 import asyncio
 import os
@@ -19,6 +19,8 @@ from agent_framework import (
     tool,
 )
 from workload import ARGUMENTS, FINAL, PROMPT
+
+HOOKS, TOOLS = {"noop_agent", "noop_chat", "noop_function"}, {"add"}
 
 
 @tool(approval_mode="never_require")

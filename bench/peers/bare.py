@@ -7,6 +7,8 @@ from typing import Any
 
 from workload import ARGUMENTS, FINAL, PROMPT, Spec
 
+HOOKS, TOOLS = {"noop"}, {"add"}
+
 
 async def noop(event: Any, other: Any = None) -> None:
     pass
@@ -79,4 +81,4 @@ def dispatchers() -> dict[str, tuple[bool, Callable[[int], Callable[[], Any]]]]:
 
         return fire
 
-    return {"for-loop, sync": (False, sync), "for-loop, async": (True, asynchronous)}
+    return {"for-loop, sync hooks": (False, sync), "for-loop, async hooks": (True, asynchronous)}

@@ -16,18 +16,16 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
-    AuditLogHook,
     HookRegistry,
     Message,
     ModelRequest,
     ModelResponse,
-    ObservabilityHook,
     StepStart,
-    TimingHook,
     ToolCall,
     tool,
 )
 
+HOOKS, TOOLS = {"noop"}, {"add"}
 MAIN = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
 
 
@@ -46,17 +44,17 @@ def noop_sync(ctx: Any, payload: Any) -> None:
 
 
 class FakeModel:
-    """The workload's model."""
+    """The workload's model, in a conversation that has had so many messages before."""
 
     name = provider = "fake"
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, spec: Spec, before: int = 0) -> None:
+        self.spec, self.before = spec, before
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         if self.spec.delay:
             await asyncio.sleep(self.spec.delay)
-        done = len(request.messages) // 2
+        done = (len(request.messages) - self.before) // 2
         if done < self.spec.steps - 1:
             return ModelResponse("", (ToolCall(f"c{done}", "add", ARGUMENTS),))
         return ModelResponse(FINAL)
@@ -82,30 +80,6 @@ def build(spec: Spec) -> Callable[[], Awaitable[int]]:
         return len(result.steps)
 
     return run
-
-
-def watched(spec: Spec) -> dict[str, tuple[Callable[[], Awaitable[Any]], Callable[[], Any]]]:
-    """By what is on: a run, and how to have all of it written."""
-    audit, timing, observability = AuditLogHook("audit.jsonl"), TimingHook(), ObservabilityHook("runs.db")
-    kinds: dict[str, list[Any]] = {
-        "none": [],
-        "`TimingHook`": [timing],
-        "`ObservabilityHook`": [observability],
-        "`AuditLogHook`": [audit],
-        "all three": [audit, timing, observability],
-    }
-
-    def of(hooks: list[Any]) -> tuple[Callable[[], Awaitable[Any]], Callable[[], Any]]:
-        agent = Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=None, hooks=hooks)
-
-        def flush() -> None:
-            for hook in hooks:
-                if hasattr(hook, "flush"):
-                    hook.flush()
-
-        return lambda: agent.arun(PROMPT), flush
-
-    return {label: of(hooks) for label, hooks in kinds.items()}
 
 
 def dispatchers() -> dict[str, tuple[bool, Callable[[int], Callable[[], Any]]]]:

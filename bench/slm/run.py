@@ -1,8 +1,9 @@
 """What the hooks for small models do for a small model: each on alone, each off alone, all together.
 
-python bench/slm/run.py                        # all tasks; the table and the chart of docs/guides/small-models.md
-python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape; writes nothing
+python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape
 python bench/slm/run.py --only 2 --setups all  # two tasks of each kind: does it work?
+
+This shows what came of it and writes nothing: ``make bench SECTIONS=small_models`` does.
 
 Runs on the embedded model, or on ``--model``. A task is solved if the needed calls were made, in order and with the
 right arguments, and the final text has the needed value; a task that needs no call, if none was made.
@@ -38,7 +39,7 @@ from hookline import (
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from slm.report import save, table, write  # noqa: E402
+from slm.report import Rows, summaries, table  # noqa: E402
 from slm.tasks import KINDS, TASKS, Task  # noqa: E402
 
 INSTRUCTIONS = "You are a helpful assistant. Use the tools when they help, and answer briefly."
@@ -168,7 +169,7 @@ def main() -> None:
     setups = options.setups.split(",")
     model = get_model(options.model)
     console = Console(stderr=True)
-    rows: dict[str, list[dict[str, Any]]] = {setup: [] for setup in setups}
+    rows: Rows = {setup: [] for setup in setups}
     columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars = {setup: progress.add_task(setup, total=len(tasks)) for setup in setups}
@@ -180,16 +181,14 @@ def main() -> None:
                 if options.stories:
                     mark = "solved " if row["solved"] else "-      "
                     print(f"{mark} {setup:22} {row['seconds']:5.1f}s {task.text[:60]!r} {row['story']}", flush=True)
-    show(rows, len(tasks))
+    show(rows, model.name, len(tasks))
     if options.save:
-        save(rows, Path(options.save))
-    if tasks == TASKS and setups == list(SETUPS):
-        write(rows, model.name)
+        Path(options.save).write_text(json.dumps(rows, indent=1))
 
 
-def show(rows: dict[str, list[dict[str, Any]]], tasks: int) -> None:
+def show(rows: Rows, model: str, tasks: int) -> None:
     """A table for people."""
-    heads, cells = table(rows)
+    heads, cells = table(summaries(rows, model))
     shown = Table(title=f"{tasks} tasks: how many of each kind are solved, and what happened")
     for head in heads:
         shown.add_column(head, justify="right" if head else "left")

@@ -287,12 +287,12 @@ def state() -> Canvas:
 
 
 PARTS = {
-    "cli": "the command line", "channels": "people write", "team": "subagents", "server": "runs over HTTP",
+    "cli": "the command line", "channels": "people", "team": "subagents", "server": "HTTP, A2A",
     "config": "settings, and an agent made of them", "testing": "for tests of your own hooks",
     "builtin": "hooks that are ready", "stores": "what is kept", "web": "a web server", "run": "the agent loop",
     "plugins": "bundles, switched on and off", "providers": "model vendors", "tools": "what a tool is",
     "models": "what a model is", "reference": "the point table", "kernel": "points, payloads, verbs, dispatch",
-    "base": "frozen data, threads, files", "tape": "record and replay",
+    "base": "frozen data, threads, files", "tape": "replay",
 }  # fmt: skip
 TINTS = {"kernel": "amber", "run": "violet", "builtin": "blue"}
 

@@ -224,7 +224,8 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.keys import KeyRow, KeyStore
     from .stores.mailbox import Mailbox
-    from .stores.memory import Episode, Fact, MemoryStore
+    from .stores.memory import MemoryStore
+    from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
@@ -235,19 +236,25 @@ if TYPE_CHECKING:
     from .stores.ticket_rows import TicketChange, TicketError, TicketRow
     from .stores.ticket_tools import ticket_tools
     from .stores.tickets import TicketBoard
+    from .tape.errors import TapeError
+    from .tape.record import TapeHook
+    from .tape.replay import Replay, areplay, replay
+    from .tape.tape import Tape
     from .team.errors import SubagentRefused, SwitchRefused
     from .team.personalities import Personality
     from .team.roster import Roster
     from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
-    from .tools.egress import Egress, EgressError, FetchedPage
+    from .tools.egress import Egress, EgressError
     from .tools.files import file_tools
     from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.pages import FetchedPage
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
+    from .web.errors import WebError
     from .web.host import HttpHost
 
 LLMAgent = Agent
@@ -282,7 +289,8 @@ _PARTS = {
     ".stores.errors": ("StoreError",),
     ".stores.keys": ("KeyRow", "KeyStore"),
     ".stores.mailbox": ("Mailbox",),
-    ".stores.memory": ("Episode", "Fact", "MemoryStore"),
+    ".stores.memory": ("MemoryStore",),
+    ".stores.memory_rows": ("Episode", "Fact"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
@@ -293,17 +301,22 @@ _PARTS = {
     ".stores.ticket_rows": ("TicketChange", "TicketError", "TicketRow"),
     ".stores.ticket_tools": ("ticket_tools",),
     ".stores.tickets": ("TicketBoard",),
+    ".tape.errors": ("TapeError",),
+    ".tape.record": ("TapeHook",),
+    ".tape.replay": ("Replay", "areplay", "replay"),
+    ".tape.tape": ("Tape",),
     ".team.errors": ("SubagentRefused", "SwitchRefused"),
     ".team.personalities": ("Personality",),
     ".team.roster": ("Roster",),
     ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
-    ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
+    ".tools.egress": ("Egress", "EgressError"),
     ".tools.files": ("file_tools",),
     ".tools.http_client": ("FetchError",),
     ".tools.mcp": ("McpServer", "mcp"),
     ".tools.mcp_connection": ("McpError",),
+    ".tools.pages": ("FetchedPage",),
     ".tools.shell": ("shell_tool",),
     ".tools.web": ("fetch_tool",),
     ".web.errors": ("WebError",),
@@ -331,37 +344,38 @@ __all__ = [
     "TOOL_END_WITH_PATH", "Access", "Address", "Agent", "AgentContext", "AgentEvent", "AgentResult", "AgentState",
     "Answer", "ApplyContextConfigHook", "ApprovalAnswer", "ApprovalAsked", "ApprovalDecided", "ApprovalDecision",
     "ApprovalPending", "ApprovalRequest", "ApprovalRow", "ApprovalStore", "ApprovalsHook", "Artifact", "ArtifactStore",
-    "AuditError", "AuditFinding", "AuditHead", "AuditLog", "AuditLogHook", "AuditReport", "AuditTrailHook",
-    "AuthError", "BadRequest", "Blackboard", "Budget", "CallRefused", "CallRow", "Capabilities", "Channel",
-    "ChannelError", "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook",
-    "ContextOverflow", "CostLimitHook", "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress",
-    "EgressError", "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream",
-    "ExecutionTimeLimitHook", "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage",
-    "FinishReasonHook", "Frozen", "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway",
-    "GatewayOptions", "GrantRow", "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError",
-    "HookExecuted", "HookRegistry", "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids",
-    "Inbound", "InboundMessage", "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore",
-    "JudgedBeforeRewrite", "KeyRow", "KeyStore", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer",
-    "MemoryChannel", "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook",
-    "Model", "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse",
-    "ModelRetryHook", "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook",
-    "ObservabilityHook", "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard",
-    "PersistSessionHook", "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin",
-    "PluginApi", "PluginError", "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts",
-    "ProviderError", "Question", "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "ResponseCacheHook",
-    "RetryIgnored", "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart",
-    "RunStarted", "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel",
-    "SensitiveDataHook", "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore",
-    "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook",
-    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
-    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
-    "SwitchRefused", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket", "TicketBoard",
-    "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook", "TokenBudgetHook",
-    "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult", "ToolCallsLimitHook",
-    "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry", "ToolRetryHook",
-    "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel", "Unreachable", "Usage",
-    "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "build_server", "calculator", "call", "clock",
-    "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze", "get_model", "guard", "guards",
-    "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command", "points_table", "reply",
-    "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
+    "AuditError", "AuditFinding", "AuditHead", "AuditLog", "AuditLogHook", "AuditReport", "AuditTrailHook", "AuthError",
+    "BadRequest", "Blackboard", "Budget", "CallRefused", "CallRow", "Capabilities", "Channel", "ChannelError",
+    "CommandError", "CommandLine", "Compaction", "Compactor", "ContextCompactionHook", "ContextOverflow",
+    "CostLimitHook", "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
+    "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
+    "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
+    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
+    "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
+    "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
+    "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "KeyRow",
+    "KeyStore", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook", "Model",
+    "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook",
+    "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook",
+    "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook",
+    "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError",
+    "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question",
+    "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "Replay", "ResponseCacheHook", "RetryIgnored",
+    "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
+    "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
+    "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting",
+    "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore",
+    "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping",
+    "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused", "SwitchRefused", "Tape",
+    "TapeError", "TapeHook", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket",
+    "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook",
+    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
+    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
+    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
+    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "areplay",
+    "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
+    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
+    "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

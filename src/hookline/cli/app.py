@@ -24,6 +24,7 @@ from . import (
     personalities,
     plugins,
     points,
+    replay,
     run,
     serve,
     skills,
@@ -56,7 +57,7 @@ def make_app() -> typer.Typer:
     app = typer.Typer(cls=Group, rich_markup_mode=None, context_settings=_LOOK, epilog=EPILOG)
     app.callback()(root)
     for module in (
-        run, chat, serve, approvals, keys, gateway, personalities, tickets, skills, plugins, stats,
+        run, chat, replay, serve, approvals, keys, gateway, personalities, tickets, skills, plugins, stats,
         audit, points, hooks, new, config, models, doctor,
     ):  # fmt: skip
         module.add_to(app)

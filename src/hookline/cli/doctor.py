@@ -40,7 +40,6 @@ EXTRAS = {
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "server": ("a2a", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
-    "durable": ("dbos",),
 }
 """The modules that each extra brings."""
 

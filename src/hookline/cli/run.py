@@ -54,12 +54,17 @@ def run(
     session: Annotated[
         str | None, typer.Option(metavar="NAME", help="Go on with this session, and save it.", show_default=False)
     ] = None,
+    tape: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.tape", help="Record the run on a tape, for hookline replay.", show_default=False),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Events on stdout, one JSON object a line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
     """Give an agent one task."""
     from ..config.build import context
     from ..config.plugins import build_plugins
+    from ..tape.record import TapeHook
     from .approver import Approver
     from .logs import quiet_logs
     from .plugins import close_plugins
@@ -78,7 +83,8 @@ def run(
     conversation = opened(settings, session)
     ctx = context(settings, conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
-    answerer, agent = answering(config, [approver, *recorders], ctx.session, plugins)
+    tapes = [TapeHook(tape)] if tape else []
+    answerer, agent = answering(config, [approver, *recorders, *tapes], ctx.session, plugins)
     make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
     try:

@@ -105,7 +105,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         rules = TicketRules(settings.tickets)
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
-    keep = [FILE, SHARED_FILE, ".git", *files]  # what controls the agent, tells of it or runs code is not its to change
+    # What controls the agent, tells of it or runs code is not its to change.
+    keep = [FILE, SHARED_FILE, ".git", "*.tape", *files]
     own += _skill_hooks(settings, [each.hook for each in loaded])
     if settings.personalities:
         keep += [settings.personalities, os.path.realpath(settings.personalities)]

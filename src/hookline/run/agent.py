@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -361,7 +362,9 @@ class Agent:
         relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
         if relay is not None:
             sinks = (*sinks, relay)
-        stream = EventStream(run_id, ctx.clock.time, sinks, keep) if sinks or keep else _SILENCE
+        stream = _SILENCE
+        if sinks or keep:
+            stream = EventStream(run_id, getattr(ctx.clock, "stamp", ctx.clock.time), sinks, keep)
         ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
         if stream.listening:
             asked = bool(options.get("every_call")) or (relay is not None and given is not None and given.tracing)
@@ -380,8 +383,8 @@ def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
     return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]
 
 
-_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ()) - {"keep"}
-_OF_CONTEXT = frozenset(AgentContext.__init__.__kwdefaults__ or ()) - _OPTIONS
+_OPTIONS = frozenset(inspect.signature(Agent.start).parameters) - {"self", "task", "keep"}
+_OF_CONTEXT = frozenset(inspect.signature(AgentContext).parameters) - _OPTIONS
 
 
 def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from ..kernel.values import StopKind, StopSignal, Usage
 
 
 class Clock(Protocol):
-    """Where time comes from; the ``time`` module is one."""
+    """Where time comes from; the ``time`` module is one.
+
+    It may also have ``call_later(seconds, callback)``, for time limits, and ``stamp()``, the time that events carry.
+    """
 
     def time(self) -> float:
         """Unix time."""
@@ -56,7 +59,7 @@ class Budget:
         self.max_cost, self.max_tool_calls = max_cost, max_tool_calls
         limits = (max_tokens, max_seconds, max_cost, max_tool_calls)
         self._limited = limits != _NO_LIMITS
-        for value in (max_steps, *limits) if self._limited or max_steps is not None else ():
+        for value in (max_steps, *limits):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
                 raise ValueError(f"a limit is a number, 0 or more, or None for none; not {value!r}")
         self.parent = parent
@@ -64,7 +67,7 @@ class Budget:
         self._cost, self._priced = 0.0, True
         self.tool_calls = 0
         self.steps = 0
-        self._clock: Any = clock
+        self.clock: Any = clock
         self._began: float | None = None
         self._lock: threading.Lock | None = None  # there is one once several runs count here
 
@@ -74,7 +77,7 @@ class Budget:
     def child(self, *, max_steps: int | None = None) -> Budget:
         """A ledger that counts in this one too."""
         self._lock = self._lock or threading.Lock()
-        return Budget(max_steps=max_steps, parent=self, clock=self._clock)
+        return Budget(max_steps=max_steps, parent=self, clock=self.clock)
 
     @property
     def limited(self) -> bool:
@@ -84,14 +87,14 @@ class Budget:
     def begin(self) -> None:
         """Start the clock, if it is not running."""
         if self._began is None:
-            self._began = self._clock.monotonic()
+            self._began = self.clock.monotonic()
         if self.parent is not None:
             self.parent.begin()
 
     @property
     def elapsed(self) -> float:
         """Seconds since the first run on this ledger began."""
-        return 0.0 if self._began is None else self._clock.monotonic() - self._began
+        return 0.0 if self._began is None else self.clock.monotonic() - self._began
 
     def seconds_left(self) -> float | None:
         """How long the work on this ledger may still take; ``None`` for as long as it likes."""

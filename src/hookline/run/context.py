@@ -25,6 +25,7 @@ from .budget import Budget
 from .events import EventStream
 from .interrupt import Interrupt, make_id
 from .llm import GatedModel
+from .outside import Outside
 from .session import Session
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class AgentContext(Scope):
         "_cancels", "_debts", "_errors", "_events", "_fire", "_handed", "_held", "_keep", "_messages", "_metadata",
         "_open", "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "_whole",
         "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "depth",
-        "hooks", "ids", "interrupt", "llm", "memory", "new_id", "session", "spent", "tool_registry",
+        "hooks", "ids", "interrupt", "llm", "memory", "new_id", "outside", "session", "spent", "tool_registry",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,8 @@ class AgentContext(Scope):
         self.memory, self.artifacts, self.blackboard, self.deps = memory, artifacts, blackboard, deps
         self.interrupt = interrupt if interrupt is not None else Interrupt()
         self.clock, self.new_id, self._random = clock, new_id, random
+        self.outside: Outside | None = None
+        """What the calls of models and tools, and approvals, go through; ``None`` for nothing."""
         self.tool_registry: ToolRegistry | None = None
         self.llm: GatedModel | None = None
         self.allowed_plugins = None if allowed_plugins is None else tuple(allowed_plugins)
@@ -308,7 +311,7 @@ class AgentContext(Scope):
 
 _SHARED = (
     "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "depth", "deps", "hooks", "ids",
-    "interrupt", "memory", "new_id", "_random", "session", "_whole",
+    "interrupt", "memory", "new_id", "outside", "_random", "session", "_whole",
 )  # fmt: skip
 
 

@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
-from ..kernel.payloads import Failure
-from ..kernel.points import ON_ERROR, POINTS, Point
+from ..kernel.payloads import ApprovalRequest, Failure
+from ..kernel.points import APPROVAL_REQUESTED, ON_ERROR, POINTS, Point
 from ..kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
 from ..kernel.results import HookAction, Verdict
 from ..kernel.scope import ACTIVE, entered
@@ -72,7 +73,7 @@ class Course:
         self._steered: list[Message] = []
         self._task: asyncio.Task[Any] | None = None
         self._abort: BaseException | None = None
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: Any = None
 
     async def fire(self, point: Point, payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
         """Fire a point; failures are reported, signals recorded.
@@ -124,6 +125,16 @@ class Course:
             return ended.verdict
         except Stopped as stopped:
             raise CallRefused("the run is stopping", status="stopped") from stopped
+
+    async def ask(self, asked: ApprovalRequest) -> Verdict:
+        """Put a call to the approvers.
+
+        Raises:
+            HookError: one of them failed.
+        """
+        ask = partial(self.fire, APPROVAL_REQUESTED, asked, fatal=False)
+        outside = self.ctx.outside
+        return await (ask() if outside is None else outside.approve(asked, ask, self.report))
 
     async def _aftermath(self, verdict: Verdict | None, point: Point) -> None:
         """What else was said and went wrong at a point that failed."""
@@ -280,7 +291,8 @@ class Course:
         """Have a time limit break off whatever is being waited for when it is reached."""
         left = self.budget.seconds_left()
         if left is not None:
-            self._alarm = self.aio.call_later(left + 0.001, self._out_of_time)
+            later = getattr(self.ctx.clock, "call_later", self.aio.call_later)
+            self._alarm = later(left + 0.001, self._out_of_time)
 
     def _out_of_time(self) -> None:
         limit = self.budget.out_of_time()
@@ -319,6 +331,8 @@ class Course:
         with self._lock:
             if not self._finishing:
                 self._steered.append(message)
+                if self.ctx.outside is not None:
+                    self.ctx.outside.steered(self.ctx.run_id, message.content)
             return not self._finishing
 
     def take_in_steering(self) -> None:

@@ -11,19 +11,22 @@ from ..kernel.errors import HooklineError
 from ..kernel.payloads import ModelReply, ModelRequest
 from ..kernel.values import Message, ToolSpec
 from ..models.protocol import Model
+from .outside import Outside
 
 
 class GatedModel:
     """An async handle on the run's model (DESIGN 4.8)."""
 
-    __slots__ = ("_ask", "_model")
+    __slots__ = ("_ask", "_ctx", "_model")
 
-    def __init__(self, model: Model, ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]]) -> None:
-        self._model, self._ask = model, ask
+    def __init__(
+        self, model: Model, ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]], ctx: Any = None
+    ) -> None:
+        self._model, self._ask, self._ctx = model, ask, ctx
 
     def using(self, model: Model) -> GatedModel:
         """The same handle on another model: its calls pass the same hooks and count in the same budget."""
-        return GatedModel(model, self._ask)
+        return GatedModel(model, self._ask, self._ctx)
 
     @property
     def model(self) -> Model:
@@ -42,13 +45,19 @@ class GatedModel:
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """How many tokens a text or some messages take."""
-        return self._model.count_tokens(content)
+        return self._counter.count_tokens(content)
 
     estimate_tokens = count_tokens
 
     async def count_request(self, request: ModelRequest) -> int:
         """How many tokens a whole request takes, its tools too: exactly, where the model can tell."""
-        return int(await in_thread(getattr(self._model, "count_request", self._count_parts), request))
+        return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
+
+    @property
+    def _counter(self) -> Model:
+        """Who counts: the model, unless what lies outside of the run has it from elsewhere."""
+        outside: Outside | None = getattr(self._ctx, "outside", None)
+        return self._model if outside is None else outside.model(self._model)
 
     def _count_parts(self, request: ModelRequest) -> int:
         tools = "".join(f"{tool.name} {tool.description} {json_text(tool.parameters)}\n" for tool in request.tools)

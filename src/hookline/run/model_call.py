@@ -44,6 +44,8 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         ModelError: the model failed and no hook mended it.
     """
     attempt, inside_step = 1, request.purpose == "step"
+    if loop.ctx.outside is not None:
+        model = loop.ctx.outside.model(model)
     extra: tuple[Message, ...] = ()
     while True:
         base = request
@@ -282,7 +284,7 @@ def _emit_reply(loop: Course, reply: ModelReply) -> None:
 
 def gated(loop: Course, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, loop))
+    return GatedModel(model, partial(_begin_gated, loop), loop.ctx)
 
 
 def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
@@ -292,12 +294,13 @@ def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable
 
 
 async def _ask_gated(loop: Course, model: Model, request: ModelRequest) -> ModelReply:
+    loop.listen()  # the hook or tool that asks may have registered one
     try:
         loop.checkpoint(inside_step=False)
         return cast(ModelReply, await call_model(loop, request, model))
     except Ended as ended:
         message = f"the call was ended by hook {ended.hook!r}"
-        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended
+        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason) from ended
     except Stopped as stopped:
         raise CallRefused("the run is stopping", status="stopped") from stopped
     except HookError as error:

@@ -68,6 +68,7 @@ class Handoffs(Turns):
     def __init__(self, members: Members, max_handoffs: int) -> None:
         self._members, self.max_handoffs = members, max_handoffs
         self._handoff = Tool(self._handoff_call, name="handoff", offer=lambda ctx: self._told(self._handoff, ctx))
+        self._handoff.runs_agents = True
         self.tool_hooks = (TeamHook(self._at),)
         self._turns: WeakKeyDictionary[Session, Turn] = WeakKeyDictionary()
 

@@ -66,6 +66,7 @@ class Team(Handoffs):
         self.max_depth, self.max_children, self.max_parallel = max_depth, max_children, max_parallel
         super().__init__(Members(members, first, may), max_handoffs)
         self._delegate = Tool(self._delegate_call, name="delegate", offer=self._told_of_delegate)
+        self._delegate.runs_agents = True
 
     @property
     def members(self) -> Mapping[str, Agent]:

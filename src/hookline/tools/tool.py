@@ -46,6 +46,9 @@ class Tool:
             same in all of them if left out.
     """
 
+    runs_agents = False
+    """Whether all it does is to run agents: a replay calls it, for their models and tools are on the tape too."""
+
     def __init__(
         self,
         fn: Callable[..., Any],

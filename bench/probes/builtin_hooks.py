@@ -1,4 +1,4 @@
-"""What one fire of each built-in hook costs, beside a hook that does nothing; prints a line of JSON.
+"""What one fire of each built-in hook costs, beside a hook that does nothing.
 
 Each line of the tables is a hook: what it is called, how it is made, where it fires and with what. The hook and a no-op
 of its kind (sync or async) fire in turns through a registry, in one process and an empty folder.
@@ -6,15 +6,12 @@ of its kind (sync or async) fire in turns through a registry, in one process and
 
 # ruff: noqa: PLW0108 - a hook is imported when its turn comes
 
-import argparse
 import asyncio
 import inspect
-import json
 import os
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hookline
@@ -247,38 +244,29 @@ def _noop_like(hook: Any, point: str) -> HookRegistry:
     return registry
 
 
-def measure(cases: Sequence[Case], reps: int) -> dict[str, tuple[float, float]]:
-    """Median CPU microseconds of one fire of each hook, and of a no-op in the same moments."""
-    aio, out = asyncio.new_event_loop(), {}
+def fires(reps: int) -> dict[str, dict[str, list[float]]]:
+    """CPU microseconds of one fire of each hook, and of a no-op in the same moments, for each repetition."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        taken = {case.name: _measured(case, reps) for case in CASES}
+        os.chdir(os.sep)
+    return taken
+
+
+def _measured(case: Case, reps: int) -> dict[str, list[float]]:
+    aio, hook = asyncio.new_event_loop(), case.make()
 
     def cpu(fire: Callable[..., Any], times: int) -> float:
         began = time.process_time()
         aio.run_until_complete(fire(times))
         return (time.process_time() - began) * 1e6 / times
 
-    for case in cases:
-        hook = case.make()
-        fires = [
-            _fire(registry, case.point, case.payload, _ctx())
-            for registry in (HookRegistry([hook]), _noop_like(hook, case.point))
-        ]
-        times = [max(3, int(2000 / max(cpu(fire, 3), 0.1))) if reps > 3 else 3 for fire in fires]
-        taken = [[cpu(fire, n) for fire, n in zip(fires, times, strict=True)] for _ in range(reps)]
-        out[case.name] = statistics.median(t[0] for t in taken), statistics.median(t[1] for t in taken)
+    registries = {"hook": HookRegistry([hook]), "noop": _noop_like(hook, case.point)}
+    fires = {name: _fire(registry, case.point, case.payload, _ctx()) for name, registry in registries.items()}
+    times = {name: max(3, int(2000 / max(cpu(fire, 3), 0.1))) if reps > 3 else 3 for name, fire in fires.items()}
+    taken: dict[str, list[float]] = {name: [] for name in fires}
+    for _ in range(reps):
+        for name, fire in fires.items():
+            taken[name].append(cpu(fire, times[name]))
     aio.close()
-    return out
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--reps", type=int, default=25)
-    reps = parser.parse_args().reps
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        taken = measure(CASES, reps)
-        os.chdir(os.sep)
-    print(json.dumps(taken))
-
-
-if __name__ == "__main__":
-    main()
+    return taken

@@ -1,18 +1,16 @@
-"""Many clients that follow runs of one server, with a scripted model; prints a line of JSON.
+"""Many clients that follow runs of one server, with a scripted model.
 
 The server is made as ``hookline serve`` makes it: every run and every event is in a file before anybody is told of it.
 Each run has three steps and two tool calls, and says its text word by word, with a pause before each word. Clients are
 in another process. ``bare`` are the same runs without a server, ``service`` those that are served to this process.
 """
 
-import argparse
 import asyncio
 import gc
 import json
 import os
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from serve_client import AGENT, FINAL
+from probes.serve_client import AGENT, FINAL
 
 from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
@@ -153,7 +151,7 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
     return outcome
 
 
-async def measure(kind: str, clients: int, delay: float) -> dict[str, Any]:
+async def _measured(kind: str, clients: int, delay: float) -> dict[str, Any]:
     """How long it took, and what it cost; of clients, whether each got everything in order."""
     delay = 0.0 if kind in AT_ONCE else delay
     with tempfile.TemporaryDirectory() as folder:
@@ -162,23 +160,6 @@ async def measure(kind: str, clients: int, delay: float) -> dict[str, Any]:
     return {"clients": clients, **found}
 
 
-def alone(kind: str, clients: int, delay: float) -> Any:
-    """The same in a process of its own: memory that was used once stays with its process."""
-    command = [sys.executable, __file__, "--only", kind, "--clients", str(clients), "--delay", str(delay)]
-    return json.loads(subprocess.check_output(command))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--clients", type=int, default=500)
-    parser.add_argument("--delay", type=float, default=0.2)
-    parser.add_argument("--only", choices=KINDS)
-    parser.add_argument("--together", action="store_true", help="all in one process: quick, but memory means nothing")
-    given = parser.parse_args()
-    size = given.clients, given.delay
-    if given.only:
-        print(json.dumps(asyncio.run(measure(given.only, *size))))
-    elif given.together:
-        print(json.dumps({kind: asyncio.run(measure(kind, *size)) for kind in KINDS}))
-    else:
-        print(json.dumps({kind: alone(kind, *size) for kind in KINDS}))
+def serve(kind: str, clients: int, delay: float) -> dict[str, Any]:
+    """One of the kinds."""
+    return asyncio.run(_measured(kind, clients, delay))

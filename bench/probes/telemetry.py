@@ -1,9 +1,6 @@
-"""What OpenTelemetry adds to a step of the standard run; prints a line of JSON with CPU microseconds per step."""
+"""What OpenTelemetry adds to a step of the standard run."""
 
-import argparse
 import asyncio
-import json
-import statistics
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -42,16 +39,16 @@ HOOKS: dict[str, Callable[[], list[Any]]] = {
 }
 
 
-def measure(reps: int) -> dict[str, float]:
-    """Median CPU microseconds per step, the ways taking turns."""
+def steps(reps: int, runs: int) -> dict[str, list[float]]:
+    """CPU microseconds per step, for each repetition, the ways taking turns."""
     spec, aio = Spec(), asyncio.new_event_loop()
     agents = {name: Agent("bench", llm=FakeModel(spec), tools=[add], hooks=make()) for name, make in HOOKS.items()}
     taken: dict[str, list[float]] = {name: [] for name in agents}
     for _ in range(reps):
         for name, agent in agents.items():
-            taken[name].append(_cpu(aio, partial(agent.arun, PROMPT), 10) / spec.steps)
+            taken[name].append(_cpu(aio, partial(agent.arun, PROMPT), runs) / spec.steps)
     aio.close()
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return taken
 
 
 def _cpu(aio: asyncio.AbstractEventLoop, run: Callable[[], Awaitable[Any]], times: int) -> float:
@@ -62,13 +59,3 @@ def _cpu(aio: asyncio.AbstractEventLoop, run: Callable[[], Awaitable[Any]], time
     began = time.process_time()
     aio.run_until_complete(body())
     return (time.process_time() - began) * 1e6 / times
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--reps", type=int, default=25)
-    print(json.dumps(measure(parser.parse_args().reps)))
-
-
-if __name__ == "__main__":
-    main()

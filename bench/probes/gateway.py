@@ -1,11 +1,10 @@
-"""Many conversations through a gateway, with a scripted model; prints a line of JSON.
+"""Many conversations through a gateway, with a scripted model.
 
 Every message is kept on disk before it counts as arrived, and every reply before it is sent, as always. ``flood``:
 all messages are said as fast as they are accepted. ``talk``: each conversation says its next when it has its answer.
 Both within this process, and through a webhook: then by another process, which fetches its replies, or has them posted.
 """
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -17,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway_client import SECRET
+from probes.gateway_client import SECRET
 
 from hookline import (
     Agent,
@@ -129,7 +128,7 @@ async def through_http(folder: str, kind: str, conversations: int, each: int, po
     return outcome
 
 
-async def measure(name: str, conversations: int, messages: int) -> dict[str, Any]:
+async def _measured(name: str, conversations: int, messages: int) -> dict[str, Any]:
     """Messages a second, seconds from a message to its reply, and whether all is there and in order."""
     kind, posted = KINDS[name]
     each = messages // conversations
@@ -146,11 +145,6 @@ async def measure(name: str, conversations: int, messages: int) -> dict[str, Any
     return figures | {"p50": cuts[49], "p95": cuts[94]} | outcome
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--conversations", type=int, default=200)
-    parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--only", choices=list(KINDS))
-    given = parser.parse_args()
-    names = [given.only] if given.only else KINDS
-    print(json.dumps({name: asyncio.run(measure(name, given.conversations, given.messages)) for name in names}))
+def talk(kind: str, conversations: int, messages: int) -> dict[str, Any]:
+    """One of the kinds."""
+    return asyncio.run(_measured(kind, conversations, messages))

@@ -1,13 +1,6 @@
-"""What the adapter of the local model adds to llama.cpp; prints a line of JSON.
+"""What the adapter of the local model adds to llama.cpp."""
 
-python bench/local.py tokens --rounds 5 --tokens 40
-python bench/local.py memory
-"""
-
-import argparse
 import asyncio
-import json
-import statistics
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -48,7 +41,7 @@ def gaps(times: list[float]) -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
-def tokens(rounds: int, count: int) -> dict[str, float]:
+def tokens(rounds: int, count: int) -> dict[str, list[float]]:
     """Seconds per token, bare and adapted, taking turns; and from llama.cpp's callback to the reader."""
     from hookline import Message, ModelRequest
     from hookline.providers.local.model import LocalModel
@@ -78,7 +71,7 @@ def tokens(rounds: int, count: int) -> dict[str, float]:
         seen["adapted"] += gaps(read)
         seen["delay"] += delays[1:]
         seen["first"].append(delays[0])
-    return {name: statistics.median(times) for name, times in seen.items()}
+    return seen
 
 
 def memory() -> dict[str, float]:
@@ -94,16 +87,3 @@ def memory() -> dict[str, float]:
     loaded = resident()
     asyncio.run(model.complete(ModelRequest((Message("user", PROMPT),), params={"max_tokens": 8})))
     return {"before": before, "loaded": loaded, "used": resident()}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("what", choices=["tokens", "memory"])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=40)
-    args = parser.parse_args()
-    print(json.dumps(memory() if args.what == "memory" else tokens(args.rounds, args.tokens)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,93 @@
+"""Where measurements are taken: each in a process of its own, in turns."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from call import call
+
+HERE = Path(__file__).parent
+OWN = ("bare", "hookline_")
+"""Peers that need no environment of their own."""
+QUIET = {
+    "ENABLE_INSTRUMENTATION": "false",
+    "LANGSMITH_TRACING": "false",
+    "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    "OTEL_SDK_DISABLED": "true",
+    "PYTHONWARNINGS": "ignore",
+}
+"""Other frameworks are measured without the tracing that is on in some of them."""
+
+T = TypeVar("T")
+
+
+def title(peer: str) -> str:
+    """What a peer is called on the page."""
+    return "hand-written loop" if peer == "bare" else peer.strip("_").replace("_", "-")
+
+
+class Lab:
+    """What a section measures with.
+
+    Args:
+        pythons: the interpreter of each peer that has an environment.
+        quick: tiny sizes, once, and in this process: to see that it works.
+        tell: is told what is measured now, and how much of how much is done.
+    """
+
+    def __init__(
+        self,
+        pythons: Mapping[str, str],
+        *,
+        quick: bool = False,
+        tell: Callable[[str, int, int], None] = lambda what, done, of: None,
+    ) -> None:
+        self.pythons = dict.fromkeys(OWN, sys.executable) | dict(pythons)
+        self.quick, self._tell = quick, tell
+
+    @property
+    def peers(self) -> list[str]:
+        """All that can be measured."""
+        return [name for name in self.pythons if (HERE / "peers" / f"{name}.py").exists()]
+
+    def pick(self, usual: T, quick: T) -> T:
+        """A size, or its tiny twin."""
+        return quick if self.quick else usual
+
+    def turns(self, things: Iterable[T], rounds: int, label: Callable[[T], str] = str) -> Iterator[T]:
+        """Each thing once in every round, each round in another order."""
+        taken = list(things)
+        for number in range(rounds):
+            random.Random(number).shuffle(order := list(taken))
+            for index, thing in enumerate(order):
+                told = f"{label(thing)}, round {number + 1} of {rounds}" if rounds > 1 else label(thing)
+                self._tell(told, number * len(taken) + index, rounds * len(taken))
+                yield thing
+
+    def probe(self, function: str, **options: Any) -> Any:
+        """What a function of ours returns, as plain data."""
+        if self.quick:
+            return json.loads(json.dumps(call(function, options)))
+        return self._apart(sys.executable, function, options, {})
+
+    def peer(self, name: str, function: str, **options: Any) -> Any:
+        """The same of a function of ``probes.peer``, in the environment of a peer."""
+        function, options = f"probes.peer:{function}", {"name": name, **options}
+        if self.quick and name != "bare":  # which is the only one that starts at once
+            return self.probe(function, **options)
+        return self._apart(self.pythons[name], function, options, QUIET)
+
+    @staticmethod
+    def _apart(python: str, function: str, options: dict[str, Any], environment: Mapping[str, str]) -> Any:
+        path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # what is measured is what is here
+        command = [python, str(HERE / "call.py"), function, json.dumps(options)]
+        env = {**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
+        done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{function} {options}: {done.stderr[-2000:]}")
+        return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,125 @@
+"""What is measured of one peer, in its own interpreter: nothing here may import more than Python has."""
+
+import asyncio
+import gc
+import importlib
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from workload import Spec
+
+
+def adapter(name: str) -> Any:
+    return importlib.import_module(f"peers.{name}")
+
+
+def check(name: str, steps: int = 10) -> dict[str, Any]:
+    """Whether the peer does the work: steps and tool calls are asserted, the calls of its hooks are counted."""
+    peer = adapter(name)
+    if not hasattr(peer, "build"):
+        return {}
+    run, aio = peer.build(Spec("async", steps)), asyncio.new_event_loop()
+    aio.run_until_complete(run())
+    seen: dict[int, FrameType] = {}
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename == peer.__file__:
+            seen[id(frame)] = frame  # kept, so that a coroutine that goes on is not counted again
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        made = aio.run_until_complete(run())
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    names = [frame.f_code.co_name for frame in seen.values()]
+    tools = sum(map(names.count, peer.TOOLS))
+    hooks = {hook: names.count(hook) for hook in sorted(peer.HOOKS)}
+    assert made == steps, f"{name}: {made} model calls in place of {steps}"
+    assert tools == steps - 1, f"{name}: {tools} tool calls in place of {steps - 1}"
+    assert all(count and count % Spec().n == 0 for count in hooks.values()), f"{name}: hooks were called {hooks} times"
+    return {"hook_calls": sum(hooks.values())}
+
+
+def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
+    """CPU microseconds for one fire of n no-op hooks, for each repetition."""
+    peer = adapter(name)
+    if not hasattr(peer, "dispatchers"):
+        return {}
+    loop = asyncio.new_event_loop()
+
+    def timed(is_async: bool, fire: Any, k: int) -> float:
+        async def body() -> float:
+            began = time.process_time()
+            for _ in range(k):
+                await fire()
+            return time.process_time() - began
+
+        if is_async:
+            return loop.run_until_complete(body())
+        began = time.process_time()
+        for _ in range(k):
+            fire()
+        return time.process_time() - began
+
+    out: dict[str, Any] = {}
+    for label, (is_async, make) in peer.dispatchers().items():
+        out[label] = {"async": is_async, "sizes": {}}
+        for n in sizes:
+            fire, k = make(n), 1
+            while reps > 1 and timed(is_async, fire, k) < 0.01:
+                k *= 2
+            out[label]["sizes"][str(n)] = [timed(is_async, fire, k) / k * 1e6 for _ in range(reps)]
+    return out
+
+
+def loop(name: str, specs: dict[str, dict[str, Any]], reps: int) -> dict[str, list[float]]:
+    """CPU microseconds per step of each kind of run, for each repetition, the kinds taking turns."""
+    peer, aio = adapter(name), asyncio.new_event_loop()
+    made = {label: Spec(**given) for label, given in specs.items()}
+    runs = {label: peer.build(spec) for label, spec in made.items()}
+    for label, run in runs.items():
+        for _ in range(min(3, reps)):
+            assert aio.run_until_complete(run()) == made[label].steps
+    out: dict[str, list[float]] = {label: [] for label in runs}
+    for _ in range(reps):
+        for label, run in runs.items():
+            began = time.process_time()
+            aio.run_until_complete(run())
+            out[label].append((time.process_time() - began) * 1e6 / made[label].steps)
+    return out
+
+
+def concurrent(name: str, runs: int, steps: int = 10, delay: float = 0.05) -> dict[str, float]:
+    """Wall time of many runs at once whose model sleeps, over the ideal, and the memory they take."""
+    run = adapter(name).build(Spec(steps=steps, delay=delay))
+
+    def resident() -> int:
+        pages = Path("/proc/self/statm").read_text().split()[1]
+        return int(pages) * 4
+
+    async def main() -> dict[str, float]:
+        await run()
+        gc.collect()
+        before, peak = resident(), 0
+
+        async def watch() -> None:
+            nonlocal peak
+            while True:
+                peak = max(peak, resident())
+                await asyncio.sleep(0.02)
+
+        watcher = asyncio.create_task(watch())
+        began = time.perf_counter()
+        done = await asyncio.gather(*(run() for _ in range(runs)))
+        wall = time.perf_counter() - began
+        watcher.cancel()
+        assert set(done) == {steps}
+        return {"seconds": wall, "over_ideal": wall / (steps * delay), "kb_per_run": (peak - before) / runs}
+
+    return asyncio.run(main())

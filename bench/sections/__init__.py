@@ -1,0 +1,40 @@
+"""All sections, in the order of the page."""
+
+from section import Section
+
+from . import (
+    audit,
+    builtins,
+    concurrent,
+    dispatch,
+    gateway,
+    growth,
+    local,
+    loops,
+    scanning,
+    server,
+    small_models,
+    start,
+    telemetry,
+    watched,
+)
+
+SECTIONS: dict[str, Section] = {
+    module.SECTION.name: module.SECTION
+    for module in (
+        dispatch,
+        loops,
+        concurrent,
+        start,
+        watched,
+        growth,
+        builtins,
+        scanning,
+        audit,
+        telemetry,
+        gateway,
+        server,
+        local,
+        small_models,
+    )
+}

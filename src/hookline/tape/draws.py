@@ -1,0 +1,79 @@
+"""What hooks read of clocks, chance and ids: noted while a run is recorded, handed out again in a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+from ..run.context import AgentContext
+
+
+class Source(Protocol):
+    """Gives the value of a kind: ``time``, ``monotonic``, ``random``, ``bits`` or ``id``."""
+
+    def __call__(self, kind: str, real: Callable[[], Any]) -> Any:
+        """The value; ``real()`` is the one of here and now."""
+
+
+class TapedClock:
+    """A clock whose readings are on the tape.
+
+    Args:
+        inner: the clock of here and now; what else it can do is there, too.
+        source: where readings come from.
+    """
+
+    def __init__(self, inner: Any, source: Source) -> None:
+        self.inner, self._source = inner, source
+
+    def time(self) -> float:
+        """Unix time."""
+        return float(self._source("time", self.inner.time))
+
+    def monotonic(self) -> float:
+        """Seconds that never run backwards."""
+        return float(self._source("monotonic", self.inner.monotonic))
+
+    def stamp(self) -> float:
+        """The time of an event, which no hook reads from here."""
+        return float(self.inner.time())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class TapedRandom(Random):
+    """Chance that is on the tape: all its methods are made of these two."""
+
+    inner: Random
+    source: Source
+
+    def random(self) -> float:
+        """A number from 0 to 1."""
+        return float(self.source("random", self.inner.random))
+
+    def getrandbits(self, k: int) -> int:
+        """So many random bits."""
+        return int(self.source("bits", lambda: f"{self.inner.getrandbits(k):x}"), 16)
+
+
+def supply(ctx: AgentContext, source: Source) -> None:
+    """Have a context, and the runs inside its run, read from ``source``."""
+    chance = TapedRandom()
+    chance.inner, chance.source = ctx.random, source
+    real, clock = ctx.new_id, TapedClock(ctx.clock, source)
+    ctx.clock = ctx.budget.clock = clock
+    ctx._random = chance
+
+    def new_id(prefix: str = "id") -> str:
+        return str(source("id", lambda: real(prefix)))
+
+    ctx.new_id = new_id
+
+
+def unwrapped(clock: Any) -> Any:
+    """The clock itself."""
+    while isinstance(clock, TapedClock):
+        clock = clock.inner
+    return clock

@@ -1,0 +1,402 @@
+"""Playing a tape: what the run asks of the world is answered from it, at the place where it was answered then."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from random import Random
+from typing import Any, Never
+
+from ..base.event import Event
+from ..base.tasks import OutOfTime
+from ..kernel.errors import CallRefused, HookError
+from ..kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
+from ..kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from ..kernel.results import HookAction, Verdict
+from ..kernel.values import ModelResponse
+from ..models.protocol import Model
+from ..run.context import AgentContext
+from ..run.handle import Run
+from ..tools.tool import Checked, Tool
+from . import entries as on
+from .clock import PlayedClock
+from .compare import Comparison
+from .draws import supply
+from .played_model import PlayedModel
+from .tape import Tape
+
+PATIENCE = 0.25
+"""Seconds that an answer waits for what came before it then, while nothing happens; it does not come any more."""
+IDLE = 0.02
+"""Seconds without anything after which a call that was broken off then is broken off now."""
+
+
+class Player:
+    """What lies outside of a replayed run (:class:`~hookline.run.outside.Outside`), and its hook, which only listens.
+
+    Args:
+        tape: the tape.
+        strict: whether a request or a call that is not the one on the tape ends the replay.
+    """
+
+    is_replay = True
+    points = frozenset({ON_RUN_END})
+    phase = "observe"
+
+    def __init__(self, tape: Tape, strict: bool) -> None:
+        self.tape, self.strict = tape, strict
+        self.left = ""
+        """Why it left the tape, if it did."""
+        self.run: Run | None = None
+        self.compare = Comparison(tape)
+        self.clock = PlayedClock(tape.head)
+        self._entries = tape.entries
+        self._passed = [not _is_flow(entry) for entry in self._entries]
+        self._lanes: dict[int, list[int]] = {}
+        for index, entry in enumerate(self._entries):
+            if not self._passed[index]:
+                self._lanes.setdefault(entry.lane, []).append(index)
+        self._cursor = self._front = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._answers = {
+            entry.number: index
+            for index, entry in enumerate(self._entries)
+            if isinstance(entry, (on.ModelAnswered, on.ToolAnswered))
+        }
+        self._reports: dict[int, list[int]] = {}
+        for index, entry in enumerate(self._entries):
+            if isinstance(entry, on.ToolReported):
+                self._reports.setdefault(entry.number, []).append(index)
+        self._asked = [i for i, e in enumerate(self._entries) if isinstance(e, on.ModelAsked) and not e.inside]
+        self._called = {
+            (e.run, e.request.id, e.request.attempt): i
+            for i, e in enumerate(self._entries)
+            if isinstance(e, on.ToolCalled) and not e.inside
+        }
+        self._approved = {
+            (e.run, e.call_id, e.attempt): i
+            for i, e in enumerate(self._entries)
+            if isinstance(e, on.ApprovalAnswered) and not e.inside
+        }
+        self.counted: Mapping[str, float | None] = {e.key: e.value for e in self._entries if isinstance(e, on.Counted)}
+        self._draws: dict[tuple[int, str], list[tuple[int, Any]]] = {}
+        for index, entry in enumerate(self._entries):
+            for kind, value in entry.values if isinstance(entry, on.Drawn) else ():
+                ahead = self._lanes.get(entry.lane, [])
+                place = bisect_left(ahead, index)
+                before = ahead[place] if place < len(ahead) else len(self._entries)
+                self._draws.setdefault((entry.lane, kind), []).append((before, value))
+        self._ids = [tape.run.ids.run_id]
+        self._cancels = [e.reason for e in self._entries if isinstance(e, on.CancelledFrom)]
+        self._skip()
+
+    # A hook that listens.
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+        """Decide nothing."""
+
+    def around(self, ctx: AgentContext, payload: Any) -> AbstractContextManager[None] | None:
+        """Have the run read clocks, chance and ids from the tape."""
+        if type(payload) is RunStart and ctx.clock is self.clock:
+            ctx._random = Random(self.tape.run.ids.run_id)
+            supply(ctx, self.draw)
+            self.passed(next(i for i, entry in enumerate(self._entries) if entry is self.tape.run))
+        elif type(payload) is RunStart:
+            began = [i for i, e in enumerate(self._entries) if isinstance(e, on.RunBegan) and e.ids == ctx.ids]
+            for index in began:
+                self.passed(index)
+        return nullcontext()
+
+    def on_event(self, event: Event) -> None:
+        """Compare an event with the one on the tape."""
+        if not self.left:
+            position = self.compare.take(event)
+            if position is not None:
+                self.clock.advance(event_offset(self._entries[position], self.tape))
+                self.passed(position)
+            elif self.compare.differs:
+                self._stir()
+
+    # The place on the tape.
+
+    @property
+    def place(self) -> int:
+        """How far it has come."""
+        return self._front
+
+    def passed(self, position: int) -> None:
+        """This has happened again; time is what it was then, and what came from outside next comes again."""
+        self._passed[position] = True
+        self._front = max(self._front, position + 1)
+        self.clock.advance(self._entries[position].at)
+        self._skip()
+
+    def _skip(self) -> None:
+        before = self._cursor
+        while self._cursor < len(self._entries):
+            entry = self._entries[self._cursor]
+            if not self._passed[self._cursor] and not self._come_from_outside(entry):
+                break
+            self._passed[self._cursor] = True
+            self._cursor += 1
+        if self._cursor != before:
+            self._stir()
+
+    def _come_from_outside(self, entry: on.Entry) -> bool:
+        """Do again what somebody did to the run, if this is it."""
+        if isinstance(entry, on.SteeredIn):
+            if self.run is not None and entry.run == self.tape.run.ids.run_id and not self.compare.differs:
+                self.run.steer(entry.text)
+            return True
+        if isinstance(entry, on.CancelledFrom):
+            self._cancel()
+            return True
+        return False
+
+    def _cancel(self) -> bool:
+        if self.run is None or not self._cancels:
+            return False
+        self.run.cancel(self._cancels.pop(0))
+        return True
+
+    def _stir(self) -> None:
+        """Wake up those whose turn it is; after a difference, all of them."""
+        waiting, self._waiting = self._waiting, []
+        for position, future in waiting:
+            if position > self._cursor and not self.compare.differs:
+                self._waiting.append((position, future))
+            else:
+                _finish(future)
+
+    async def _turn(self, position: int) -> None:
+        """Wait for all that had happened before, as long as anything happens."""
+        while self._cursor < position and not self.compare.differs:
+            before = self._front
+            await self._moved(position, PATIENCE)
+            if self._front == before:
+                return
+
+    async def _moved(self, position: int, patience: float) -> None:
+        """Wait until it is the turn of this place, or for so long."""
+        aio = asyncio.get_running_loop()
+        future: asyncio.Future[None] = aio.create_future()
+        self._waiting.append((position, future))
+        alarm = aio.call_later(patience, _finish, future)
+        try:
+            await future
+        finally:
+            alarm.cancel()
+            self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+
+    async def _hang(self, patience: float) -> Never:
+        """Wait to be broken off, as it was then: by somebody, by a time limit, or by what went wrong beside it."""
+        tries = 0
+        while True:
+            before = self._cursor
+            await asyncio.sleep(IDLE)
+            tries += 1
+            if self._cursor == before:
+                if before < len(self._entries):
+                    self.clock.advance(self._entries[before].at)
+                if tries > 1 and not self._cancel() and tries > patience / IDLE:
+                    await self.leave("a call was broken off there, and nothing on the tape says why")
+
+    async def leave(self, why: str) -> Never:
+        """End the replay: from here on the tape has no answers."""
+        if not self.left:
+            self.left = why
+            assert self.run is not None  # it was started with this
+            self.run.cancel("the replay has left the tape")
+        while True:
+            await asyncio.sleep(3600)
+
+    # What is read.
+
+    def draw(self, kind: str, real: Callable[[], Any]) -> Any:
+        """What was read at this place; the value of here and now where nothing was."""
+        lane = on.LANE.get()
+        values, ahead = self._draws.get((lane, kind), []), self._lanes.get(lane, [])
+        while ahead and self._passed[ahead[0]]:
+            ahead.pop(0)
+        here = ahead[0] if ahead else len(self._entries)
+        while values and values[0][0] < here:
+            values.pop(0)
+        early = bool(values) and values[0][0] > here and (kind != "id" or self.compare.differs)
+        if not values or early:
+            return real()
+        value = values.pop(0)[1]
+        if kind == "monotonic":
+            self.clock.advance(value - self.tape.head.monotonic)
+        return value
+
+    def new_id(self, prefix: str = "id") -> str:
+        """The ids that a run has before it begins."""
+        from ..run.interrupt import make_id
+
+        return self._ids.pop() if prefix == "run" and self._ids else make_id(prefix)
+
+    # Where the run meets the world.
+
+    def model(self, model: Model) -> Model:
+        """A model that answers from the tape."""
+        return PlayedModel(self, model)
+
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+        """The tool's own validation."""
+        return tool.validate(arguments)
+
+    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+        """What the tool gave. One that only runs agents is called, for these are on the tape."""
+        position = self._called.get((request.ids.run_id, request.id, request.attempt))
+        if position is None:
+            return await self.leave(f"{request.name} was not called there then")
+        called = self._entries[position]
+        assert isinstance(called, on.ToolCalled)
+        if self.strict and called.request.arguments != request.arguments:
+            return await self.leave(f"{request.name} was called with other arguments then")
+        on.LANE.set(called.number)
+        self.passed(position)
+        end = self._answers.get(called.number)
+        if tool.runs_agents and called.runs_agents:
+            try:
+                return await tool.call(values, ctx)
+            finally:
+                if end is not None:
+                    self.passed(end)
+        for index in self._reports.get(called.number, ()):
+            await self._turn(index)
+            self.passed(index)
+            report = self._entries[index]
+            assert isinstance(report, on.ToolReported)
+            lane = on.LANE.set(-called.number)
+            if ctx is not None:
+                ctx.progress(report.fraction, report.message)
+            on.LANE.reset(lane)
+        given_up = self._given_up(called, end)
+        if given_up is not None and tool.timeout is not None:
+            await self._turn(given_up)
+            raise OutOfTime
+        if end is None:
+            return await self.leave(f"the tape ends before {request.name} does")
+        answer = self._entries[end]
+        assert isinstance(answer, on.ToolAnswered)
+        if answer.cancelled:
+            await self._broken_off(end, answer.at - called.at)
+        await self._turn(end)
+        self.passed(end)
+        self._charge(called, ctx)
+        if answer.refused:
+            return await self.leave(f"a hook refused a model call inside {request.name}, which is not replayed")
+        if answer.raised is not None:
+            raise answer.raised.error()
+        return answer.value
+
+    def _given_up(self, called: on.ToolCalled, end: int | None) -> int | None:
+        """Where on the tape its run gave up waiting for a tool, if it did: before the tool gave anything."""
+        request = called.request
+        wanted = {"type": "tool_ended", "run_id": called.run, "call_id": request.id, "attempt": request.attempt}
+        for index, entry in enumerate(self._entries[:end]):
+            if isinstance(entry, on.Happened) and wanted.items() <= entry.event.items():
+                return index if entry.event["outcome"] == "error" else None
+        return None
+
+    def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
+        """Count what was used inside a tool, which nobody uses now."""
+        numbers = {e.number: e for e in self._entries if isinstance(e, on.ModelAsked) and e.inside == called.number}
+        for entry in self._entries if ctx is not None else ():
+            if isinstance(entry, on.ModelAnswered) and entry.number in numbers and entry.response is not None:
+                payer = ctx._ctx if numbers[entry.number].run == called.run else ctx.budget
+                payer.charge(entry.response.usage, entry.response.cost)
+            elif isinstance(entry, on.ToolCalled) and entry.inside == called.number:
+                ctx.budget.count_tool_call()
+
+    async def _broken_off(self, end: int, after: float) -> None:
+        try:
+            await self._hang(after + PATIENCE)
+        finally:
+            self.passed(end)
+
+    async def approve(
+        self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
+    ) -> Verdict:
+        """What the approvers said then; they are not asked again. Where nobody was asked then, nobody approves."""
+        call = asked.call
+        position = self._approved.get((call.ids.run_id, call.id, call.attempt))
+        if position is None:
+            return Verdict(asked)
+        said = self._entries[position]
+        assert isinstance(said, on.ApprovalAnswered)
+        on.LANE.set(said.number)
+        if said.cancelled:
+            await self._broken_off(position, said.at)
+        failed = said.failed
+        for failure in said.failures if failed is None else (failed, *said.failures):
+            with suppress(HookError, CallRefused) if failed is not None else nullcontext():
+                await report(failure)
+        await self._turn(position)
+        self.passed(position)
+        if failed is not None:
+            raise HookError(failed.source, APPROVAL_REQUESTED, on.Raised(failed.type, failed.message).error())
+        action = HookAction.CONTINUE if said.answer is None else HookAction.CLAIM
+        return Verdict(asked, action, said.answer, said.by)
+
+    def steered(self, run_id: str, text: str) -> None:
+        """It was steered by the tape itself."""
+
+    async def answer_to(self, request: ModelRequest) -> tuple[on.ModelAnswered, int]:
+        """What the model said to this request, and where on the tape."""
+        digests, wanted = on.digests_of(request), (request.ids.run_id, request.purpose)
+        asked = [(i, e) for i in self._asked if (e := self._ask(i)) and (e.run, e.request.purpose) == wanted]
+        if not asked:
+            what = "model call" if request.purpose == "step" else f"model call for {request.purpose!r}"
+            return await self.leave(f"the tape has no further {what}")
+        same = [pair for pair in asked if pair[1].digests == digests]
+        position, entry = (same or asked)[0]
+        if not same and self.strict:
+            parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
+            return await self.leave(f"the model would have been sent other {' and '.join(parts)}")
+        del self._asked[bisect_left(self._asked, position)]
+        self.passed(position)
+        end = self._answers.get(entry.number)
+        if end is None:
+            return await self.leave("the tape ends before the model's reply")
+        answer = self._entries[end]
+        assert isinstance(answer, on.ModelAnswered)
+        return answer, end
+
+    def _ask(self, index: int) -> on.ModelAsked:
+        entry = self._entries[index]
+        assert isinstance(entry, on.ModelAsked)
+        return entry
+
+    async def end_of(self, answer: on.ModelAnswered, end: int) -> ModelResponse | None:
+        """Wait for the place of an answer, and give how it ended."""
+        if answer.cancelled:
+            await self._broken_off(end, answer.at)
+        await self._turn(end)
+        self.passed(end)
+        if answer.raised is not None:
+            raise answer.raised.error()
+        return answer.response
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def event_offset(entry: on.Entry, tape: Tape) -> float:
+    """When an event happened, counted from the beginning of the tape."""
+    return float(entry.event["at"]) - tape.head.time if isinstance(entry, on.Happened) else entry.at
+
+
+def _is_flow(entry: on.Entry) -> bool:
+    """Whether a replay comes to it by itself, or does it: all but what is only data, or happened inside a tool."""
+    if isinstance(entry, on.Happened):
+        return Comparison.is_compared(entry)
+    if isinstance(entry, (on.SteeredIn, on.CancelledFrom)):
+        return True
+    data = (on.TapeBegan, on.Drawn, on.Counted, on.ArgumentsChecked)
+    return not entry.inside and not isinstance(entry, data)

@@ -1,0 +1,223 @@
+"""Replaying: the run again, with these hooks, no model and no tool."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ..base.frozen import digest, freeze, thaw
+from ..kernel.registry import HookRegistry
+from ..kernel.state import AgentResult
+from ..kernel.values import ToolSpec
+from ..models.scripted import ScriptedModel
+from ..run.agent import Agent
+from ..run.budget import Budget
+from ..run.causes import RunFailed
+from ..run.context import AgentContext
+from ..run.handle import background_loop, must_nest, own_loop
+from ..run.session import Session
+from ..tools.arguments import paths_in
+from ..tools.tool import Checked, Tool
+from . import entries as on
+from .compare import Decision, Difference, differences
+from .errors import TapeError
+from .play import Player
+from .tape import Tape
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """What hooks made of a tape.
+
+    ``first`` tells the first difference, ``left`` why the replay could not go on, if it could not; both are empty if
+    all was the same. ``differences`` are the decisions that differ, as far as the replay came. ``notes`` tell what a
+    replay of this tape does not show.
+    """
+
+    tape: Tape
+    result: AgentResult
+    first: str
+    left: str
+    then: tuple[Decision, ...]
+    now: tuple[Decision, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether every event, decision and reply was the same."""
+        return not self.first and not self.left
+
+
+def replay(
+    tape: Tape | str | os.PathLike[str],
+    hooks: Agent | Iterable[Any] | HookRegistry = (),
+    *,
+    ctx: AgentContext | None = None,
+    run_hooks: Iterable[Any] = (),
+    strict: bool = True,
+) -> Replay:
+    """Run again what is on a tape, under these hooks, and block; no model, tool or approver is asked.
+
+    Args:
+        tape: the tape, or its file.
+        hooks: the hooks; or the agent that was recorded, for its hooks and for the agents that it runs.
+        ctx: a context with the services that hooks need: hooks of the conversation, memory, deps.
+        run_hooks: hooks that the run had been given on its own.
+        strict: whether the replay ends where the model would have been sent something else; else the model says the
+            same as then.
+
+    Raises:
+        TapeError: the tape cannot be replayed.
+    """
+    work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
+    if must_nest():
+        with own_loop() as aio:
+            return asyncio.run_coroutine_threadsafe(work, aio).result()
+    return asyncio.run_coroutine_threadsafe(work, background_loop()).result()
+
+
+async def areplay(
+    tape: Tape | str | os.PathLike[str],
+    hooks: Agent | Iterable[Any] | HookRegistry = (),
+    *,
+    ctx: AgentContext | None = None,
+    run_hooks: Iterable[Any] = (),
+    strict: bool = True,
+) -> Replay:
+    """:func:`replay`, without blocking.
+
+    Raises:
+        TapeError: the tape cannot be replayed.
+    """
+    tape = tape if isinstance(tape, Tape) else Tape.load(tape)
+    agent = hooks if isinstance(hooks, Agent) else stand_in(tape, hooks)
+    player, began = Player(tape, strict), tape.run
+    player.run = agent.start(
+        began.task, ctx=_context(tape, ctx, player), session=_session(began), hooks=[*run_hooks, player],
+        metadata=began.metadata or {}, task_id=began.ids.task_id, correlation_id=began.ids.correlation_id,
+        allowed_plugins=began.allowed_plugins, keep=False,
+    )  # fmt: skip
+    try:
+        result = await player.run.result()
+    except RunFailed as failed:
+        result = failed.result
+    if not player.left:
+        player.compare.finish()
+    then, now = player.compare.decisions(player.place if player.left else len(tape.entries))
+    return Replay(
+        tape, result, player.compare.first, player.left, tuple(then), tuple(now), tuple(differences(then, now)),
+        tuple(_notes(tape)),
+    )  # fmt: skip
+
+
+def stand_in(tape: Tape, hooks: Iterable[Any] | HookRegistry) -> Agent:
+    """An agent like the one that was recorded, with these hooks, tools that only look like its own, and no model."""
+    began = tape.run
+    first = next((request for request in tape.requests if request.purpose == "step"), None)
+    checks = {
+        (entry.tool, digest(thaw(entry.arguments))): entry
+        for entry in tape.entries
+        if isinstance(entry, on.ArgumentsChecked)
+    }
+    return Agent(
+        began.ids.agent, "", began.instructions, llm=_Nobody(began.model, began.provider),
+        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=None,
+        params=first.params if first is not None else {}, response_format=began.response_format,
+    )  # fmt: skip
+
+
+class _Nobody(ScriptedModel):
+    """The name of a model."""
+
+    def __init__(self, name: str, provider: str) -> None:
+        super().__init__(name=name)
+        self.provider = provider
+
+
+class StandIn(Tool):
+    """A tool that looks like one on a tape; it finds with arguments what that one found."""
+
+    def __init__(self, taped: on.TapedTool, checks: Mapping[tuple[str, str], on.ArgumentsChecked]) -> None:
+        def call(**arguments: Any) -> Any:
+            raise TapeError(f"{taped.spec.name} is on a tape: it cannot be called")
+
+        super().__init__(
+            call, name=taped.spec.name, timeout=taped.timeout, folder=taped.folder, untrusted=taped.untrusted,
+            dangerous=taped.dangerous, offer=None if taped.offered else lambda ctx: None,
+        )  # fmt: skip
+        self._taped, self._checks, self.takes_ctx = taped, checks, True
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the model was told."""
+        return self._taped.spec
+
+    def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
+        """What the tool said of these arguments; others are taken as they are."""
+        known = self._checks.get((self.name, digest(thaw(arguments))))
+        if known is not None and known.problem:
+            return known.problem
+        checked = freeze(arguments if known is None else known.checked)
+        return Checked(checked, thaw(checked))
+
+    def paths(self, arguments: Mapping[str, Any]) -> list[str]:
+        """The paths that these arguments name."""
+        return paths_in(arguments, frozenset(self._taped.paths))
+
+
+def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentContext:
+    services = given if given is not None else AgentContext()
+    ctx = AgentContext(
+        hooks=services.hooks, budget=_budget(tape, player), memory=services.memory, artifacts=services.artifacts,
+        blackboard=services.blackboard, deps=services.deps, clock=player.clock, new_id=player.new_id,
+    )  # fmt: skip
+    ctx.outside = player
+    return ctx
+
+
+def _session(began: on.RunBegan) -> Session:
+    taped = began.session
+    session = Session(
+        taped.id, began.messages, began.metadata or {}, key=taped.key, platform=taped.platform,
+        personality_id=taped.personality_id, personality_changes=taped.personality_changes or {},
+    )  # fmt: skip
+    if not taped.fresh:
+        session.first_run()
+    return session
+
+
+def _budget(tape: Tape, player: Player) -> Budget:
+    """The ledgers that the run counted in, as they were when it began."""
+    budget: Budget | None = None
+    for ledger in reversed(tape.run.ledgers):
+        budget = Budget(
+            max_tokens=ledger.max_tokens, max_seconds=ledger.max_seconds, max_cost=ledger.max_cost,
+            max_tool_calls=ledger.max_tool_calls, parent=budget, clock=player.clock,
+        )  # fmt: skip
+        budget._input, budget._output, budget._cached = ledger.input, ledger.output, ledger.cached
+        budget._cost, budget._priced, budget.tool_calls = ledger.cost, ledger.priced, ledger.tool_calls
+        if ledger.elapsed is not None:
+            budget._began = player.clock.monotonic() - ledger.elapsed
+    budget = Budget(clock=player.clock) if budget is None else budget
+    budget.max_steps = tape.run.max_steps
+    return budget
+
+
+def _notes(tape: Tape) -> Iterable[str]:
+    if tape.torn:
+        yield "its last line is torn: the program was killed while it wrote"
+    if tape.result is None:
+        yield "it ends before its run does"
+    called = {entry.number: entry.request.name for entry in tape.entries if isinstance(entry, on.ToolCalled)}
+    inside = {
+        entry.inside for entry in tape.entries if entry.inside and isinstance(entry, (on.ModelAsked, on.RunBegan))
+    }
+    if names := sorted({called[number] for number in inside if number in called}):
+        yield f"model calls and runs inside {', '.join(names)} are not replayed: no tool is called"
+    root = tape.run.ids.run_id
+    if any(isinstance(entry, on.SteeredIn) and entry.run != root for entry in tape.entries):
+        yield "messages that were put into runs inside it are not replayed"

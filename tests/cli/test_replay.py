@@ -1,0 +1,91 @@
+"""``hookline run --tape`` and ``hookline replay`` as programs."""
+
+import json
+
+import pytest
+
+from hookline import TapeHook
+from hookline.config.build import build_agent, context
+from hookline.config.settings import Settings
+
+READ = {"tool": "read_file", "arguments": {"path": "notes.txt"}}
+RULES = """
+from hookline import HookResult, guard
+
+@guard("before_tool", tools="read_*")
+def no_notes(ctx, call):
+    if "notes" in call.arguments.get("path", ""):
+        return HookResult.block("Notes are private.", reason="rule 7")
+"""
+
+
+@pytest.fixture
+def tape(script, folder, monkeypatch):
+    """A recorded run of two steps."""
+    monkeypatch.chdir(folder)
+    (folder / "notes.txt").write_text("Buy milk.\n")
+    (folder / "rules.py").write_text(RULES)
+    settings = Settings(model=script(READ, "Milk."))
+    build_agent(settings, hooks=[TapeHook("monday.tape")]).run("What must I buy?", ctx=context(settings))
+    return folder / "monday.tape"
+
+
+def test_a_run_is_recorded_and_replayed_by_the_program_without_the_model_and_the_files(hookline, script, folder):
+    (folder / "notes.txt").write_text("Buy milk.\n")
+    done = hookline("run", "What must I buy?", "-m", script(READ, "Milk."), "--tape", "monday.tape")
+    assert (done.returncode, done.stdout) == (0, "Milk.\n")
+    (folder / "turns.json").unlink()
+    (folder / "notes.txt").unlink()
+    done = hookline("replay", "monday.tape")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].split()[:2] == ["monday.tape", "completed"]
+    assert "same" in done.stdout
+
+
+def test_a_new_rule_shows_what_it_would_have_done_and_the_exit_code_tells(in_process, tape):
+    tape.with_name("tuesday.tape").write_bytes(tape.read_bytes())
+    code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
+    assert code == 1
+    assert out.count("now before_tool no_notes: block (rule 7); then nothing") == 2
+    assert "from there on the tape has no answers: the model would have been sent other messages" in out
+    assert out.rstrip().endswith("2 tapes, 2 different")
+
+
+def test_json_tells_the_decisions_then_and_now(in_process, tape):
+    code, out, _ = in_process("replay", "monday.tape", "--hooks", "rules.py", "--loose", "--json")
+    told = json.loads(out)
+    assert (code, told["same"], told["left"], told["then"]) == (1, False, "", [])
+    assert [(each["hook"], each["verb"]) for each in told["now"]] == [("no_notes", "block")]
+
+
+def test_a_tape_can_be_shown_as_the_run_looked(in_process, tape):
+    code, out, _ = in_process("replay", "monday.tape", "--show")
+    lines = out.splitlines()
+    assert (code, lines[:3]) == (0, ["task: What must I buy?", "step 1", '  calls read_file {"path":"notes.txt"}'])
+    assert "Milk." in lines
+    assert lines[-1].startswith("completed · 2 steps · 1 tool call")
+
+
+def test_what_is_no_tape_is_bad_input(in_process, tape):
+    code, _, told = in_process("replay", "notes.txt")
+    assert code == 2
+    assert told.startswith("error: notes.txt is no tape")
+
+
+def test_a_torn_tape_is_told(in_process, tape):
+    tape.write_bytes(tape.read_bytes()[:-30])
+    assert "note: monday.tape: its last line is torn" in in_process("replay", "monday.tape")[2]
+
+
+def test_plugins_that_take_no_part_are_told(in_process, tape):
+    (tape.parent / "hookline.toml").write_text('plugins = ["absent"]\n')
+    assert "note: plugins take no part in a replay: absent" in in_process("replay", "monday.tape")[2]
+
+
+def test_tools_may_not_change_a_tape(script, tape):
+    before = tape.read_bytes()
+    turns = {"tool": "write_file", "arguments": {"path": "monday.tape", "content": "x"}}, "ok"
+    settings = Settings(model=script(*turns, name="write.json"), write=True)
+    result = build_agent(settings).run("go", ctx=context(settings))
+    assert [error.source for error in result.errors] == ["PathGuard"]
+    assert tape.read_bytes() == before

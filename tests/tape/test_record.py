@@ -1,0 +1,269 @@
+"""What is on a tape: all that a run got from the world, whatever became of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline import (
+    BEFORE_TOOL,
+    ON_RUN_END,
+    Agent,
+    AgentContext,
+    Budget,
+    HookResult,
+    RegistrationError,
+    RunFailed,
+    RunFinished,
+    ScriptedModel,
+    Session,
+    SubagentEvent,
+    Tape,
+    TapeError,
+    TapeHook,
+    Team,
+    call,
+    guard,
+    hook,
+    reply,
+    tool,
+)
+from hookline.tape import entries as on
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def kinds(tape: Tape) -> set[str]:
+    return {type(entry).__name__ for entry in tape.entries}
+
+
+def of(tape: Tape, kind: type[Any]) -> list[Any]:
+    return [entry for entry in tape.entries if isinstance(entry, kind)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.tape"
+
+
+def record(path: Path, *turns: Any, **options: Any) -> Tape:
+    agent = Agent("a", "", "be brief", llm=ScriptedModel(turns), tools=options.pop("tools", [add]), max_steps=5)
+    try:
+        agent.run("a task", hooks=[TapeHook(path), *options.pop("hooks", ())], **options)
+    except RunFailed:
+        pass
+    return Tape.load(path)
+
+
+def test_a_tape_holds_what_the_run_began_with_and_how_it_ended(path: Path) -> None:
+    before = Session("s", [{"role": "user", "content": "before"}], platform="here")
+    tape = record(path, call("add", a=1, b="2"), "done", session=before, metadata={"user": "me"})
+    began = tape.run
+    assert (began.task, began.instructions, began.metadata) == ("a task", "be brief", {"user": "me"})
+    assert [message.content for message in began.messages] == ["before"]
+    assert (began.session.id, began.session.platform, began.max_steps) == ("s", "here", 5)
+    assert [taped.spec.name for taped in began.tools] == ["add"]
+    assert tape.result is not None
+    assert (tape.result.status, tape.result.reply) == ("completed", "done")
+
+
+def test_every_request_is_there_whole_and_written_once(path: Path) -> None:
+    tape = record(path, call("add", a=1, b=2), "done")
+    assert [message.content for message in tape.requests[0].messages] == ["be brief", "a task"]
+    assert [message.content for message in tape.requests[1].messages] == ["be brief", "a task", "", "3"]
+    assert path.read_text().count('"content":"be brief"') == 1
+
+
+def test_what_tools_got_and_gave_is_there_and_what_validation_changed(path: Path) -> None:
+    def broken() -> None:
+        raise ValueError("no")
+
+    tape = record(path, [call("add", a=1, b="2"), call("broken")], "done", tools=[add, broken])
+    assert [(c.request.name, c.request.arguments) for c in of(tape, on.ToolCalled)][0] == ("add", {"a": 1, "b": 2})
+    answers = of(tape, on.ToolAnswered)
+    assert {answer.value for answer in answers} == {3, None}
+    assert [answer.raised.type for answer in answers if answer.raised] == ["ValueError"]
+    assert of(tape, on.ArgumentsChecked)[0].checked == {"a": 1, "b": 2}
+
+
+def test_only_its_owner_may_read_a_tape(path: Path) -> None:
+    path.write_text("another one")
+    path.chmod(0o666)
+    record(path, "done")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_link_in_the_place_of_a_tape_is_replaced_not_followed(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    path.symlink_to(tmp_path / "mine")
+    record(path, "done")
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_in_a_folder_each_run_has_a_tape_of_its_own(tmp_path: Path) -> None:
+    agent = Agent("a", llm=ScriptedModel(["hi"], loop=True), hooks=[TapeHook(tmp_path / "tapes")])
+
+    async def several() -> list[str]:
+        results = await asyncio.gather(*(agent.arun(f"task {n}") for n in range(3)))
+        return [result.ids.run_id for result in results]
+
+    ids = asyncio.run(several())
+    tapes = {id: Tape.load(tmp_path / "tapes" / f"{id}.tape") for id in ids}
+    assert {tape.run.task for tape in tapes.values()} == {"task 0", "task 1", "task 2"}
+    assert all(tape.run.ids.run_id == id and tape.result for id, tape in tapes.items())
+
+
+def test_the_tape_of_a_failed_run_is_complete(path: Path) -> None:
+    @hook(BEFORE_TOOL)
+    def bad(ctx: Any, payload: Any) -> None:
+        raise RuntimeError("a fault")
+
+    tape = record(path, call("add", a=1, b=2), hooks=[bad])
+    assert tape.result is not None
+    assert tape.result.status == "failed"
+
+
+def test_the_tape_of_a_cancelled_run_is_complete_and_says_who_cancelled(path: Path) -> None:
+    async def cancelled() -> None:
+        started = asyncio.Event()
+
+        async def wait() -> None:
+            started.set()
+            await asyncio.sleep(3600)
+
+        run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("go", hooks=[TapeHook(path)])
+        await started.wait()
+        run.cancel("enough")
+        await run.result()
+
+    asyncio.run(cancelled())
+    tape = Tape.load(path)
+    assert [entry.reason for entry in of(tape, on.CancelledFrom)] == ["enough"]
+    assert [entry.cancelled for entry in of(tape, on.ToolAnswered)] == [True]
+    assert tape.result is not None
+    assert tape.result.status == "cancelled"
+
+
+def test_what_happened_before_a_crash_is_on_the_tape(path: Path) -> None:
+    """Lines are handed to the system as they come: killing the program loses nothing but what is being written."""
+    seen = []
+
+    @guard(BEFORE_TOOL)
+    def look(ctx: Any, payload: Any) -> None:
+        seen.append(Tape.load(path))
+
+    record(path, call("add", a=1, b=2), "done", hooks=[look])
+    (tape,) = seen
+    assert tape.result is None
+    assert [answer.response.tool_calls[0].name for answer in of(tape, on.ModelAnswered)] == ["add"]
+
+
+def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
+    whole = record(path, "done")
+    data = path.read_bytes()
+    path.write_bytes(data[:-20])
+    torn = Tape.load(path)
+    assert torn.torn
+    assert not whole.torn
+    assert len(torn.entries) == len(whole.entries) - 1
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 1"),
+        (b'{"turns": []}\n', "is no tape"),
+        (b"\xff\xfe\n", "is no tape"),
+        (b"", "is no tape"),
+        (b'{"entry":"tape_began","version":1}\n', "ends before its run begins"),
+        (b'{"entry":"tape_began","version":1}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+    ],
+)
+def test_what_is_no_tape_is_refused_in_words(path: Path, data: bytes, says: str) -> None:
+    path.write_bytes(data)
+    with pytest.raises(TapeError, match=says):
+        Tape.load(path)
+    with pytest.raises(TapeError, match="cannot be read: No such file"):
+        Tape.load(path.with_name("other.tape"))
+
+
+@pytest.mark.parametrize("wrong", ["", 3, None])
+def test_a_path_that_is_none_is_refused(wrong: Any) -> None:
+    with pytest.raises(RegistrationError, match="path= takes"):
+        TapeHook(wrong)
+
+
+def test_a_path_where_something_else_is_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.tape").mkdir()
+    with pytest.raises(RegistrationError, match=r"is a file: end it in .tape"):
+        TapeHook(tmp_path / "file")
+    with pytest.raises(RegistrationError, match="is a folder"):
+        TapeHook(tmp_path / "folder.tape")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs /dev/full")
+def test_a_tape_that_cannot_be_written_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "no").write_text("a file where the folder would be")
+    hook = TapeHook(tmp_path / "no" / "run.tape")
+    result = Agent("a", llm=ScriptedModel(["done"])).run("a task", hooks=[hook])
+    assert result.reply == "done"
+    assert ["cannot be written" in error.message for error in result.errors] == [True]
+
+
+def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
+    helper = Agent("helper", llm=ScriptedModel([call("add", a=1, b=2), "3"]), tools=[add])
+    boss = Agent("boss", llm=ScriptedModel([call("delegate", to="helper", task="sum"), "ok"]), tools=[Team([helper])])
+    boss.run("go", hooks=[TapeHook(path)])
+    tape = Tape.load(path)
+    assert [began.ids.agent for began in of(tape, on.RunBegan)] == ["boss", "helper"]
+    inner = [event for event in tape.events() if isinstance(event, SubagentEvent)]
+    assert any(isinstance(event.event, RunFinished) for event in inner)
+    assert len([asked for asked in of(tape, on.ModelAsked) if not asked.inside]) == 4
+    assert tape.result is not None
+    assert tape.result.reply == "ok"
+
+
+def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(path: Path) -> None:
+    budget = Budget(max_tokens=1000, max_seconds=60)
+    ctx = AgentContext(budget=budget)
+    Agent("a", llm=ScriptedModel([reply("one two three")])).run("first", ctx=ctx)
+    tape = record(path, "done", ctx=ctx)
+    (ledger,) = tape.run.ledgers
+    assert (ledger.max_tokens, ledger.max_seconds) == (1000, 60)
+    assert ledger.output == 3
+
+
+def test_a_tape_is_json_lines_with_a_head(path: Path) -> None:
+    record(path, "done")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (lines[0]["entry"], lines[0]["version"]) == ("tape_began", 1)
+    assert lines[0]["hookline"]
+    assert lines[1]["entry"] == "run_began"
+    assert all("entry" in line for line in lines)
+
+
+def test_what_hooks_see_is_the_same_with_and_without_a_tape(path: Path) -> None:
+    def told(*tapes: Any) -> list[Any]:
+        seen: list[Any] = []
+
+        @hook(ON_RUN_END)
+        def look(ctx: Any, result: Any) -> HookResult | None:
+            seen.append((result.reply, result.status, result.tool_calls, [m.content for m in result.messages]))
+            return None
+
+        agent = Agent("a", llm=ScriptedModel([call("add", a=1, b="x"), call("add", a=1, b=1), "ok"]), tools=[add])
+        agent.run("go", hooks=[look, *tapes])
+        return seen
+
+    assert told() == told(TapeHook(path))

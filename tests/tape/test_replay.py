@@ -1,0 +1,525 @@
+"""Replaying: no model, tool or approver is asked, hooks read what they read then, and what differs is found."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_PROGRESS,
+    ON_TOKEN,
+    Agent,
+    AgentContext,
+    AgentResult,
+    Budget,
+    HookResult,
+    ModelRequest,
+    ModelResponse,
+    Overloaded,
+    Replay,
+    RunFailed,
+    ScriptedModel,
+    Session,
+    Tape,
+    TapeHook,
+    Team,
+    call,
+    guard,
+    hook,
+    observer,
+    replay,
+    tool,
+)
+
+CALLED: list[str] = []
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    CALLED.append("add")
+    return a + b
+
+
+class Silent:
+    """A model that may not be asked."""
+
+    name, provider = "scripted", "scripted"
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        raise AssertionError("the model was asked")
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        raise AssertionError("the model was asked")
+        yield ""
+
+    def count_tokens(self, content: Any) -> int:
+        raise AssertionError("the model was asked")
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path: Path) -> Path:
+    CALLED.clear()
+    return tmp_path / "run.tape"
+
+
+def record(path: Path, turns: list[Any], *hooks: Any, **options: Any) -> AgentResult:
+    """Run once, on a tape."""
+    model = options.pop("model", None) or ScriptedModel(turns)
+    agent = Agent("a", "", "be brief", llm=model, tools=options.pop("tools", [add]), hooks=hooks)
+    try:
+        return agent.run("a task", hooks=[TapeHook(path)], **options)
+    except RunFailed as failed:
+        return failed.result
+
+
+def check(path: Path, *hooks: Any, **options: Any) -> Replay:
+    """Replay with the same hooks: all is the same, and nothing is called."""
+    CALLED.clear()
+    again = replay(path, hooks, **options)
+    assert (again.first, again.left) == ("", "")
+    assert again.same
+    assert again.then == again.now
+    assert not again.differences
+    assert CALLED == []
+    then = again.tape.result
+    assert then is not None
+    assert (again.result.status, again.result.reply, again.result.ids) == (then.status, then.reply, then.ids)
+    return again
+
+
+@guard(BEFORE_TOOL)
+def no_ones(ctx: Any, payload: Any) -> HookResult | None:
+    return HookResult.block("No ones.", reason="rule 1") if payload.arguments.get("a") == 1 else None
+
+
+def test_a_replay_needs_neither_model_nor_tools(path: Path) -> None:
+    record(path, [[call("add", a=1, b=2), call("add", a=3, b="4"), call("add", a="x")], "done"], no_ones)
+    assert CALLED == ["add"]
+    assert len(check(path, no_ones).then) == 1
+
+
+def test_the_agent_itself_may_be_given_and_is_not_asked(path: Path) -> None:
+    record(path, [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"], no_ones)
+    CALLED.clear()
+    assert replay(path, Agent("a", "", "be brief", llm=Silent(), tools=[add], hooks=[no_ones])).same
+    assert CALLED == []
+
+
+def test_a_replay_inside_a_running_loop_works(path: Path) -> None:
+    record(path, ["done"])
+
+    async def inside() -> bool:
+        return replay(path).same
+
+    assert asyncio.run(inside())
+
+
+def test_a_replay_is_not_recorded_over_its_tape(path: Path) -> None:
+    agent = Agent("a", llm=ScriptedModel(["done"]), hooks=[TapeHook(path)])
+    agent.run("a task")
+    before = path.read_bytes()
+    assert replay(path, agent).same
+    assert path.read_bytes() == before
+
+
+def test_hooks_read_the_same_times_numbers_and_ids(path: Path) -> None:
+    def reader(seen: list[Any]) -> Any:
+        @hook(BEFORE_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_LLM)
+        def read(ctx: Any, payload: Any) -> HookResult:
+            values = (
+                ctx.clock.time(), ctx.clock.monotonic(), ctx.random.random(), ctx.random.randint(0, 10**9),
+                ctx.random.choice("abcdef"), ctx.random.randbytes(20), ctx.new_id("mine"), ctx.budget.elapsed,
+            )  # fmt: skip
+            seen.append(values)
+            return HookResult.cont(reason=repr(values))
+
+        return read
+
+    then: list[Any] = []
+    now: list[Any] = []
+    record(path, [[call("add", a=1, b=2), call("add", a=2, b=2)], "done"], reader(then))
+    check(path, reader(now))
+    assert then == now
+    assert len(then) == 8
+
+
+def test_what_a_tool_reads_does_not_shift_what_hooks_read(path: Path) -> None:
+    @tool
+    def dice(ctx: Any) -> float:
+        """Throw."""
+        return float(ctx.clock.time() + ctx.random.random())
+
+    def reader(seen: list[Any]) -> Any:
+        @hook(AFTER_TOOL)
+        def read(ctx: Any, payload: Any) -> None:
+            seen.append((ctx.clock.time(), ctx.random.random()))
+
+        return read
+
+    then: list[Any] = []
+    now: list[Any] = []
+    record(path, [[call("dice"), call("dice")], call("dice"), "done"], reader(then), tools=[dice])
+    check(path, reader(now))
+    assert then == now
+
+
+def test_a_limit_of_time_decides_the_same_although_no_time_passes(path: Path) -> None:
+    @guard(BEFORE_TOOL)
+    def slow(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.block("Too late.") if ctx.budget.elapsed > 0.05 else None
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        time.sleep(0.06)
+        return "waited"
+
+    record(path, [call("wait"), call("wait"), "done"], slow, tools=[wait])
+    began = time.monotonic()
+    again = check(path, slow)
+    assert [decision.verb for decision in again.now] == ["block"]
+    assert time.monotonic() - began < 30
+
+
+async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -> None:
+    class Hanging(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+            yield "well "
+            await asyncio.sleep(3600)
+
+    ctx = AgentContext(budget=Budget(max_seconds=0.05))
+    run = Agent("a", llm=Hanging(), hooks=[TapeHook(path)]).start("go", ctx=ctx)
+    result = await run.result()
+    assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
+    again = await asyncio.to_thread(replay, path)
+    assert (again.first, again.left) == ("", "")
+    assert again.result.stop == result.stop
+
+
+def test_a_tool_that_ran_out_of_time_does_so_without_waiting(path: Path) -> None:
+    @tool(timeout=0.02)
+    async def hang() -> None:
+        """Hang."""
+        await asyncio.sleep(3600)
+
+    result = record(path, [call("hang"), "done"], tools=[hang])
+    assert "no result after 0.02 s" in result.messages[2].content
+    check(path)
+
+
+def test_streamed_text_comes_in_the_same_pieces(path: Path) -> None:
+    def shout(seen: list[str]) -> Any:
+        @hook(ON_TOKEN)
+        def loud(ctx: Any, payload: Any) -> Any:
+            seen.append(payload.delta)
+            return payload.replace(delta=payload.delta.upper())
+
+        return loud
+
+    then: list[str] = []
+    now: list[str] = []
+    record(path, ["one two three"], shout(then))
+    check(path, shout(now))
+    assert then == now == ["one", " two", " three", ""]
+
+
+def test_a_stream_that_a_hook_broke_off_is_broken_off_again(path: Path) -> None:
+    @guard(ON_TOKEN)
+    def enough(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.end("Enough.") if "two" in payload.text else None
+
+    assert record(path, ["one two three"], enough).status == "ended"
+    check(path, enough)
+    assert not replay(path).same
+
+
+def test_approvers_are_not_asked_again(path: Path) -> None:
+    @guard(BEFORE_TOOL)
+    def careful(ctx: Any, payload: Any) -> HookResult:
+        return HookResult.ask("Really?")
+
+    def approver(name: str, answer: Any) -> Any:
+        @hook(APPROVAL_REQUESTED, name=name)
+        def decide(ctx: Any, asked: Any) -> Any:
+            CALLED.append(name)
+            return answer(asked)
+
+        return decide
+
+    def answer(asked: Any) -> Any:
+        a = asked.call.arguments["a"]
+        if a == 4:
+            raise RuntimeError("nobody is there")
+        return {1: HookResult.approve(by="me"), 2: HookResult.deny("No."), 3: HookResult.edit({"a": 9, "b": 9})}[a]
+
+    mine = approver("mine", answer)
+    result = record(path, [[call("add", a=n, b=1) for n in (1, 2, 3, 4)], "done"], careful, mine)
+    assert [m.content for m in result.messages if m.role == "tool"] == ["2", "No.", "18", "The approval failed."]
+    check(path, careful, mine)
+    check(path, careful)  # it need not even be there
+
+
+def test_a_call_that_nobody_was_asked_about_then_is_not_approved(path: Path) -> None:
+    record(path, [call("add", a=1, b=2), "done"])
+
+    @guard(BEFORE_TOOL)
+    def careful(ctx: Any, payload: Any) -> HookResult:
+        return HookResult.ask("Really?")
+
+    again = replay(path, [careful])
+    assert [decision.verb for decision in again.now] == ["ask"]
+    assert again.left == "the model would have been sent other messages"
+
+
+def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: Path) -> None:
+    @hook(ON_ERROR)
+    def patient(ctx: Any, failure: Any) -> HookResult | None:
+        return HookResult.retry() if failure.where == "model" and failure.errors[0].retry_after == 3.0 else None
+
+    @hook(AFTER_LLM)
+    async def judge(ctx: Any, answer: Any) -> HookResult | None:
+        if answer.purpose != "step" or answer.tool_calls:
+            return None
+        opinion = await ctx.llm.complete(f"Is it good? {answer.content}", purpose="judge")
+        return HookResult.retry("Better, please.") if opinion.content == "no" else None
+
+    turns = [Overloaded("busy", retry_after=3.0), call("add", a=1, b=2), "bad", "no", "good", "yes"]
+    assert record(path, turns, patient, judge).reply == "good"
+    check(path, patient, judge)
+
+
+def test_tokens_that_a_hook_had_counted_are_the_same(path: Path) -> None:
+    @hook(BEFORE_LLM)
+    async def count(ctx: Any, request: Any) -> HookResult:
+        counted = ctx.llm.count_tokens(request.messages), await ctx.llm.count_request(request)
+        return HookResult.cont(reason=str(counted))
+
+    class Counting(ScriptedModel):
+        def count_request(self, request: ModelRequest) -> int:
+            return 4711
+
+    record(path, [], count, model=Counting(["done"]))
+    assert "4711" in check(path, count).now[0].reason
+
+
+def test_progress_that_tools_reported_comes_again(path: Path) -> None:
+    @tool
+    def work(ctx: Any) -> str:
+        """Work."""
+        ctx.progress(0.5, "half")
+        return "done"
+
+    def listener(seen: list[str]) -> Any:
+        @observer(ON_PROGRESS)
+        def listen(ctx: Any, payload: Any) -> None:
+            seen.append(payload.message)
+
+        return listen
+
+    then: list[str] = []
+    now: list[str] = []
+    record(path, [call("work"), "done"], listener(then), tools=[work])
+    check(path, listener(now))
+    assert then == now
+    assert any("half" in message for message in now)
+
+
+def test_a_message_put_into_the_run_is_put_in_again(path: Path) -> None:
+    @tool
+    def pause() -> str:
+        """Pause."""
+        started.wait(10)
+        run.steer("And be polite.")
+        return "ok"
+
+    started = threading.Event()
+
+    agent = Agent("a", llm=ScriptedModel([call("pause"), "done"]), tools=[pause], hooks=[TapeHook(path)])
+    run = agent.start("a task")
+    started.set()
+    assert run.wait().status == "completed"
+    again = check(path)
+    assert "And be polite." in [message.content for message in again.result.messages]
+
+
+@pytest.mark.parametrize("by_caller", [False, True])
+async def test_a_cancelled_run_is_cancelled_again(path: Path, by_caller: bool) -> None:
+    started = asyncio.Event()
+
+    async def wait() -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    agent = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait], hooks=[TapeHook(path)])
+    if by_caller:
+        task = asyncio.ensure_future(agent.arun("go"))
+        await started.wait()
+        task.cancel()
+        await asyncio.wait([task])
+    else:
+        run = agent.start("go")
+        await started.wait()
+        run.cancel("enough")
+        await run.settled()
+    again = await asyncio.to_thread(replay, path)
+    assert (again.first, again.left, again.result.status) == ("", "", "cancelled")
+
+
+def team(model: Any = None) -> Agent:
+    helpers = [
+        Agent(f"helper{n}", llm=model or ScriptedModel([call("add", a=n, b=2), f"sum {n}"]), tools=[add])
+        for n in (1, 2)
+    ]
+    both = [call("delegate", to="helper1", task="sum"), call("delegate", to="helper2", task="sum")]
+    return Agent("boss", llm=model or ScriptedModel([both, "ok"]), tools=[Team(helpers)], hooks=[no_ones])
+
+
+def test_runs_inside_are_replayed_under_the_same_hooks_without_their_models_and_tools(path: Path) -> None:
+    team().run("go", hooks=[TapeHook(path)])
+    assert CALLED == ["add"]
+    CALLED.clear()
+    again = replay(path, team(Silent()))
+    assert (again.first, again.left) == ("", "")
+    assert [(decision.hook, decision.verb) for decision in again.now] == [("no_ones", "block")]
+    assert again.now[0].run_id != again.result.ids.run_id
+    assert CALLED == []
+
+
+def test_model_calls_inside_a_tool_are_not_replayed_and_that_is_told(path: Path) -> None:
+    @tool
+    async def think(ctx: Any) -> str:
+        """Think."""
+        return str((await ctx.llm.complete("hm")).content)
+
+    record(path, [call("think"), "thought", "done"], tools=[think])
+    assert "model calls and runs inside think are not replayed: no tool is called" in check(path).notes
+
+
+def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
+    @tool
+    async def think(ctx: Any) -> str:
+        """Think."""
+        return str((await ctx.llm.complete("a long thought about this and that")).content)
+
+    ctx = AgentContext(budget=Budget(max_tokens=10))
+    assert record(path, [call("think"), "thought", "done"], tools=[think], ctx=ctx).status == "stopped"
+    check(path)
+
+
+def test_the_embedded_model_is_recorded_and_not_needed_again(path: Path) -> None:
+    from hookline import get_model
+
+    agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, max_steps=1)
+    result = agent.run("Say hello.", hooks=[TapeHook(path)])
+    assert result.usage.output_tokens > 0
+    assert check(path).result.usage == result.usage
+
+
+def test_a_changed_hook_is_seen_with_what_it_said_then_and_now(path: Path) -> None:
+    @guard(BEFORE_TOOL, name="no_ones")
+    def milder(ctx: Any, payload: Any) -> None:
+        return None
+
+    @guard(BEFORE_TOOL)
+    def no_threes(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.block("No threes.", reason="rule 3") if payload.arguments["a"] == 3 else None
+
+    record(path, [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"], no_ones)
+    gone = replay(path, [milder])
+    assert not gone.same
+    assert [str(each) for each in gone.differences] == ["then before_tool no_ones: block (rule 1); now nothing"]
+    assert gone.left == "add was not called there then"
+    more = replay(path, [no_ones, no_threes])
+    assert [str(each) for each in more.differences] == ["now before_tool no_threes: block (rule 3); then nothing"]
+    assert more.first.startswith("then before_tool: nobody minds; now before_tool no_threes")
+    assert more.left == "the model would have been sent other messages"
+    assert more.result.status == "cancelled"
+
+
+def test_a_loose_replay_goes_on_with_what_the_model_said(path: Path) -> None:
+    @guard(BEFORE_TOOL)
+    def no_threes(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.block("No threes.") if payload.arguments["a"] == 3 else None
+
+    record(path, [call("add", a=3, b=4), call("add", a=1, b=4), "done"], no_ones)
+    again = replay(path, [no_ones, no_threes], strict=False)
+    assert (again.left, again.result.reply, again.same) == ("", "done", False)
+    assert [decision.hook for decision in again.now] == ["no_threes", "no_ones"]
+
+
+def test_rewritten_arguments_leave_the_tape(path: Path) -> None:
+    record(path, [call("add", a=3, b=4), "done"])
+
+    @hook(BEFORE_TOOL)
+    def double(ctx: Any, payload: Any) -> Any:
+        return payload.replace(arguments={"a": 6, "b": 8})
+
+    assert replay(path, [double]).left == "add was called with other arguments then"
+
+
+def test_a_hook_that_stops_earlier_is_different(path: Path) -> None:
+    record(path, [call("add", a=3, b=4), "done"])
+
+    @hook(BEFORE_STEP)
+    def halt(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.stop("enough") if payload.index == 1 else None
+
+    again = replay(path, [halt])
+    assert (again.same, again.left, again.result.status) == (False, "", "stopped")
+
+
+def test_a_tape_that_ends_early_is_replayed_up_to_there(path: Path) -> None:
+    record(path, [call("add", a=3, b=4), "done"], no_ones)
+    lines = path.read_bytes().split(b"\n")
+    end = next(i for i, line in enumerate(lines) if line.startswith(b'{"entry":"tool_called"'))
+    path.write_bytes(b"\n".join(lines[: end + 1]) + b"\n" + lines[end + 1][:30])
+    again = replay(path, [no_ones])
+    assert (again.first, again.left) == ("", "the tape ends before add does")
+    assert again.notes == (
+        "its last line is torn: the program was killed while it wrote",
+        "it ends before its run does",
+    )
+
+
+def test_a_conversation_goes_on_from_where_it_was(path: Path) -> None:
+    session = Session("s")
+    first = Agent("a", llm=ScriptedModel(["one"]))
+    first.run("before", session=session)
+    record(path, ["two"], session=session)
+    again = check(path)
+    assert [message.content for message in again.tape.run.messages] == ["before", "one"]
+
+
+def test_limits_hold_as_they_did(path: Path) -> None:
+    ctx = AgentContext(budget=Budget(max_tokens=12, max_tool_calls=1))
+    result = record(path, [[call("add", a=3, b=4), call("add", a=4, b=4)], "done"], ctx=ctx)
+    assert result.status == "stopped"
+    assert check(path).result.stop == result.stop
+
+
+def test_the_time_that_was_spent_before_the_run_counts_again(path: Path) -> None:
+    ctx = AgentContext(budget=Budget(max_seconds=0.2))
+    Agent("a", llm=ScriptedModel(["one"])).run("before", ctx=ctx)
+    time.sleep(0.21)
+    assert record(path, ["two"], ctx=ctx).status == "stopped"
+    check(path)
+
+
+def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
+    record(path, [call("add", a=1, b=2), "done"], no_ones)
+    tape = Tape.load(path)
+    assert all(replay(tape, [no_ones]).same for _ in range(3))

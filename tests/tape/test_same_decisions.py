@@ -1,0 +1,75 @@
+"""DESIGN 7.11: a tape replayed with the same hooks gives the same decisions, with no model or tool called."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import Phase, assume, given, settings
+
+from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
+from hookline.tape.entries import CancelledFrom, Happened
+from hookline.tape.record import TapeHook
+from hookline.tape.replay import Replay, areplay
+
+from ..invariants.strategies import TOOLS, Scenario, scenarios
+
+
+async def recorded(scenario: Scenario, path: Path) -> AgentResult | None:
+    """Run a scenario once, with a tape."""
+    hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
+    model = ScriptedModel(scenario.turns, loop=True)
+    agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps)
+    seen = 0
+
+    def cancel(event: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == scenario.cancel:
+            run.cancel("now")
+
+    run = agent.start("a task", session=Session("s"), hooks=[TapeHook(path)], sinks=[cancel])
+    try:
+        return await run.result()
+    except RunFailed as failed:
+        return failed.result
+
+
+async def again(scenario: Scenario, path: Path) -> Replay:
+    """Replay it with hooks that are built anew."""
+    hooks = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
+    return await areplay(path, hooks)
+
+
+async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
+    with TemporaryDirectory() as folder, suppress(asyncio.CancelledError):
+        path = Path(folder) / "run.tape"
+        async with asyncio.timeout(20):
+            result = await recorded(scenario, path)
+            return result, await again(scenario, path)
+    raise AssertionError("it was cancelled")
+
+
+def decided_before_the_cancellation(replay: Replay) -> int:
+    entries = replay.tape.entries
+    end = next((i for i, entry in enumerate(entries) if isinstance(entry, CancelledFrom)), len(entries))
+    executed = [entry.event for entry in entries[:end] if isinstance(entry, Happened)]
+    return sum(event["type"] == "hook_executed" and event["verb"] != "continue" for event in executed)
+
+
+@given(scenarios())
+@settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
+def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
+    assume(all(spec.say != "hang" for spec in scenario.hooks))  # their timeouts are real time
+    result, replay = asyncio.run(played_twice(scenario))
+    assert result is not None
+    if isinstance(scenario.cancel, int):  # what was about to finish just then may finish now, or not
+        before = decided_before_the_cancellation(replay)
+        assert replay.now[:before] == replay.then[:before]
+        return
+    assert (replay.first, replay.left) == ("", "")
+    assert replay.then == replay.now
+    assert (replay.result.status, replay.result.stop) == (result.status, result.stop)
