@@ -52,8 +52,8 @@ class Block:
 
 def pages():
     """Every page, by its path in the repository."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
-    return sorted(str(path.relative_to(ROOT)) for path in found)
+    places = ("*.md", "bench/*.md", "docs/**/*.md", "examples/**/*.md", "tests/**/*.md")
+    return sorted(str(path.relative_to(ROOT)) for place in places for path in ROOT.glob(place))
 
 
 def blocks_in(text, page=""):

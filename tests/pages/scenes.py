@@ -65,6 +65,13 @@ database = gateway_database(database_path(GatewayOptions(), Path.cwd()))
 with database.transaction(write=True) as db:
     print(new_code(db, "telegram", "123456789"))
 """
+NO_NOTES = """
+from hookline import BEFORE_TOOL, HookResult, guard
+
+@guard(BEFORE_TOOL, tools="read_*")
+def no_notes(ctx, request):
+    return HookResult.block("Notes are private.", reason="rule 7")
+"""
 LEARNED = json.dumps(
     {
         "reusable": True,
@@ -203,6 +210,11 @@ SCENES = {
         turns=LEARNING,
         before={"hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json"},
         typed={"hookline skills review": "accept\n"},
+    ),
+    "docs/guides/tapes.md": Scene(
+        files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},
+        turns=[{"tool": "read_file", "arguments": {"path": "notes.txt"}}, "Milk."],
+        exits={"hookline replay tapes/*.tape": 1},
     ),
     "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
     "docs/guides/cookbook.md": Scene(checkout=True),
