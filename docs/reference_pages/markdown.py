@@ -115,7 +115,7 @@ def default_words(value: Any) -> str:
     if hasattr(value, "name") and hasattr(value, "value"):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, str):
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value if len(value) <= 80 else f"{value[:40].rsplit(maxsplit=1)[0]} ...").decode()
     words = repr(value)
     return "..." if " object at 0x" in words or words.startswith("<") else words
 

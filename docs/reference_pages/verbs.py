@@ -53,7 +53,10 @@ NOTES = {
         "A mapping of the fields means the same. The first value of each field counts; one that lost is an event,"
         " `merge_lost`."
     ),
-    "claim": 'A mapping with `"handled": True` means the same.',
+    "claim": (
+        'A mapping with `"handled": True` means the same. At `approval_requested` a claim is one of `approve`, `deny`'
+        " and `edit`."
+    ),
     "approve": "",
     "deny": "",
     "edit": "The edited call is validated, and the guards judge it again.",

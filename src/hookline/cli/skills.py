@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
   hookline run "Tidy my notes" --write --skills skills --hooks SkillEvolverHook
+  hookline skills analyse
   hookline skills review
   hookline skills accept tidy-notes --as tidy-my-notes
   hookline skills list

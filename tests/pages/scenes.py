@@ -1,0 +1,222 @@
+"""What each page's commands need: the files, the model, and the things that the page expects to have happened.
+
+A page that is not here begins in an empty folder, with a model that answers everything with "Done.".
+"""
+
+import json
+from dataclasses import dataclass, field
+
+DESK = """
+from hookline import BEFORE_LLM, HookResult, ModelResponse, ToolCall, hook, tool
+
+@tool
+def deploy(service: str) -> str:
+    return f"{service} is out"
+
+@hook(BEFORE_LLM)
+def instead_of_a_model(ctx, request):
+    last = request.messages[-1]
+    if last.role == "user" and "Deploy" in last.content:
+        return HookResult.answer(ModelResponse("", tool_calls=[ToolCall("c1", "deploy", {"service": "shop"})]))
+    return HookResult.answer(ModelResponse("Hello"))
+"""
+SERVER = """
+personalities = "personalities"
+personality = "helper"
+tools = ["desk.py"]
+hooks = ["desk.py", { use = "PlanModeHook", args = { confirm = ["deploy"] } }]
+approval_file = "approvals.db"
+audit = "audit.jsonl"
+[server]
+port = 8420
+database = "server.db"
+"""
+SERVED = {"hookline.toml": SERVER, "desk.py": DESK, "personalities/helper.toml": 'instructions = "You help."\n'}
+WAITING = """
+approval_file = "approvals.db"
+tools = ["notes.py"]
+hooks = [{ use = "PlanModeHook", args = { confirm = ["read_note"] } }]
+"""
+NOTES = """
+from hookline import tool
+
+@tool
+def read_note(path: str) -> str:
+    return "Hello."
+"""
+READ = {"tool": "read_note", "arguments": {"path": "notes/a.txt"}}
+POST = "curl -s http://127.0.0.1:8420/runs -H 'Content-Type: application/json'"
+ASK = f"""{POST} -d '{{"task": "What is new?"}}' | jq -r .id"""
+START = f"""{POST} -d '{{"task": "Deploy the shop."}}' | jq -r .id"""
+CALL_WAITS = """until CALL=$(hookline approvals --json | jq -er .[0].id); do sleep 0.05; done"""
+ANOTHER_WAITS = f"""{{ hookline run "Read it." --wait >>runs.out 2>&1 & }}; {CALL_WAITS}"""
+
+
+GRANT = "GRANT=$(hookline approvals grants --json | jq -r .[0].id)"
+REVOKE = "hookline approvals revoke $GRANT"
+PAIRING = """
+from hookline.stores.mailbox import gateway_database
+from hookline.channels.build import database_path
+from hookline.channels.options import GatewayOptions
+from hookline.stores.pairing import new_code
+from pathlib import Path
+
+database = gateway_database(database_path(GatewayOptions(), Path.cwd()))
+with database.transaction(write=True) as db:
+    print(new_code(db, "telegram", "123456789"))
+"""
+NO_NOTES = """
+from hookline import BEFORE_TOOL, HookResult, guard
+
+@guard(BEFORE_TOOL, tools="read_*")
+def no_notes(ctx, request):
+    return HookResult.block("Notes are private.", reason="rule 7")
+"""
+LEARNED = json.dumps(
+    {
+        "reusable": True,
+        "name": "tidy-notes",
+        "description": "Tidy a folder of notes up, the newest first.",
+        "when": "The user wants notes in order.",
+        "steps": ["List the notes with list_files.", "Read each with read_file."],
+    }
+)
+LIST = {"tool": "list_files", "arguments": {}}
+LEARNING = [[LIST, LIST, LIST], "Three notes."]
+LEARNED_TURNS = json.dumps([LEARNED])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The stage of a page.
+
+    Args:
+        files: what is in the folder.
+        turns: what the scripted model says, as in the file of `scripted:FILE`.
+        checkout: the page is read in a checkout: the examples are there, and `.venv`.
+        before: shell code that comes before the commands that begin so: what the page takes for granted.
+        names: what stands in the page as an example, and the shell's word for the real thing.
+        typed: what is typed at a terminal into commands that begin so.
+        stays: commands that do not end by themselves, and what they write when they are ready.
+        exits: exit statuses other than 0.
+        env: further environment variables.
+    """
+
+    files: dict = field(default_factory=dict)
+    turns: object = field(default_factory=lambda: {"turns": ["Done."], "loop": True})
+    checkout: bool = False
+    before: dict = field(default_factory=dict)
+    names: dict = field(default_factory=dict)
+    typed: dict = field(default_factory=dict)
+    stays: dict = field(default_factory=dict)
+    exits: dict = field(default_factory=dict)
+    env: dict = field(default_factory=dict)
+
+
+SERVING = "hookline serve >served 2>&1 & until curl -so /dev/null http://127.0.0.1:8420/readyz; do sleep 0.05; done"
+
+PLUGIN = {"tool": "count_words", "arguments": {"text": "four words in it"}}
+
+SCENES = {
+    "docs/guides/api.md": Scene(
+        files=SERVED,
+        before={
+            "URL=": SERVING,
+            'curl -H "$AUTH" $URL/runs/$ID': f"ID=$({ASK})",
+            "curl -X POST $URL/runs/$ID/messages": f"ID=$({START}); {CALL_WAITS}",
+            'curl -H "$AUTH" $URL/approvals': f"ID=$({START}); {CALL_WAITS}",
+            'curl -H "$AUTH" -H "Content-Type: application/json" $URL/approvals/$CALL': (
+                'DIGEST=$(curl -s -H "$AUTH" $URL/approvals/$CALL | jq -r .digest)'
+            ),
+            'curl -H "$AUTH" $URL/grants': f"ID=$({START}); {CALL_WAITS}; hookline approvals approve $CALL --always",
+            'curl -H "$AUTH" -X DELETE': 'GRANT=$(curl -s -H "$AUTH" $URL/grants | jq -r .grants[0].id)',
+        },
+    ),
+    "docs/guides/approvals.md": Scene(
+        files={"hookline.toml": WAITING, "notes.py": NOTES},
+        turns={"turns": [READ, "Done."], "loop": True},
+        before={
+            "hookline approvals ": ANOTHER_WAITS,
+            "hookline approvals deny": ANOTHER_WAITS,
+            "hookline approvals edit": ANOTHER_WAITS,
+            "hookline approvals --watch": ANOTHER_WAITS,
+            "hookline approvals approve 3f2a --session": ANOTHER_WAITS,
+            "hookline approvals approve 3f2a --always": ANOTHER_WAITS,
+            "hookline approvals approve 3f2a --session --pattern": f"{GRANT}; {REVOKE}; {ANOTHER_WAITS}",
+            "hookline approvals revoke": GRANT,
+        },
+        names={"3f2a": "$CALL", "81c0": "$GRANT"},
+        stays={"hookline approvals --watch": "read_note"},
+    ),
+    "docs/guides/channels/webhook.md": Scene(
+        env={"HOOKLINE_GATEWAY": '{"port": 8080}'}, before={"sign()": "URL=http://127.0.0.1:8080/webhook/webhook"}
+    ),
+    "docs/guides/command-line.md": Scene(
+        files={
+            "rules.py": "from hookline import BEFORE_TOOL, guard\n@guard(BEFORE_TOOL)\ndef quiet(ctx, request): ...\n",
+            "bot.toml": 'channels = ["web"]\n[gateway]\nport = 8765\n',
+            "notes.txt": "teh end\n",
+            "pairing.py": PAIRING,
+            "learned.json": LEARNED_TURNS,
+        },
+        turns=LEARNING,
+        before={
+            "git diff": "git init -q; git add .; git commit -qm one; echo two >> notes.txt",
+            "hookline gateway pair": "CODE=$(python pairing.py)",
+            "hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json",
+            "hookline tickets create": """echo 'tickets = "tickets.db"' > hookline.toml""",
+        },
+        names={"K7QM-2XHD": "$CODE"},
+        typed={"hookline chat": "Hello.\n/quit\n", "hookline plugins enable": "y\n"},
+    ),
+    "docs/guides/first-hook.md": Scene(
+        turns={
+            "turns": [{"tool": "calculate", "arguments": {"expression": "17 * 23"}}, "391.0000000000000001"],
+            "loop": True,
+        },
+        exits={'hookline run "What is 17 * 23?" --hooks take_it.py': 4},
+        files={
+            "take_it.py": "from hookline import AFTER_TOOL, HookResult, hook\n\n"
+            '@hook(AFTER_TOOL, tools="calculate")\ndef take_it(ctx, done):\n'
+            '    if done.error is None:\n        return HookResult.end(done.text, reason="the calculator is right")\n',
+        },
+    ),
+    "docs/guides/keys.md": Scene(files=SERVED, before={"KEY=": SERVING}),
+    "docs/guides/office.md": Scene(checkout=True),
+    "docs/guides/openai.md": Scene(
+        files=SERVED,
+        before={"from openai": SERVING},
+    ),
+    "docs/guides/personalities.md": Scene(typed={"hookline chat": "Hello.\n/quit\n"}),
+    "docs/guides/plugins.md": Scene(turns=[PLUGIN, "Four."], typed={"hookline plugins enable word-watch ": "y\n"}),
+    "docs/guides/serve.md": Scene(
+        checkout=True,
+        turns={
+            "turns": [
+                {"tool": "status", "arguments": {"service": "shop"}},
+                *[{"tool": "deploy", "arguments": {"service": "shop"}}] * 9,
+            ]
+        },
+        stays={"curl -sN": "approval_asked"},
+        before={
+            "hookline approvals": START,
+            "hookline approvals approve": CALL_WAITS,
+            "hookline approvals deny": f"{START}; {CALL_WAITS}",
+        },
+        names={"9af078df": "$CALL"},
+    ),
+    "docs/guides/skills.md": Scene(
+        files={"learned.json": LEARNED_TURNS},
+        turns=LEARNING,
+        before={"hookline skills analyse": "export HOOKLINE_MODEL=scripted:$PWD/learned.json"},
+        typed={"hookline skills review": "accept\n"},
+    ),
+    "docs/guides/tapes.md": Scene(
+        files={"new_rules.py": NO_NOTES, "notes.txt": "Buy milk.\n"},
+        turns=[{"tool": "read_file", "arguments": {"path": "notes.txt"}}, "Milk."],
+        exits={"hookline replay tapes/*.tape": 1},
+    ),
+    "docs/guides/tickets.md": Scene(files={"hookline.toml": 'tickets = "tickets.db"\n'}),
+    "docs/guides/cookbook.md": Scene(checkout=True),
+    "examples/README.md": Scene(checkout=True),
+}

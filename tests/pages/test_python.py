@@ -1,0 +1,47 @@
+"""The Python of the pages runs, and prints what the pages say."""
+
+import os
+import subprocess
+
+import pytest
+
+from .blocks import GENERATED, PAGES, of_kind
+from .masks import missing
+
+ELSEWHERE = (*GENERATED, "docs/reference/verbs.md", "docs/guides/openai.md")
+"""Pages whose `py` is a signature, which test_kinds.py looks at, or runs among commands, in test_console.py."""
+WITH_CODE = [page for page, blocks in PAGES.items() if any(block.kind == "python" for block in blocks)]
+
+
+def run(programs, code, folder):
+    file = folder / "page.code"
+    file.write_text(code)
+    inside = folder / "folder"
+    inside.mkdir(exist_ok=True)
+    command = [programs / "twice", file]
+    return subprocess.run(command, capture_output=True, text=True, cwd=inside, timeout=110, check=False)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_code_of_a_page_runs_in_an_empty_folder_and_there_again_and_prints_what_it_says(page, tmp_path, programs):
+    done = run(programs, "\n".join(block.text for block in PAGES[page] if block.kind == "python"), tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for block in PAGES[page]:
+        if block.output_of == "python" and page not in GENERATED:
+            assert missing(block.text, done.stdout) == [], f"{block}:\n{done.stdout}"
+
+
+@pytest.mark.parametrize("block", [block for block in of_kind("py") if block.page not in ELSEWHERE], ids=str)
+def test_a_program_that_is_for_another_machine_starts_here(block, tmp_path, programs):
+    (tmp_path / "block.py").write_text(block.text)
+    command = [programs / "python", tmp_path / "block.py"]
+    env = os.environ | {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_code_that_fails_is_noticed_and_disturbs_no_other(tmp_path, programs):
+    assert "boom" in run(programs, "raise ValueError('boom')", tmp_path).stderr
+    assert run(programs, "raise SystemExit('stopped')", tmp_path).returncode == 1
+    assert run(programs, "import os; os.kill(os.getpid(), 9)", tmp_path).returncode == 247
+    assert run(programs, "assert 1 == 1", tmp_path).returncode == 0
