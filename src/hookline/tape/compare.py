@@ -81,14 +81,14 @@ class Comparison:
         """Whether a replay will have this event too."""
         return not entry.inside and _matters(entry.event)
 
-    def take(self, event: Event) -> int | None:
-        """Compare an event; its position on the tape, if it is there too."""
+    def take(self, event: Event, lane: int) -> int | None:
+        """Compare an event of this lane; its position on the tape, if it is there too."""
         data = scrub(event.payload)
         if not _matters(data):
             return None
         if (decision := _decision(data)) is not None:
             self._decided.append(decision)
-        place, core = (event.run_id, on.LANE.get()), _core(data)
+        place, core = (event.run_id, lane), _core(data)
         then, index = self._then.get(place, []), self._count.get(place, 0)
         if index < len(then) and _core(then[index][1]) == core:
             self._count[place] = index + 1

@@ -24,6 +24,7 @@ from . import entries as on
 from .clock import PlayedClock
 from .compare import Comparison
 from .draws import supply
+from .lanes import LANE
 from .played_model import PlayedModel
 from .tape import Tape
 
@@ -112,7 +113,7 @@ class Player:
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape."""
         if not self.left:
-            position = self.compare.take(event)
+            position = self.compare.take(event, LANE.get(self))
             if position is not None:
                 self.clock.advance(event_offset(self._entries[position], self.tape))
                 self.passed(position)
@@ -201,7 +202,7 @@ class Player:
                 if before < len(self._entries):
                     self.clock.advance(self._entries[before].at)
                 if tries > 1 and not self._cancel() and tries > patience / IDLE:
-                    await self.leave("a call was broken off there, and nothing on the tape says why")
+                    await self.leave("what was broken off there then would have gone on")
 
     async def leave(self, why: str) -> Never:
         """End the replay: from here on the tape has no answers."""
@@ -216,7 +217,7 @@ class Player:
 
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """What was read at this place; the value of here and now where nothing was."""
-        lane = on.LANE.get()
+        lane = LANE.get(self)
         values, ahead = self._draws.get((lane, kind), []), self._lanes.get(lane, [])
         while ahead and self._passed[ahead[0]]:
             ahead.pop(0)
@@ -256,7 +257,7 @@ class Player:
         assert isinstance(called, on.ToolCalled)
         if self.strict and called.request.arguments != request.arguments:
             return await self.leave(f"{request.name} was called with other arguments then")
-        on.LANE.set(called.number)
+        LANE.set(self, called.number)
         self.passed(position)
         end = self._answers.get(called.number)
         if tool.runs_agents and called.runs_agents:
@@ -270,10 +271,10 @@ class Player:
             self.passed(index)
             report = self._entries[index]
             assert isinstance(report, on.ToolReported)
-            lane = on.LANE.set(-called.number)
+            lane = LANE.set(self, -called.number)
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
-            on.LANE.reset(lane)
+            LANE.reset(lane)
         given_up = self._given_up(called, end)
         if given_up is not None and tool.timeout is not None:
             await self._turn(given_up)
@@ -328,7 +329,7 @@ class Player:
             return Verdict(asked)
         said = self._entries[position]
         assert isinstance(said, on.ApprovalAnswered)
-        on.LANE.set(said.number)
+        LANE.set(self, said.number)
         if said.cancelled:
             await self._broken_off(position, said.at)
         failed = said.failed
@@ -374,7 +375,8 @@ class Player:
     async def end_of(self, answer: on.ModelAnswered, end: int) -> ModelResponse | None:
         """Wait for the place of an answer, and give how it ended."""
         if answer.cancelled:
-            await self._broken_off(end, answer.at)
+            asked = next(e for e in self._entries if isinstance(e, on.ModelAsked) and e.number == answer.number)
+            await self._broken_off(end, answer.at - asked.at)
         await self._turn(end)
         self.passed(end)
         if answer.raised is not None:
