@@ -148,11 +148,12 @@ def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_fold
     below = tmp_path / "below"
     below.mkdir()
     (tmp_path / "hookline.toml").write_text(
-        'folder = "data"\nmodel = "scripted:turns.json"\n'
+        'folder = "data"\nmodel = "scripted:turns.json"\napproval_file = "approvals.db"\n'
         'hooks = ["rules.py", "rules.py:one", "package.rules:two", { use = "more.py:Three" }]'
     )
     settings = load(folder=below, env={"HOOKLINE_TOOLS": "tools.py"}).settings
     assert settings.folder == str(tmp_path / "data")
+    assert settings.approval_file == str(tmp_path / "approvals.db")
     assert settings.model == f"scripted:{tmp_path / 'turns.json'}"
     assert settings.hooks == (
         str(tmp_path / "rules.py"),

@@ -14,17 +14,9 @@ from rich.text import Text
 
 from ..stores.approval_rows import ApprovalRow, GrantRow
 from .screen import console, facts, nearby, show, state, table
-from .text import arguments_text, counted, printable, short
+from .text import ID_LENGTH, arguments_text, counted, printable, short, short_id
 
-SHORT = 8
-"""How much of an id is shown."""
-
-_GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{SHORT}}})[0-9a-f]*")
-
-
-def short_id(id: str) -> str:
-    """The beginning of an id, without what it is an id of."""
-    return id.rpartition("_")[2][:SHORT]
+_GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{ID_LENGTH}}})[0-9a-f]*")
 
 
 def span(seconds: float) -> str:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from .gateway_view import logged
-from .text import arguments_text, counted, printable, short
+from .text import arguments_text, counted, printable, short, short_id
 from .view import is_capable
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _call(row: ApprovalRow, now: float) -> list[Text]:
     what = f"  {printable(row.tool, keep='')} {arguments_text(row.arguments, 400)}"
     call = Text(what, no_wrap=True, overflow="ellipsis")
     left = f"  for {age(now - row.asked)}, {age(row.expires - now)} left"
-    return [call, Text.assemble(("    hookline approvals approve ", ""), (row.id[5:13], "bold"), (left, "dim"))]
+    return [call, Text.assemble(("    hookline approvals approve ", ""), (short_id(row.id), "bold"), (left, "dim"))]
 
 
 def age(seconds: float) -> str:

@@ -170,7 +170,11 @@ class Team(Handoffs):
         session = Session(ctx.new_id("session"), personality_id=told.personality_id)
         run = self._start(told.prompt, ctx, session)
         told = told.replace(child=run.ids)
-        debt = ctx.owe(run.cancel)
+
+        def cancel(reason: str) -> None:
+            run.cancel(reason)  # the one that goes on by then: after a handoff it is another
+
+        debt = ctx.owe(cancel)
         try:
             try:
                 await _tell(fire, SUBAGENT_SPAWNED, told)
