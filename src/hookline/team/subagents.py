@@ -170,11 +170,7 @@ class Team(Handoffs):
         session = Session(ctx.new_id("session"), personality_id=told.personality_id)
         run = self._start(told.prompt, ctx, session)
         told = told.replace(child=run.ids)
-
-        def cancel(reason: str) -> None:
-            run.cancel(reason)  # the one that goes on by then: after a handoff it is another
-
-        debt = ctx.owe(cancel)
+        debt = ctx.owe(run.cancel)
         try:
             try:
                 await _tell(fire, SUBAGENT_SPAWNED, told)
