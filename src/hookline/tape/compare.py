@@ -116,6 +116,8 @@ class Comparison:
 
 def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[Difference]:
     """The decisions that differ."""
+    same = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
+    then, now = then[same:], now[same:]  # the rest takes its time if there are many
     for verb, a, b, c, d in SequenceMatcher(None, then, now, autojunk=False).get_opcodes():
         if verb != "equal":
             for was, new in zip_longest(then[a:b], now[c:d]):
