@@ -287,6 +287,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         '  { use = "ToolOutputTruncatorHook", args = { artifacts = true } },\n'
         '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
         '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
+        '  { use = "hookline:TapeHook", args = { path = "tapes" } },\n'
         "]\n"
     )
     (tmp_path / "below").mkdir()
@@ -299,6 +300,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         {"artifacts": True},
         {"path": "as/it/is"},
         {"key": "role"},
+        {"path": f"{tmp_path}/tapes"},
     ]
 
 

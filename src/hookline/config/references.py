@@ -18,7 +18,7 @@ _PLACES = frozenset((
 ))  # fmt: skip
 """Settings that are a file or a folder."""
 _PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
-"""What built-in hooks call their arguments that are paths."""
+"""What hooks of Hookline's own call their arguments that are paths."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -55,7 +55,8 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
 
 def _anchored(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        args = item.args if item.use not in BUILTINS else {k: _path(k, v, folder) for k, v in item.args.items()}
+        ours = item.use in BUILTINS or item.use.startswith("hookline:")
+        args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
         return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
     found = _FILE.fullmatch(item)
     if not found:
