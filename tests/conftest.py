@@ -1,10 +1,24 @@
 """Hypothesis looks for new examples here on a developer's machine, and at the same ones in CI."""
 
+import gc
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
 settings.register_profile("here", patient)
 settings.register_profile("ci", patient, derandomize=True)
+settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # see tests/mutation
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """The thousands of tests are there to stay: nobody has to look through them for garbage, neither now nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -54,6 +54,7 @@ def test_every_public_name_is_exported_and_documented():
         value = getattr(hookline, name)
         if isinstance(value, type) or callable(value):
             assert value.__doc__, f"{name} has no docstring"
+    assert set(hookline.api._LATER) <= set(hookline.__all__)
 
 
 def test_the_point_table_can_be_printed():

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
 
@@ -82,6 +83,36 @@ def test_one_hook_is_fired_at_one_point(fire_hook):
 def test_a_plain_function_is_registered_at_the_point(fire_hook):
     verdict = fire_hook(lambda ctx, start: start.replace(task=start.task.upper()), ON_RUN_START, task="hi")
     assert verdict.payload.task == "HI"
+
+
+async def test_in_an_async_test_it_says_which_function_to_use():
+    with pytest.raises(RuntimeError, match="use await hookline.testing.afire_hook"):
+        kit.fire_hook(no_secrets, BEFORE_TOOL)
+
+
+def test_a_fake_clock_stands_still_until_it_is_advanced():
+    clock = kit.FakeClock(datetime(2026, 11, 14, 3, tzinfo=UTC))
+    assert (clock.time(), clock.monotonic()) == (1_794_625_200.0, 0.0) == (clock.time(), clock.monotonic())
+    clock.advance(90)
+    assert (clock.time(), clock.monotonic()) == (1_794_625_290.0, 90.0)
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1)
+    assert kit.FakeClock(5).time() == 5.0
+
+
+def test_runs_and_hooks_read_the_fake_clock():
+    clock, seen = kit.FakeClock(), []
+
+    @tool
+    def wait() -> str:
+        """Wait."""
+        clock.advance(2.5)
+        return "waited"
+
+    look = observer(AFTER_TOOL)(lambda ctx, result: seen.append((ctx.clock.monotonic(), result.duration)))
+    agent = kit.scripted_agent([call("wait"), "x"], tools=[wait], hooks=[look])
+    assert agent.run("x", ctx=AgentContext(clock=clock)).elapsed == 2.5
+    assert seen == [(2.5, 2.5)]
 
 
 async def test_one_hook_is_fired_from_async_tests_too():

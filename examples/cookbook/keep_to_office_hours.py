@@ -4,11 +4,10 @@ A deployment at three in the morning has nobody to watch it. This guard refuses 
 model reads why. The time comes from `ctx.clock`, so that you can try Saturday on a Monday.
 """
 
-import time
 from datetime import datetime
-from types import SimpleNamespace
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
+from hookline.testing import FakeClock
 
 
 @guard(BEFORE_TOOL, tools="deploy*", priority=100)
@@ -29,8 +28,7 @@ if __name__ == "__main__":
     llm = ScriptedModel([call("deploy", service="shop"), "That is all."], loop=True)
     agent = Agent("ops", llm=llm, tools=[deploy], hooks=[keep_to_office_hours])
     for when in (datetime(2026, 11, 14, 3, 0), datetime(2026, 11, 16, 10, 30)):
-        clock = SimpleNamespace(time=when.timestamp, monotonic=time.monotonic)
-        result = agent.run("Deploy the shop.", ctx=AgentContext(clock=clock))
+        result = agent.run("Deploy the shop.", ctx=AgentContext(clock=FakeClock(when)))
         print(result.messages[2].content)
 
 # prints:

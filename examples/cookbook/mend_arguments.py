@@ -5,12 +5,11 @@ sent them; then they are validated, and the guards judge what the rewriters left
 nothing past a guard.
 """
 
-import time
 from datetime import date, datetime, timedelta
-from types import SimpleNamespace
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest
 from hookline import call, guard, hook, tool
+from hookline.testing import FakeClock
 
 DAYS = {"today": 0, "tomorrow": 1, "the day after tomorrow": 2}
 
@@ -37,7 +36,7 @@ def book_table(day: date) -> str:
 
 
 if __name__ == "__main__":
-    friday = SimpleNamespace(time=datetime(2026, 11, 13, 12).timestamp, monotonic=time.monotonic)
+    friday = FakeClock(datetime(2026, 11, 13, 12))
     days = ("Tomorrow", "the day after tomorrow", "2026-11-20")
     llm = ScriptedModel([[call("book_table", day=day) for day in days], "Two tables."])
     agent = Agent("host", llm=llm, tools=[book_table], hooks=[mend_dates, closed_on_sundays])

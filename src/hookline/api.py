@@ -224,7 +224,8 @@ if TYPE_CHECKING:
     from .stores.errors import StoreError
     from .stores.keys import KeyRow, KeyStore
     from .stores.mailbox import Mailbox
-    from .stores.memory import Episode, Fact, MemoryStore
+    from .stores.memory import MemoryStore
+    from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
@@ -245,13 +246,15 @@ if TYPE_CHECKING:
     from .team.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
-    from .tools.egress import Egress, EgressError, FetchedPage
+    from .tools.egress import Egress, EgressError
     from .tools.files import file_tools
     from .tools.http_client import FetchError
     from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
+    from .tools.pages import FetchedPage
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
+    from .web.errors import WebError
     from .web.host import HttpHost
 
 LLMAgent = Agent
@@ -286,7 +289,8 @@ _PARTS = {
     ".stores.errors": ("StoreError",),
     ".stores.keys": ("KeyRow", "KeyStore"),
     ".stores.mailbox": ("Mailbox",),
-    ".stores.memory": ("Episode", "Fact", "MemoryStore"),
+    ".stores.memory": ("MemoryStore",),
+    ".stores.memory_rows": ("Episode", "Fact"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
     ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
@@ -307,11 +311,12 @@ _PARTS = {
     ".team.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
-    ".tools.egress": ("Egress", "EgressError", "FetchedPage"),
+    ".tools.egress": ("Egress", "EgressError"),
     ".tools.files": ("file_tools",),
     ".tools.http_client": ("FetchError",),
     ".tools.mcp": ("McpServer", "mcp"),
     ".tools.mcp_connection": ("McpError",),
+    ".tools.pages": ("FetchedPage",),
     ".tools.shell": ("shell_tool",),
     ".tools.web": ("fetch_tool",),
     ".web.errors": ("WebError",),
@@ -368,9 +373,9 @@ __all__ = [
     "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
     "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
     "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
-    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebhookChannel", "areplay", "build_server",
-    "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive", "freeze",
-    "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer", "parse_command",
-    "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw", "ticket_tools",
-    "tool", "verify_audit",
+    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "areplay",
+    "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
+    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
+    "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
+    "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Fixtures for pytest, there wherever Hookline is installed; it is imported when a test uses one."""
+"""Fixtures for pytest, there wherever Hookline is installed. The rest of it is imported when a test uses one."""
 
 from __future__ import annotations
 

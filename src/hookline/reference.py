@@ -1,4 +1,4 @@
-"""The reference that the code itself can give."""
+"""The table of points as plain text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .kernel.points import POINTS
 
 
 def points_table() -> str:
-    """The whole table as text, one point a line."""
+    """Every point, one on a line: its model, payload and verbs, when it fires, and its names in other systems."""
     rows = [("point", "model", "payload", "verbs", "fires", "also known as")]
     for point in POINTS.values():
         aliases = ", ".join(f"{name} ({source})" for source, name in point.names.items())

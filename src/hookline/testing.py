@@ -1,4 +1,4 @@
-"""Tools for testing your own hooks: a scripted model, single fires, and faults on demand.
+"""Tools for testing your own hooks: a scripted model, a clock, single fires, and faults on demand.
 
 With Hookline installed, pytest offers the fixtures ``scripted_agent``, ``fire_hook`` and
 ``inject_fault``; they are these functions.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from .base.event import Event
 from .base.frozen import Frozen
 from .base.names import nearest
+from .base.tasks import running_loop
 from .kernel.errors import RegistrationError
 from .kernel.hook import compile_hook
 from .kernel.points import resolve
@@ -27,6 +29,7 @@ from .run.context import AgentContext
 
 __all__ = [
     "EventLog",
+    "FakeClock",
     "Fault",
     "ScriptedLLM",
     "ScriptedModel",
@@ -93,13 +96,49 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
 
 
 def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **fields: Any) -> Verdict:
-    """:func:`afire_hook`, for tests that are not async."""
+    """:func:`afire_hook`, for tests that are not async.
+
+    Raises:
+        RuntimeError: it is called in an async test.
+    """
+    if running_loop() is not None:
+        raise RuntimeError("an event loop is running: use await hookline.testing.afire_hook(...) in an async test")
     return asyncio.run(afire_hook(hook, point, payload, ctx=ctx, **fields))
 
 
 def scripted_agent(turns: Iterable[Any], *, name: str = "test", instructions: str = "", **options: Any) -> Agent:
     """An agent on a :class:`ScriptedModel` that plays ``turns``; options as for :class:`Agent`."""
     return Agent(name, "", instructions, llm=ScriptedModel(turns), **options)
+
+
+class FakeClock:
+    """A clock that stands still until you advance it: ``AgentContext(clock=FakeClock(datetime(2026, 11, 14, 3)))``.
+
+    Args:
+        start: what time it is, as a ``datetime`` or in seconds since 1970; ``monotonic()`` begins at 0.
+    """
+
+    def __init__(self, start: datetime | float = 1_700_000_000.0) -> None:
+        self._start = start.timestamp() if isinstance(start, datetime) else float(start)
+        self._passed = 0.0
+
+    def time(self) -> float:
+        """Seconds since 1970, as ``time.time()`` gives them."""
+        return self._start + self._passed
+
+    def monotonic(self) -> float:
+        """Seconds since it was made, as ``time.monotonic()`` gives them."""
+        return self._passed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass.
+
+        Raises:
+            ValueError: a number below 0.
+        """
+        if not seconds >= 0:
+            raise ValueError(f"time does not go back: advance by 0 seconds or more, not by {seconds!r}")
+        self._passed += seconds
 
 
 class EventLog(list[Event]):

@@ -157,3 +157,18 @@ def test_a_thread_without_work_says_so_once_before_it_ends(monkeypatch):
     writer.put(2)
     assert writer.flush(10)
     assert batches == [[1], [2]]
+
+
+def test_where_no_thread_can_be_started_the_item_is_refused_and_the_next_one_is_written(monkeypatch):
+    writer, batches, _ = gathering()
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            writer.put("lost")
+    assert writer.put("kept")
+    assert writer.flush(10)
+    assert batches == [["kept"]]

@@ -19,18 +19,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.testing import fire_hook, scripted_agent
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def time(self):
-        return 1_700_000_000.25
-
-    def monotonic(self):
-        return self.now
+from hookline.testing import FakeClock, fire_hook, scripted_agent
 
 
 def agent_of(turns, *hooks, clock=None):
@@ -38,7 +27,7 @@ def agent_of(turns, *hooks, clock=None):
     def work(n: int = 0) -> str:
         """Work."""
         if clock is not None:
-            clock.now += 2.5
+            clock.advance(2.5)
         if n < 0:
             raise OSError("no")
         return f"worked {n}"
@@ -47,7 +36,7 @@ def agent_of(turns, *hooks, clock=None):
 
 
 async def test_every_call_is_recorded_with_its_outcome():
-    trail, clock = AuditTrailHook(), Clock()
+    trail, clock = AuditTrailHook(), FakeClock(1_700_000_000.25)
     blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] == 1 else None)
     turns = [[call("work"), call("work", n=1)], call("work", n=-1), call("nothing"), reply("x")]
     result = await agent_of(turns, trail, blocker, clock=clock).arun("x", ctx=AgentContext(clock=clock))
@@ -57,7 +46,8 @@ async def test_every_call_is_recorded_with_its_outcome():
         ("work", "error", False, 2.5),
         ("nothing", "error", False, 0.0),
     ]
-    assert {e["timestamp"] for e in trail.log} == {"2023-11-14T22:13:20.250000+00:00"}
+    first, second = "2023-11-14T22:13:22.750000+00:00", "2023-11-14T22:13:25.250000+00:00"
+    assert [e["timestamp"] for e in trail.log] == [first, first, second, second]
     assert {e["run_id"] for e in trail.log} == {result.ids.run_id}
     assert [e["call_id"] for e in trail.log] == [m.call_id for m in result.messages if m.role == "tool"]
 

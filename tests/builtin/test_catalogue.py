@@ -1,5 +1,6 @@
 """The table of all built-in hooks."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,23 @@ def test_a_row_says_what_the_registry_makes_of_the_hook():
         row = rows[type(hook).__name__]
         for entry in compile_hook(hook):
             assert (entry.phase, entry.priority) == (row.phase[entry.point], row.priority[entry.point])
+
+
+@pytest.mark.parametrize("row", [row for row in builtin_rows() if row.points], ids=lambda row: row.name)
+def test_its_page_says_where_it_fires_and_with_what_priority(row):
+    paragraphs = (PAGES / f"{row.module}.md").read_text().split("\n\n")
+    (said,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]
+    assert [point for point in row.points if f"`{point}`" not in said] == []
+    priorities = re.findall(r"-?\b\d+\b", said.partition("· priority ")[2])
+    assert {f"{priority:g}" for priority in row.priority.values()} == set(priorities)
+    listens = hasattr(getattr(hookline, row.name), "on_event")
+    assert listens == ("listens to events" in said)
+
+
+def test_priorities_are_those_of_the_tiers():
+    elsewhere = {"GroundedReplyHook": 55, "ApprovalsHook": -100}  # DESIGN 4.4
+    for row in builtin_rows():
+        assert set(row.priority.values()) <= {200, 100, 80, 60, 50, 40, 0, -200, elsewhere.get(row.name, 0)}, row.name
 
 
 def test_cells_name_what_is_the_same_everywhere_once():

@@ -36,20 +36,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.testing import EventLog, scripted_agent
+from hookline.testing import EventLog, FakeClock, scripted_agent
 
 WRAP_UP = " Wrap up now: finish with what you have and give your final answer."
-
-
-class Clock:
-    def __init__(self):
-        self.now = 0.0
-
-    def time(self):
-        return self.now
-
-    def monotonic(self):
-        return self.now
 
 
 def counting(ran):
@@ -96,12 +85,12 @@ async def test_a_run_stops_at_its_limit_with_kind_and_message(limit, turn, reque
 
 
 async def test_the_time_limit_is_on_the_clock_of_the_ledger():
-    clock = Clock()
+    clock = FakeClock()
 
     @tool
     def work(n: int = 0) -> str:
         """Takes 11.5 s."""
-        clock.now += 11.5
+        clock.advance(11.5)
         return "worked"
 
     agent = Agent("t", llm=ScriptedModel(steps(9)), tools=[work], hooks=[ExecutionTimeLimitHook(30.0)])
@@ -111,11 +100,11 @@ async def test_the_time_limit_is_on_the_clock_of_the_ledger():
 
 
 async def test_time_that_passes_before_a_batch_cancels_it():
-    clock, ran = Clock(), []
+    clock, ran = FakeClock(), []
 
     @hook(BEFORE_TOOL)
     def slow(ctx, payload):
-        clock.now += 20
+        clock.advance(20)
 
     log = EventLog()
     turns = [[call("work", n=i) for i in range(3)], reply("never")]
@@ -327,12 +316,12 @@ async def test_every_limit_says_how_much_of_it_is_used(limit, line):
 
 
 async def test_the_note_on_time_is_rounded():
-    clock = Clock()
+    clock = FakeClock()
     agent = agent_of([reply("done")], ExecutionTimeLimitHook(10.0))
 
     @hook(BEFORE_STEP)
     def wait(ctx, payload):
-        clock.now += 8.123
+        clock.advance(8.123)
 
     agent.register_hook(wait)
     await agent.arun("x", ctx=AgentContext(clock=clock))

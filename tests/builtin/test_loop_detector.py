@@ -78,6 +78,17 @@ def test_other_arguments_are_no_repeat_and_their_order_does_not_matter():
     assert [step.outcomes for step in result.steps] == [("ok",), ("ok",), ("blocked",), ()]
 
 
+def test_nor_does_the_order_inside_an_argument():
+    @tool
+    def find(where: dict[str, int]) -> str:
+        """Find."""
+        return "found"
+
+    turns = [call("find", where={"x": 1, "y": 2}), call("find", where={"y": 2, "x": 1}), reply("found")]
+    result = scripted_agent(turns, tools=[find], hooks=[LoopDetectorHook()]).run("x")
+    assert [step.outcomes for step in result.steps] == [("ok",), ("blocked",), ()]
+
+
 def test_a_call_that_failed_may_be_made_again():
     result, service = run([PARIS, PARIS, reply("16")], Weather(True))
     assert service.calls == ["Paris", "Paris"]

@@ -314,7 +314,7 @@ def test_control_characters_of_a_name_are_shown_and_not_obeyed():
 def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
     metrics, state = MetricsHook(), {"open": 3.5}
     requests = metrics.counter("app_requests_total", "Requests.", ["method", "status"])
-    took = metrics.histogram("app_seconds", "Time.", ["route"], (0.1, 1))
+    took = metrics.histogram("app_seconds", "Time.", ["route"], iter((0.1, 1)))
     metrics.gauge("app_open", "Open streams.", lambda: state["open"])
     metrics.gauge("app_rows", "Rows.", lambda: {"runs": 2, "events": 5}, ["table"])
     requests.add("GET", 200)
@@ -350,6 +350,7 @@ def test_whoever_serves_it_adds_metrics_of_his_own(caplog):
         ("counter", ("a_total", "x", ["a", "a"]), "different names"),
         ("histogram", ("a", "x", ["le"]), "another name"),
         ("histogram", ("a", "x", [], (2, 1)), "each above"),
+        ("histogram", ("a", "x", [], ("0.1", "1")), "finite numbers"),
         ("histogram", ("hookline_run_seconds", "x"), "already"),
         ("gauge", ("hookline_run_seconds_count", "x", float), "already"),
         ("gauge", ("a", "x", 3), "calling a function"),

@@ -47,7 +47,7 @@ from hookline import (
 )
 from hookline.builtin import observability as module
 from hookline.stores import sqlite
-from hookline.testing import scripted_agent
+from hookline.testing import FakeClock, scripted_agent
 
 ROOT = Path(__file__).parents[2]
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -193,19 +193,11 @@ def test_every_outcome_of_a_call_is_recorded(seen):
 
 
 def test_decisions_about_calls_are_recorded_with_who_and_how_long(seen):
-    class Clock:
-        now = 1000.0
-
-        def time(self):
-            return self.now
-
-        monotonic = time
-
-    clock = Clock()
+    clock = FakeClock()
 
     @hook(APPROVAL_REQUESTED)
     def person(ctx, request):
-        clock.now += 5
+        clock.advance(5)
         return HookResult.deny("no")
 
     ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("may it?"))

@@ -23,18 +23,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.testing import afire_hook, fire_hook, scripted_agent
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def time(self):
-        return 0.0
-
-    def monotonic(self):
-        return self.now
+from hookline.testing import FakeClock, afire_hook, fire_hook, scripted_agent
 
 
 def agent_of(turns, *hooks, ran=None, **options):
@@ -147,11 +136,11 @@ async def test_a_retry_that_is_blocked_gives_no_place_back_that_was_used():
 
 
 async def test_the_minute_is_shared_by_all_runs_and_slides():
-    clock, limit = Clock(), RateLimitHook(per_minute=2)
+    clock, limit = FakeClock(), RateLimitHook(per_minute=2)
     agent = agent_of([call("search"), reply("x")] * 9, limit)
 
     async def run(at):
-        clock.now = at
+        clock.advance(at - clock.monotonic())
         return texts(await agent.arun("x", ctx=AgentContext(clock=clock)))[0]
 
     assert [await run(0.0), await run(50.0)] == ["found 0", "found 0"]
@@ -164,7 +153,7 @@ async def test_the_minute_is_shared_by_all_runs_and_slides():
 async def test_calls_that_do_not_run_give_back_their_place_in_the_minute():
     blocker = guard(BEFORE_TOOL)(lambda ctx, p: HookResult.block("no") if p.arguments["n"] == 0 else None)
     agent = agent_of([searches(2), reply("x"), searches(2), reply("x")], RateLimitHook(per_minute=2), blocker)
-    results = [await agent.arun("x", ctx=AgentContext(clock=Clock())) for _ in range(2)]
+    results = [await agent.arun("x", ctx=AgentContext(clock=FakeClock())) for _ in range(2)]
     assert [texts(r) for r in results] == [["no", "found 1"]] * 2
 
 
@@ -189,9 +178,9 @@ def test_threads_never_get_past_the_minute():
 
 
 async def test_memory_of_the_minute_does_not_grow():
-    clock, limit = Clock(), RateLimitHook(None, per_minute=3)
+    clock, limit = FakeClock(), RateLimitHook(None, per_minute=3)
     for i in range(50):
-        clock.now += 30
+        clock.advance(30)
         await afire_hook(limit, BEFORE_TOOL, ctx=AgentContext(clock=clock), id=str(i), name="search")
     assert len(limit._window) <= 3
 

@@ -31,26 +31,13 @@ from hookline import (
     tool,
 )
 from hookline.run.agent import Agent
-from hookline.testing import fire_hook, scripted_agent
+from hookline.testing import FakeClock, fire_hook, scripted_agent
 
 
 @tool
 def add(a: int, b: int) -> str:
     """Add."""
     return str(a + b)
-
-
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def time(self):
-        return 1e9
-
-    def monotonic(self):
-        return self.now
 
 
 def ask(cache, request, ctx=None):
@@ -303,12 +290,12 @@ def test_the_one_not_used_for_longest_goes_first():
 
 
 def test_a_reply_is_good_for_so_many_seconds_of_the_monotonic_clock():
-    cache, clock = ResponseCacheHook(ttl=10), Clock()
+    cache, clock = ResponseCacheHook(ttl=10), FakeClock()
     ctx = AgentContext(clock=clock)
     keep(cache, request(), ctx)
-    clock.now = 9.9
+    clock.advance(9.9)
     assert ask(cache, request(), ctx)
-    clock.now = 10.0
+    clock.advance(0.1)
     assert ask(cache, request(), ctx) is None
     assert len(cache) == 0
 

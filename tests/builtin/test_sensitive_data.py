@@ -413,6 +413,14 @@ def test_nonsense_is_told_where_it_is_written(options):
         SensitiveDataHook(**options)
 
 
+def test_every_request_that_was_cleaned_says_what_was_found():
+    log, session = EventLog(), Session("s")
+    scripted_agent(["Noted."]).run(f"I am {EMAIL}.", session=session)
+    hooks = [SensitiveDataHook(requests=True)]
+    scripted_agent([call("look"), "x"], hooks=hooks, sinks=[log]).run("Who am I?", session=session)
+    assert [event.reason for event in log.of(HookExecuted) if event.point == BEFORE_LLM] == ["found: email"] * 2
+
+
 @pytest.mark.parametrize("text", ["", "\ud800", "a\x00b", "\u200b" * 10])
 def test_odd_texts_pass(text):
     guard = SensitiveDataHook(requests=True)

@@ -35,6 +35,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.builtin import skill_evolver
 from hookline.builtin.skill_analysis import NAME, Unusable, found_in, question
 from hookline.stores.skill_queue import QueuedRun
 
@@ -106,6 +107,15 @@ def test_the_reply_is_there_while_the_analysis_is_held_up(evolver):
     finally:
         gate.set()
     assert proposed(evolver) == ["tidy-notes"]
+
+
+def test_waiting_for_both_threads_takes_no_longer_than_it_may(evolver, monkeypatch):
+    left = []
+    with monkeypatch.context() as patch:
+        patch.setattr(skill_evolver, "monotonic", iter([0.0, 7.0]).__next__)
+        patch.setattr(evolver._analyser, "flush", left.append)
+        evolver.wait(10)
+    assert left == [3.0]
 
 
 async def test_a_loop_that_closes_at_once_takes_nothing_with_it(evolver):

@@ -1,10 +1,11 @@
 """default_slm_hooks: what they do together, on scripts and on the embedded model."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-from hookline import Agent, EchoedPayloadHook, call, default_slm_hooks, get_model, reply, tool
+from hookline import Agent, EchoedPayloadHook, ScriptedModel, call, default_slm_hooks, get_model, reply, tool
 from hookline.testing import scripted_agent
 
 ROOT = Path(__file__).parents[2]
@@ -45,8 +46,30 @@ def test_the_embedded_model_passes_on_what_it_found():
     assert "14" in result.reply
 
 
-def test_the_ablation_runs():
-    command = [sys.executable, "bench/slm/run.py", "--only", "1", "--kind", "one call", "--setups", "no hooks,all"]
+def test_each_task_of_the_ablation_is_solved_by_the_calls_that_it_names(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the program adds its folder
+    ablation = runpy.run_path(str(ROOT / "bench/slm/run.py"))
+    assert {task.kind for task in ablation["TASKS"]} == set(ablation["KINDS"])
+    for task in ablation["TASKS"]:
+        open_to_the_model = {made.name: dict.fromkeys(made.spec.parameters["required"], "x") for made in task.tools()}
+        calls = [call(name, **open_to_the_model[name] | dict(arguments)) for name, arguments in task.calls]
+        twice = [made for made in calls for _ in range(2)]  # a tool may fail once
+        for turns, solved in (([*twice, reply(task.value)], True), ([reply("No.")], False)):
+            assert ablation["measure"](task, [], ScriptedModel(turns))["solved"] is solved, task.text
+
+
+TASKS = """
+from slm.tasks import Task, weather_in
+
+TASKS = [Task("one call", "Weather in Paris?", lambda: [weather_in], "14", (("weather_in", {"city": "Paris"}),))]
+"""
+
+
+def test_the_ablation_runs(tmp_path):
+    """On one task with one tool: the model has less to read than in its own tasks."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    command = [sys.executable, "bench/slm/run.py", "--tasks", tmp_path / "tasks.py", "--setups", "no hooks,all"]
+    command += ["--only", "1", "--kind", "one call"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "1 tasks" in done.stdout

@@ -789,7 +789,7 @@ def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):
 @pytest.mark.parametrize(
     "options",
     [
-        {"folder": "/no/such"}, {"folder": 5}, {"tools": "shell"}, {"tools": []}, {"argument": ""}, {"allow": "ls"},
+        {"folder": "/no/such"}, {"folder": 5}, {"tools": 5}, {"tools": []}, {"argument": ""}, {"allow": "ls"},
         {"allow": ["* x"]}, {"allow": [" "]}, {"deny": [5]}, {"writes": 1}, {"unknown": "yes"}, {"secrets": ".env"},
         {"keep": 1}, {"ask": {"a": 1}},
     ],

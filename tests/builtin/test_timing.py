@@ -26,24 +26,12 @@ from hookline import (
     tool,
 )
 from hookline.builtin import timing as module
-from hookline.testing import fire_hook, scripted_agent
-
-
-class Clock:
-    """A clock that moves when it is told to."""
-
-    now = 100.0
-
-    def monotonic(self):
-        return self.now
-
-    def time(self):
-        return 0.0
+from hookline.testing import FakeClock, fire_hook, scripted_agent
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock()
 
 
 def rows(timing):
@@ -54,16 +42,16 @@ def test_work_and_whole_are_collected_for_models_and_tools(clock):
     @tool
     def work() -> str:
         """Work."""
-        clock.now += 3
+        clock.advance(3)
         return "done"
 
     @hook(AFTER_TOOL)
     def think(ctx, result):
-        clock.now += 2
+        clock.advance(2)
 
     def slow(text):
         def turn(request):
-            clock.now += 10
+            clock.advance(10)
             return text
 
         return turn
@@ -81,7 +69,7 @@ def test_the_wait_for_an_approval_shows_in_the_whole_and_an_edit_counts_once(clo
     @tool
     def pay(amount: int) -> str:
         """Pay."""
-        clock.now += 1
+        clock.advance(1)
         return "paid"
 
     @guard(BEFORE_TOOL)
@@ -90,7 +78,7 @@ def test_the_wait_for_an_approval_shows_in_the_whole_and_an_edit_counts_once(clo
 
     @hook(APPROVAL_REQUESTED)
     def boss(ctx, asked):
-        clock.now += 60
+        clock.advance(60)
         return HookResult.edit({"amount": 1})
 
     timing = TimingHook()
@@ -105,7 +93,7 @@ def test_each_attempt_counts(clock):
     @tool
     def flaky() -> str:
         """Work."""
-        clock.now += 1
+        clock.advance(1)
         return "done"
 
     @hook(AFTER_TOOL)

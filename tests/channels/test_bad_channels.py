@@ -14,6 +14,7 @@ from hookline.channels.postman import Postman
 from hookline.channels.protocol import ChannelError, Health
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.web.errors import WebError
 
 
 def on(folder, *channels):
@@ -143,6 +144,61 @@ async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkey
     await lanes.stop()
     assert deaf.cancelled
     deaf.over = True
+
+
+async def test_work_that_takes_no_notice_does_not_hold_up_who_lets_go_of_it(monkeypatch):
+    monkeypatch.setattr("hookline.channels.lanes.CANCEL_SECONDS", 0.05)
+    deaf, began = Deaf(), asyncio.Event()
+
+    async def work(key, item):
+        began.set()
+        await deaf.hang()
+
+    lanes = Lanes(work)
+    lanes.put("a", 1)
+    await began.wait()
+    await asyncio.wait_for(lanes.let_go(["a"], 0), 5)
+    assert deaf.cancelled
+    deaf.over = True
+    await lanes.settled()
+
+
+async def test_a_gateway_that_was_stopped_does_not_start(tmp_path):
+    channel = MemoryChannel()
+    gateway = on(tmp_path, channel)
+    await gateway.stop()
+    await gateway.start()
+    await gateway.wait()
+    assert channel._deliver is None
+
+
+async def test_a_gateway_that_is_started_again_says_so_and_goes_on(gateways):
+    gateway, channel = await gateways()
+    with pytest.raises(WebError, match="started already"):
+        await gateway.start()
+    await channel.say("hi")
+    assert await channel.replies(1) == ["echo hi"]
+
+
+async def test_who_waits_for_the_end_does_not_hang_if_who_stops_it_gives_up(tmp_path):
+    class Slow(MemoryChannel):
+        began = asyncio.Event()
+
+        async def stop(self):
+            self.began.set()
+            await asyncio.Event().wait()
+
+    slow = Slow()
+    gateway = on(tmp_path, slow)
+    await gateway.start()
+    stopping = asyncio.create_task(gateway.stop())
+    await slow.began.wait()
+    waiting = asyncio.create_task(gateway.wait())
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    await asyncio.wait_for(waiting, 5)
+    gateway._looking.cancel()
+    await asyncio.wait([gateway._looking])
 
 
 async def test_a_gateway_can_be_stopped_while_a_channel_starts(tmp_path):

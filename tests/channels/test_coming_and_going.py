@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from hookline import BEFORE_LLM, Agent, PluginManager, ScriptedModel, WebhookChannel
+from hookline.channels.access import Access
 from hookline.channels.build import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
@@ -114,6 +115,18 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     await channel.say("hello")
     assert await channel.replies(1) == ["echo hello"]
     await gateway.stop()
+
+
+async def test_who_may_talk_in_a_channel_is_told_anew_when_it_comes_back(gateways):
+    gateway, channel = await gateways(access=Access(["anna"]))
+    await gateway.remove("memory")
+    await gateway.add(channel)
+    await channel.say("hi", sender="bob")
+    assert await channel.replies(1) == ["echo hi"]
+    await gateway.remove("memory")
+    await gateway.add(channel, Access(["anna"]))
+    await channel.say("hi", sender="bob")
+    assert gateway.status().refused == 1
 
 
 async def test_a_channel_that_does_not_start_is_not_there(tmp_path):

@@ -384,7 +384,7 @@ async def test_a_channel_that_cannot_start_stops_the_others(tmp_path, gateways):
 async def test_a_message_without_an_id_is_refused(gateways):
     gateway, channel = await gateways()
     with pytest.raises(ChannelError, match="message_id"):
-        await gateway._deliver("memory", InboundMessage("x"))
+        await channel._deliver(InboundMessage("x"))
 
 
 async def test_a_message_that_a_hook_of_another_brings_in_passes_all_hooks(gateways):

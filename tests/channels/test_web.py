@@ -163,8 +163,8 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
         await until(lambda: channel.health().detail.startswith("1 page "))
         await channel.typing(HERE)
         await page.hear("typing")
-        seq = await channel.send(HERE, OutboundMessage("wor"), key="")
-        other = await channel.send(HERE, OutboundMessage("another sign of life"), key="")
+        seq = await channel.send(HERE, OutboundMessage("wor"), key="sign-1")
+        other = await channel.send(HERE, OutboundMessage("another sign of life"), key="sign-2")
         assert seq != other
         assert await page.messages(2) == ["wor", "another sign of life"]
         await channel.edit(HERE, seq, OutboundMessage("working"))
@@ -315,11 +315,11 @@ async def test_the_page_needs_nothing_from_elsewhere(url):
 
 
 async def test_a_title_is_text(tmp_path):
-    channel = WebChannel(title='<b>"A & B"</b>', path="/talk", store=tmp_path / "c.db")
+    channel = WebChannel(title='<b>"A & B"</b> $max', path="/talk", store=tmp_path / "c.db")
     async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
         page = (await client.get("/talk", follow_redirects=True)).text
     assert "<b>" not in page
-    assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt;" in page
+    assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt; $max" in page
 
 
 # Who may use it

@@ -224,7 +224,7 @@ async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
         await until(lambda: deliver.messages)
         here = Address("web", deliver.messages[0].chat_id)
         await channel.typing(here)
-        progress = await channel.send(here, OutboundMessage("· counting"), key="")
+        progress = await channel.send(here, OutboundMessage("· counting"), key="sign")
         await page.wait_for_selector("#working:visible")
         await page.wait_for_selector(".message.progress")
         await channel.edit(here, progress, OutboundMessage("· counting\n· still counting"))

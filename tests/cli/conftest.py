@@ -18,19 +18,38 @@ import pytest
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
 
+from .forks import CLIENT
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "hookline"]
 
 
-@pytest.fixture
-def env(tmp_path):
+def clean():
     """An environment in which nothing of the developer's own shows."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOOKLINE_", "XDG_", "OPENAI_"))}
     for name in ("NO_COLOR", "ANTHROPIC_API_KEY", "COLUMNS"):
         kept.pop(name, None)
+    return kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "dumb"}
+
+
+@pytest.fixture
+def env(tmp_path):
+    """The environment of the program, with a home of its own."""
     home = tmp_path / "home"
     home.mkdir()
-    return kept | {"PYTHONPATH": str(ROOT / "src"), "HOME": str(home), "TERM": "dumb"}
+    return clean() | {"HOME": str(home)}
+
+
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory):
+    """The command that runs the program in a fork; a test of how it starts up takes COMMAND."""
+    folder = tmp_path_factory.mktemp("forks")
+    (folder / "client.py").write_text(CLIENT)
+    command = [sys.executable, Path(__file__).with_name("forks.py"), folder / "door"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean()) as server:
+        assert server.stdout.readline() == b"ready\n"
+        yield [sys.executable, "-IS", folder / "client.py", folder / "door"]
+        server.stdin.close()
 
 
 @pytest.fixture
@@ -53,13 +72,13 @@ def script(folder):
 
 
 @pytest.fixture
-def hookline(env, folder):
+def hookline(env, folder, forked):
     """Run the program to its end, without a terminal."""
 
     def run(*args, input=None, **more):
         stdin = {"input": input} if input is not None else {"stdin": subprocess.DEVNULL}
         return subprocess.run(
-            [*COMMAND, *args], capture_output=True, text=True, cwd=folder, env=env | more, timeout=60, check=False,
+            [*forked, *args], capture_output=True, text=True, cwd=folder, env=env | more, timeout=60, check=False,
             start_new_session=True, **stdin,
         )  # fmt: skip
 

@@ -20,7 +20,9 @@ from hookline import (
     ON_RUN_START,
     ON_STOP,
     POINTS,
+    AgentState,
     CallRefused,
+    ErrorInfo,
     HookError,
     HookExecuted,
     HookRegistry,
@@ -259,6 +261,7 @@ async def test_invalid_arguments_skip_guards_but_not_observers(before):
     verdict = await fire()
     assert "".join(fire.called) == "ac"
     assert (verdict.action, verdict.value) == ("invalid", "path: not that one")
+    assert (verdict.hook, verdict.reason) == ("", "")
 
 
 @pytest.mark.parametrize("settled", [R.block("no"), R.end("bye")])
@@ -272,6 +275,20 @@ async def test_a_fire_can_start_at_the_guards():
     verdict = await fire()
     assert "".join(fire.called) == "bc"
     assert verdict.payload.arguments == {"path": "a", "checked": True}
+
+
+@pytest.mark.parametrize("start", ["guard", "observe"])
+async def test_a_fire_that_starts_later_calls_no_async_rewriter_either(start):
+    for scope in (Scope(), Listening()):
+        fire = Fire(AFTER_LLM, rewriter(R.end("bye")), observer(), how=How(start=start), is_async=True, scope=scope)
+        assert (await fire()).action == "cont"
+        assert fire.called == ["b"]
+
+
+async def test_how_to_fire_may_say_nothing_of_validation():
+    for hooks in ((), (rewriter(PASS),)):
+        fire = Fire(AFTER_LLM, *hooks, how=How(no_retry="why"), scope=Scope())
+        assert (await fire()).payload is fire.payload
 
 
 async def test_a_fire_can_start_at_the_observers():
@@ -345,7 +362,7 @@ async def test_an_observer_that_cancels_itself_has_failed_and_nobody_else(is_asy
     fire = Fire(BEFORE_TOOL, observer(asyncio.CancelledError()), observer(), is_async=is_async)
     verdict = await fire()
     assert "".join(fire.called) == "ab"
-    assert len(verdict.failures) == 1
+    assert [(f.type, f.source) for f in verdict.failures] == [("CancelledError", "a")]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -392,6 +409,7 @@ async def test_a_consumer_can_ask_for_a_record_of_every_call():
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
             ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
         ]  # fmt: skip
+        assert {(e.reason, e.error) for e in fire.scope.of(HookExecuted)} == {("", None)}
 
 
 async def test_a_failure_is_recorded_with_its_error_and_logged(caplog):
@@ -403,6 +421,148 @@ async def test_a_failure_is_recorded_with_its_error_and_logged(caplog):
     assert "ValueError: oh no" in executed.error
     assert "hook 'a' failed at before_tool: ValueError: oh no" in caplog.text
     assert len(verdict.failures) == 1
+
+
+async def test_a_record_tells_the_call_and_its_time_only_to_who_asks_for_every_call():
+    for is_async in (False, True):
+        hooks = [rewriter(REWRITE), guard(PASS), observer(), rewriter(ValueError("x"), on_failure="open")]
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
+        await fire()
+        assert [(e.call_id, e.duration) for e in fire.scope.of(HookExecuted)] == [("1", None)] * 2
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
+        await fire()
+        executed = fire.scope.of(HookExecuted)
+        assert [e.call_id for e in executed] == ["1"] * 4
+        assert all(0 <= e.duration < 60 for e in executed)
+    fire = Fire(ON_PROGRESS, observer(ValueError("x")), payload=sample(ON_PROGRESS, call_id="c7"))
+    await fire()
+    assert [(e.call_id, e.phase) for e in fire.scope.of(HookExecuted)] == [("c7", "observe")]
+    fire = Fire(BEFORE_STEP, rewriter(R.stop("s", reason="r")))
+    await fire()
+    assert [(e.call_id, e.point, e.verb, e.reason, e.error) for e in fire.scope.of(HookExecuted)] == [
+        ("", "before_step", "stop", "r", None),
+    ]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
+    clock = itertools.count(100)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), guard(R.ask("?")), observer(), observer()]
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
+    await fire()
+    times = [e.duration for e in fire.scope.of(HookExecuted)]
+    assert times[:4] == [1.0] * 4  # begun, ended: the clock was read by nobody else
+    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # observers that wait do so together
+
+
+async def test_nothing_is_recorded_for_who_does_not_listen():
+    class Deaf(Listening):
+        __slots__ = ()
+
+        def __init__(self):
+            super().__init__()
+            self.listening = self.recording = False
+
+    fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=Deaf())
+    await fire()
+    assert fire.scope.events == []
+
+
+async def test_a_fire_that_nobody_changes_is_recorded_too():
+    for hooks in ((), (rewriter(PASS),), (guard(PASS), observer())):
+        for is_async in (False, True):
+            fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
+            await fire()
+            (fired,) = fire.scope.of(PointFired)
+            assert (fired.point, fired.verb, fired.hook, fired.reason) == ("before_tool", "cont", "", "")
+
+
+async def test_an_open_failure_is_told_as_data():
+    fire = Fire(BEFORE_TOOL, rewriter(ValueError("oh no"), on_failure="open"), observer(KeyError("k")))
+    verdict = await fire()
+    first, second = verdict.failures
+    assert first == ErrorInfo("hook", "ValueError", "hook 'a' failed at before_tool: ValueError: oh no", "a")
+    assert (second.type, second.source, second.fatal) == ("KeyError", "b", False)
+    assert verdict.error is None
+
+
+async def test_of_two_closed_failures_the_first_is_raised_and_the_other_kept(caplog):
+    fire = Fire(ON_RUN_END, rewriter(ValueError("one")), rewriter(KeyError("two")))
+    with pytest.raises(HookError) as caught:
+        await fire()
+    verdict = caught.value.verdict
+    assert (verdict.action, verdict.value, verdict.hook, verdict.reason) == ("failed", None, "a", str(caught.value))
+    assert verdict.error == ErrorInfo("hook", "ValueError", str(caught.value), "a", fatal=True)
+    assert [(f.type, f.source, f.fatal) for f in verdict.failures] == [("KeyError", "b", True)]
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("hookline", "WARNING")
+    assert record.getMessage() == "hook 'b' failed at on_run_end: KeyError: 'two' (on_failure=closed)"
+    assert record.exc_info[1].args == ("two",)
+
+
+async def test_a_failure_that_blocks_says_so():
+    verdict = await Fire(BEFORE_TOOL, guard(ValueError("oh no"), on_failure="block"), guard(R.end("bye")))()
+    assert verdict.value == "Blocked: hook 'a' failed."  # what went wrong is not for the model
+    assert (verdict.action, verdict.hook, verdict.reason) == ("block", "a", "the hook failed")
+
+
+async def test_a_refused_model_call_is_told_to_observers_as_what_it_is():
+    seen = []
+    fire = Fire(BEFORE_TOOL, rewriter(CallRefused("over budget", status="stopped", hook="b")))
+    fire.registry.on(BEFORE_TOOL, lambda ctx, call, verdict: seen.append(verdict), phase="observe")
+    with pytest.raises(CallRefused) as caught:
+        await fire()
+    (verdict,) = seen
+    assert (verdict.action, verdict.hook, verdict.reason) == ("failed", "b", "over budget")
+    assert verdict.error == ErrorInfo("hook", "CallRefused", "over budget", "b", fatal=True)
+    assert caught.value.verdict == verdict
+    assert fire.scope.of(HookExecuted) == []
+
+
+async def test_the_first_refused_model_call_at_the_end_of_a_run_is_the_one_raised():
+    one, two = CallRefused("one", status="stopped"), CallRefused("two", status="stopped")
+    fire = Fire(ON_RUN_END, rewriter(one), rewriter(two), rewriter({"reply": "c"}), observer())
+    with pytest.raises(CallRefused) as caught:
+        await fire()
+    assert caught.value is one
+    assert "".join(fire.called) == "abcd"
+    assert fire.seen["d"].reply == "c"
+
+
+async def test_what_concludes_a_point_is_named_with_its_reason():
+    for hooks, hook, reason in (
+        ([rewriter(R.ask("one?", reason="r1")), guard(R.ask("two?", reason="r2"))], "a", "r1"),
+        ([rewriter(PASS), rewriter(R.answer(1, reason="r1")), guard(R.answer(2, reason="r2"))], "b", "r1"),
+        ([rewriter(R.stop("one", reason="r1")), guard(R.stop("two", reason="r2"))], "a", "one"),
+        ([rewriter(REWRITE), rewriter(REWRITE)], "b", ""),
+        ([rewriter(R.block("no", reason="r1"))], "a", "r1"),
+    ):
+        verdict = await Fire(BEFORE_TOOL, *hooks)()
+        assert (verdict.hook, verdict.reason) == (hook, reason)
+    verdict = await Fire(ON_STOP, rewriter(R.keep_going("more", reason="r1")))()
+    assert (verdict.value, verdict.hook, verdict.reason) == ("more", "a", "r1")
+
+
+async def test_who_refuses_a_subagent_is_named_before_who_only_changes_it():
+    verdict = await Fire(POINTS["subagent_spawning"], rewriter({"prompt": "p"}), rewriter({"error": "no"}))()
+    assert (verdict.action, verdict.hook, verdict.value.error, verdict.value.prompt) == ("merge", "b", "no", "p")
+    verdict = await Fire(POINTS["subagent_spawning"], rewriter({"error": "no"}), rewriter({"prompt": "p"}))()
+    assert verdict.hook == "a"
+
+
+async def test_a_retry_over_the_limit_is_a_signal_with_a_name():
+    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), how=How(no_retry="retry_limit"))()
+    assert verdict.signals == (StopSignal("retry_limit", "Retry limit reached.", "a"),)
+    fire = Fire(AFTER_LLM, rewriter(R.stop("s")), rewriter(R.retry("again")), how=How(no_retry="retry_limit"))
+    assert [(s.kind, s.hook) for s in (await fire()).signals] == [("stop_requested", "a"), ("retry_limit", "b")]
+
+
+@pytest.mark.parametrize("point", [BEFORE_PROMPT_BUILD, INBOUND_CLAIM, ON_PROGRESS])
+async def test_a_state_where_none_may_change_names_hook_and_point(point):
+    fire = Fire(point, (None, R.cont(state=AgentState())), on_failure="closed")
+    with pytest.raises(HookError, match=rf"hook 'a' at {point}: state= is for hooks that decide at a pipeline point"):
+        await fire()
 
 
 JUDGED = {
@@ -434,6 +594,12 @@ async def test_a_hook_that_was_not_called_for_this_tool_judged_nothing():
     await fire()
     assert fire.called == ["b"]
     assert fire.scope.of(JudgedBeforeRewrite) == []
+
+
+async def test_a_hook_that_was_called_for_this_tool_judged_it():
+    fire = Fire(BEFORE_TOOL, rewriter(PASS, tools="read"), rewriter(REWRITE))
+    await fire()
+    assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 
 
 # Merge
@@ -556,7 +722,8 @@ class TestFailurePolicies:
         verdict = await fire()
         assert "".join(fire.called) == "ac"
         assert (verdict.action, verdict.hook) == ("block", "a")
-        assert "hook 'a' failed at before_tool" in verdict.value
+        assert verdict.value == "Blocked: hook 'a' failed."  # the model is not told what went wrong, people are
+        assert "hook 'a' failed at before_tool: " in verdict.failures[0].message
         assert len(verdict.failures) == 1
 
     async def test_open_reports_and_goes_on(self, fault, phase, is_async):
@@ -612,6 +779,29 @@ async def test_it_is_known_which_hooks_are_running_around(is_async):
         registry.on(BEFORE_TOOL, made, phase=phase)
     await registry.fire(BEFORE_TOOL, CALL)
     assert seen == [{id(made)}] * 4
+    assert entered() == frozenset()
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_hooks_around_a_fire_within_a_hook_are_known_too(phase):
+    seen, registry = [], HookRegistry()
+
+    async def inner(ctx, payload):
+        seen.append(entered())
+
+    def inner_sync(ctx, payload):
+        seen.append(entered())
+
+    async def outer(ctx, payload):
+        await registry.fire(ON_RUN_START, {"task": "hi"})
+        seen.append(entered())
+
+    registry.on(BEFORE_TOOL, outer, phase=phase)
+    for made in (inner, inner_sync, inner):
+        registry.on(ON_RUN_START, made)
+    await registry.fire(BEFORE_TOOL, CALL)
+    ids = frozenset({id(outer)})
+    assert seen == [ids | {id(inner)}, ids | {id(inner_sync)}, ids | {id(inner)}, ids]
     assert entered() == frozenset()
 
 
@@ -684,6 +874,139 @@ async def test_cancelling_the_caller_is_no_hook_failure(phase, before):
         await task
 
 
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_still_run(phase):
+    hurried = []
+
+    class Hurried(Listening):
+        __slots__ = ()
+
+        def hurry(self):
+            hurried.append(True)
+
+    inside = asyncio.Event()
+
+    async def hang(ctx, payload):
+        inside.set()
+        await asyncio.Event().wait()
+
+    fire = Fire(ON_RUN_END, (phase, hang), (phase, PASS), observer(), scope=Hurried())
+    task = asyncio.create_task(fire())
+    await inside.wait()
+    task.cancel()
+    verdict = await task
+    assert "".join(fire.called) == "abc"
+    assert hurried == [True]
+    assert (verdict.action, verdict.failures) == ("cont", ())
+    assert fire.scope.of(HookExecuted) == []
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+async def test_a_hook_that_fails_while_it_is_cancelled_has_failed(phase):
+    inside = asyncio.Event()
+
+    async def break_down(ctx, payload):
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ValueError("no way to end") from None
+
+    registry = HookRegistry()
+    registry.on(ON_RUN_END, break_down, phase=phase, on_failure="closed")
+    task = asyncio.create_task(registry.fire(ON_RUN_END, sample(ON_RUN_END)))
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(HookError, match="ValueError: no way to end"):
+        await task
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_at_the_end_of_a_run_a_hook_that_cancels_itself_has_failed(is_async):
+    fire = Fire(ON_RUN_END, rewriter(asyncio.CancelledError()), rewriter(PASS), is_async=is_async)
+    with pytest.raises(HookError, match="CancelledError"):
+        await fire()
+    assert "".join(fire.called) == "ab"
+
+
+def test_an_exit_of_one_of_several_observers_is_an_exit():
+    fire = Fire(BEFORE_TOOL, observer(SystemExit(3)), observer(), is_async=True)
+    with pytest.raises(SystemExit, match="3"):
+        asyncio.run(fire())
+    assert sorted(fire.called) == ["a", "b"]
+
+
+async def test_a_deadline_that_comes_while_hooks_run_holds_for_the_rest():
+    async def short(ctx, payload):
+        ctx.deadline = time.monotonic() + 0.02
+        return R.cont()
+
+    async def hang(ctx, payload):
+        await asyncio.sleep(5)
+
+    registry = HookRegistry()
+    registry.on(BEFORE_STEP, short)
+    registry.on(BEFORE_STEP, hang)
+    with pytest.raises(HookError, match="still running after"):
+        await registry.fire(BEFORE_STEP, {"index": 1})
+
+
+async def test_the_shorter_of_timeout_and_deadline_holds():
+    async def hang(ctx, payload):
+        await asyncio.sleep(5)
+
+    for timeout, deadline, told in ((0.01, 5, "0.01 s"), (5, -1, "0 s")):
+        scope, registry = Scope(), HookRegistry()
+        scope.deadline = time.monotonic() + deadline
+        registry.on(BEFORE_STEP, hang, timeout=timeout)
+        with pytest.raises(HookError, match=f"still running after {told}"):
+            await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope)
+
+
+async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
+    outer, seen = object(), []
+    scope = Listening()
+    scope.entry = outer
+    for is_async in (False, True):
+        for tracing in (False, True):
+            scope.tracing = tracing
+            hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), observer()]
+            fire = Fire(BEFORE_TOOL, *hooks, scope=scope, is_async=is_async)
+            fire.registry.on(BEFORE_TOOL, lambda ctx, call: seen.append(ctx.entry.name), name="me")
+            await fire()
+            assert scope.entry is outer
+    assert seen == ["me"] * 4
+    scope.tracing = False
+
+    async def later(ctx, call):
+        seen.append(ctx.entry)
+
+    registry = HookRegistry()
+    for made in (lambda ctx, call: None, later):
+        registry.on(BEFORE_TOOL, made)
+    await registry.fire(BEFORE_TOOL, CALL, ctx=scope)
+    assert seen[4:] == [outer]
+
+
+async def test_within_a_deadline_a_cancellation_does_not_cut_a_hook_short():
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    async def finish(ctx, payload):
+        inside.set()
+        await go_on.wait()
+        return R.stop("s")
+
+    scope, registry = Scope(), HookRegistry()
+    scope.deadline = time.monotonic() + 5
+    registry.on(BEFORE_STEP, finish)
+    task = asyncio.create_task(registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope))
+    await inside.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert (await task).action == "stop"
+
+
 # Timeouts
 
 
@@ -733,7 +1056,7 @@ async def test_a_timeout_with_on_failure_block_blocks_the_call():
 
     verdict = await fire_one(hang, timeout=0.01, on_failure="block")
     assert verdict.action == "block"
-    assert "still running after 0.01 s" in verdict.value
+    assert "still running after 0.01 s" in verdict.failures[0].message
 
 
 async def fire_one(made, **options):

@@ -300,6 +300,33 @@ def test_a_point_of_ones_own_cannot_take_over_a_name_in_the_table(claim):
 
 
 @pytest.mark.usefixtures("own")
+def test_a_point_of_ones_own_is_a_plain_pipeline_until_told_otherwise():
+    point = Point("test_order_placed", Order)
+    assert (point.model, point.verbs, point.result, point.names) == ("pipeline", frozenset(), None, {})
+    assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
+    assert (point.tool, point.resilient) == (False, False)
+    full = Point(
+        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f",
+        names={"Shop": "Out"}, tool=True, resilient=True,
+    )  # fmt: skip
+    assert (full.model, full.result, full.when, full.closed, full.fired_by) == ("claim", Order, "w", "c", "f")
+    assert (full.names, full.tool, full.resilient, full.payload) == ({"Shop": "Out"}, True, True, Order)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_taken_alias_is_refused_and_says_whose_it_is():
+    with pytest.raises(RegistrationError, match="'test_taker': the name 'before_tool' belongs to point before_tool"):
+        Point("test_taker", Order, names={"mine": "before_tool"})
+    with pytest.raises(RegistrationError, match="unknown point"):
+        resolve_point("test_taker")
+
+
+def test_what_is_no_name_is_shown():
+    with pytest.raises(RegistrationError, match=r"a point is a name, not int \(3\)"):
+        resolve_point(3)
+
+
+@pytest.mark.usefixtures("own")
 def test_aliases_of_ones_own_points_resolve():
     point = Point("test_order_placed", Order, names={"Shop": "OrderCame"})
     assert resolve_point("order_came") is point

@@ -26,7 +26,7 @@ from hookline import (
     observer,
 )
 from hookline.kernel.hook import compile_hook
-from hookline.kernel.scope import Scope
+from hookline.kernel.scope import CURRENT, Scope
 from hookline.kernel.tally import How
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
@@ -245,6 +245,126 @@ def test_with_hook_leaves_the_stack_as_it_was():
     assert labels(HookStack().with_hook(Named("only")).at(BEFORE_TOOL)) == ["only"]
 
 
+def test_with_hook_adds_to_the_last_layer_with_its_options():
+    agent, run = Named("agent"), Named("run", priority=-9)
+    stack = HookStack(compile_hook(agent), compile_hook(run))
+    more = stack.with_hook(Named("more"), priority=5, name="extra")
+    assert labels(more.at(BEFORE_TOOL)) == ["agent", "more", "run"]
+    assert [[entry.name for entry in layer] for layer in more.layers] == [["Named"], ["Named", "extra"]]
+    assert labels(stack.with_hook(Named("other"), points="after_tool").at(AFTER_TOOL)) == ["other"]
+
+
+def test_a_stack_knows_its_points_and_who_wants_more_than_to_be_called():
+    class Listener(Named):
+        def on_event(self, event): ...
+
+    class Wrapper(Named):
+        def around(self, point, ctx, payload): ...
+
+    class Both(Listener, Wrapper):
+        pass
+
+    plain, both, listener = Named("plain"), Both("both", points=(BEFORE_TOOL, AFTER_TOOL)), Listener("listener")
+    wrapper = Wrapper("wrapper")
+    stack = HookStack(compile_hook(plain), [*compile_hook(both), *compile_hook(listener), *compile_hook(wrapper)])
+    assert stack.points == {BEFORE_TOOL, AFTER_TOOL}
+    assert stack.listeners == (both, listener)
+    assert stack.wrappers == (both, wrapper)
+    assert (HookStack().points, HookStack().listeners, HookStack().wrappers) == (frozenset(), (), ())
+
+
+def test_a_stack_can_be_narrowed_and_is_the_same_where_nothing_falls_out():
+    one, two, plug = Named("one"), Named("two"), Named("plug")
+    stack = HookStack(compile_hook(one), [*compile_hook(two), *compile_hook(plug, plugin="p")])
+    assert labels(stack.without(frozenset({id(one), id(plug)})).at(BEFORE_TOOL)) == ["two"]
+    assert stack.without(frozenset()) is stack
+    assert stack.without(frozenset({id(object())})) is stack
+    assert stack.only(None) is stack
+    assert stack.only(["p"]) is stack
+    assert labels(stack.only([]).at(BEFORE_TOOL)) == ["one", "two"]
+    assert len(stack.only([]).layers) == 2
+    with pytest.raises(TypeError, match=r"allowed_plugins is a list of names: \['p'\]"):
+        stack.only("p")
+
+
+def test_entries_come_in_firing_order_under_any_name_of_the_point():
+    made = [Named("o", phase="observe"), Named("g", phase="guard"), Named("r")]
+    stack = HookRegistry(made).stack
+    assert [entry.hook.label for entry in stack.entries("BeforeToolUse")] == ["r", "g", "o"]
+    assert stack.entries(AFTER_TOOL) == ()
+
+
+def test_a_chain_knows_the_quick_way_to_its_hooks():
+    async def later(ctx, call): ...
+
+    def chain(*hooks):
+        return HookRegistry(hooks).stack._chains[BEFORE_TOOL]
+
+    plain, slow = Named("plain"), hook(BEFORE_TOOL)(later)
+    assert (chain(plain).simple, chain(plain).quick) == (True, None)
+    (first, _, mark), (second, call, none) = chain(slow, plain).quick
+    assert (first.hook, mark, second.hook, call, none) == (slow, {id(slow)}, plain, second.call, None)
+    for more in (Named("g", phase="guard"), Named("o", phase="observe")):
+        assert (chain(plain, more).simple, chain(plain, more).quick) == (False, None)
+
+
+def test_every_change_of_any_registry_is_counted():
+    counts = [HookRegistry.changes]
+
+    def changed():
+        counts.append(HookRegistry.changes)
+        return counts[-1] == counts[-2] + 1
+
+    registry, named = HookRegistry(), Named("a")
+    registry.register(named)
+    assert changed()
+    registry.unregister(named)
+    assert changed()
+    registry.extend([named, Named("b")])
+    assert changed()
+    registry.unregister_plugin("p")
+    assert changed()
+    HookRegistry(registry)
+    assert changed()
+    HookRegistry()
+    assert counts[-1] == HookRegistry.changes
+
+
+def test_a_registry_is_iterated_hook_by_hook_in_order_of_registration():
+    a, b = Named("a", points=(BEFORE_TOOL, AFTER_TOOL)), Named("b")
+    assert list(HookRegistry([a, b])) == [a, b]
+    assert len(HookRegistry([a, b])) == 2
+
+
+def test_what_is_no_list_of_hooks_is_named():
+    with pytest.raises(RegistrationError, match="hooks are a list of hooks or a HookRegistry, not int"):
+        HookRegistry().extend(3)
+    with pytest.raises(RegistrationError, match="not str"):
+        HookRegistry().extend("read")
+
+
+async def test_the_scope_that_fires_is_known_while_it_does_and_not_after():
+    seen, scope = [], Scope()
+    registry = HookRegistry()
+    registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((CURRENT.get(), ctx)))
+    await registry.fire(BEFORE_TOOL, CALL, ctx=scope)
+    assert seen == [(scope, scope)]
+    assert CURRENT.get() is None
+
+
+def validated(call):
+    return call.replace(arguments={"checked": True}), "bad" if call.name == "bad" else None
+
+
+@pytest.mark.parametrize("make", [PassThrough, HookStack, lambda: HookRegistry([Named("a")]).stack])
+async def test_whatever_stands_at_a_point_the_payload_is_validated(make):
+    stack, checked = make(), {"checked": True}
+    good = await stack.intercept(BEFORE_TOOL, CALL, Scope(), How(validated))
+    assert (good.action, good.payload.arguments, good.value) == ("cont", checked, None)
+    bad = await stack.intercept(BEFORE_TOOL, CALL.replace(name="bad"), Scope(), How(validated))
+    assert (bad.action, bad.payload.arguments, bad.value) == ("invalid", checked, "bad")
+
+
 # Firing by hand
 
 
@@ -256,10 +376,11 @@ def test_with_hook_leaves_the_stack_as_it_was():
         (["p"], ["builtin", "p"]),
         (("q", "unknown"), ["builtin", "q"]),
         ({"p", "q"}, ["builtin", "p", "q"]),
-        ((name for name in ["q"]), ["builtin", "q"]),
+        (lambda: (name for name in ["q"]), ["builtin", "q"]),
     ],
 )
 async def test_allowed_plugins_filters_by_plugin(allowed, expected):
+    allowed = allowed() if callable(allowed) else allowed
     calls = []
     registry = HookRegistry([Named("builtin", calls)])
     for name in ("p", "q"):

@@ -298,6 +298,118 @@ async def test_only_model_failures_take_a_verb_at_on_error(verb, where):
     assert (await fire(ON_ERROR, HookResult.cont(), payload=sample(ON_ERROR, where=where))).action == "cont"
 
 
+# Every verb, said
+
+
+def test_every_verb_says_what_it_was_given_and_nothing_else():
+    said = {
+        HookResult.cont(): ("cont", None),
+        HookResult.replace(1): ("replace", 1),
+        HookResult.block(): ("block", ""),
+        HookResult.block("no"): ("block", "no"),
+        HookResult.answer(1): ("answer", 1),
+        HookResult.ask("?"): ("ask", "?"),
+        HookResult.retry(): ("retry", ""),
+        HookResult.retry("n"): ("retry", "n"),
+        HookResult.keep_going(): ("keep_going", ""),
+        HookResult.keep_going("n"): ("keep_going", "n"),
+        HookResult.end(): ("end", ""),
+        HookResult.end("bye"): ("end", "bye"),
+    }
+    for result, (action, value) in said.items():
+        assert (result.action, result.value, result.reason, result.state, result.kind) == (action, value, "", None, "")
+    bare, full = HookResult.stop(), HookResult.stop("m", "cost_limit")
+    assert (bare.action, bare.value, bare.reason, bare.state, bare.kind) == ("stop", "", "", None, "stop_requested")
+    assert (full.value, full.kind) == ("m", "cost_limit")
+
+
+def test_every_verb_keeps_its_reason_and_state():
+    state = AgentState(system_prompt="other")
+    for say in (*VERBS.values(), HookResult.merge, HookResult.claim):
+        result = say(reason="because", state=state)
+        assert (result.reason, result.state) == ("because", state)
+
+
+def test_handlers_give_their_fields_and_approvers_one_of_three():
+    for say, action in ((HookResult.merge, "merge"), (HookResult.claim, "claim")):
+        result = say(a=1, b=None)
+        assert (result.action, result.value, result.reason, result.state) == (action, {"a": 1, "b": None}, "", None)
+    for result, fields in (
+        (HookResult.approve(), {"approve": True, "by": ""}),
+        (HookResult.approve(by="ann"), {"approve": True, "by": "ann"}),
+        (HookResult.deny(), {"deny": "Denied.", "by": ""}),
+        (HookResult.deny("no", by="ann"), {"deny": "no", "by": "ann"}),
+        (HookResult.edit({"a": 1}), {"edit": {"a": 1}, "by": ""}),
+        (HookResult.edit(MappingProxyType({}), by="ann"), {"edit": {}, "by": "ann"}),
+    ):
+        assert (result.action, result.value, result.reason) == ("claim", fields, "")
+
+
+def test_a_verb_may_be_given_by_its_name_and_must_exist():
+    result = HookResult("block", "no")
+    assert result.action is HookAction.BLOCK
+    assert result == HookResult.block("no")
+    with pytest.raises(InvalidResult, match=r"'blok' is no verb; use HookResult.block\(...\) and the like"):
+        HookResult("blok", "no")
+    with pytest.raises(InvalidResult, match="HookResult.ask: expected text, got int"):
+        HookResult.ask(3)
+    with pytest.raises(InvalidResult, match="stop kind 'tired': expected one of error, stop_requested, user_requested"):
+        HookResult.stop("m", "tired")
+
+
+@pytest.mark.parametrize(
+    ("point", "result"),
+    [
+        (BEFORE_TOOL, lambda state: HookResult.replace({"name": "b"}, reason="r", state=state)),
+        (BEFORE_TOOL, lambda state: HookResult.answer(1, reason="r", state=state)),
+        (BEFORE_TOOL, lambda state: HookResult.cont(reason="r", state=state)),
+    ],
+)
+async def test_a_verb_that_is_checked_keeps_its_reason_and_state(point, result):
+    class Heard(Scope):
+        __slots__ = ("reasons",)
+
+        def emit(self, kind, /, **fields):
+            self.reasons = [*getattr(self, "reasons", ()), fields["reason"]]
+
+    scope = Heard()
+    scope.listening = True
+    await fire(point, result(scope.state.with_metadata(seen=1)), ctx=scope)
+    assert scope.state.metadata == {"seen": 1}
+    assert scope.reasons == ["r"]
+
+
+async def test_an_answer_and_a_claim_keep_their_reason():
+    assert (await fire(BEFORE_TOOL, HookResult.answer(1, reason="cached"))).reason == "cached"
+    assert (await fire("inbound_claim", HookResult.claim(reason="mine"))).reason == "mine"
+    assert (await fire("inbound_claim", {"handled": True, "reason": "mine"})).reason == "mine"
+    assert (await fire("inbound_claim", {"handled": True, "reason": 3})).reason == ""
+
+
+async def test_a_claim_may_hold_nothing_and_a_merge_may_not():
+    assert (await fire("inbound_claim", HookResult.claim(by=None))).value == {"by": None}
+    assert (await fire(BEFORE_PROMPT_BUILD, HookResult.merge(append_system=None, prepend_system="x"))).value == (
+        PromptParts(prepend_system="x")
+    )
+
+
+async def test_a_refused_result_names_hook_point_and_what_is_allowed():
+    assert await refused(BEFORE_STEP, HookResult.block("no")) == (
+        "hook 'judge' failed at before_step: InvalidResult: hook 'judge' at before_step: 'block' is not allowed here; "
+        "allowed: end, stop"
+    )
+    message = await refused(BEFORE_TOOL, HookResult.end("x"), phase="observe", on_failure="closed")
+    assert "'end' is not allowed here; allowed: nothing" in message
+    message = await refused(BEFORE_TOOL, HookResult.replace({}), phase="guard")
+    assert "'replace' is not allowed here; allowed: answer, ask, block, end, stop" in message
+    message = await refused(ON_ERROR, HookResult.retry(), payload=sample(ON_ERROR, where="tool"))
+    assert "hook 'judge' at on_error: 'retry' is only for model failures" in message
+    message = await refused(BEFORE_TOOL, "x" * 200)
+    assert "hook 'judge' at before_tool returned str ('" + "x" * 79 + "); expected None or a HookResult or a" in message
+    assert "ToolCallRequest" in message
+    assert "expected None or nothing else" in await refused("on_progress", 3, on_failure="closed")
+
+
 # Ethos
 
 
@@ -413,7 +525,8 @@ async def test_an_approver_approves_denies_or_edits(result, fields):
     ],
 )
 async def test_an_approval_is_exactly_one_of_three(result):
-    assert "exactly one of approve=True, deny=message, edit=arguments" in await refused("approval_requested", result)
+    message = await refused("approval_requested", result)
+    assert message.endswith(": an approval is exactly one of approve=True, deny=message, edit=arguments")
 
 
 async def test_an_approval_with_an_unknown_field_is_refused():
@@ -457,6 +570,14 @@ async def test_a_state_with_messages_that_are_none_is_refused(junk):
 async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
     message = await refused(point, HookResult.cont(state=AgentState()), on_failure="closed")
     assert "state= is for hooks that decide at a pipeline point" in message
+
+
+async def test_a_merge_or_claim_with_a_state_is_refused():
+    for point, result in (
+        (BEFORE_PROMPT_BUILD, HookResult.merge(append_system="x", state=AgentState())),
+        ("inbound_claim", HookResult.claim(by="x", state=AgentState())),
+    ):
+        assert "state= is for hooks that decide at a pipeline point" in await refused(point, result)
 
 
 async def test_state_from_an_observer_is_refused_and_not_applied():

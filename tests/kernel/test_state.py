@@ -194,6 +194,40 @@ def test_nothing_reachable_from_a_value_can_be_changed_in_place(make):
             assert type(part) not in (list, dict, set), f"{type(value).__name__} holds a {type(part).__name__}"
 
 
+SHARED = {
+    "a request": (ModelRequest([HI]).messages, lambda given: ModelRequest(given).messages),
+    "a state": (AgentState([HI]).messages, lambda given: AgentState(given).messages),
+    "a result": (AgentState([HI]).messages, lambda given: AgentResult(messages=given).messages),
+    "steps of a result": (AgentState(steps=[STEP]).steps, lambda given: AgentResult(steps=given).steps),
+    "a prompt": (AgentState([HI]).messages, lambda given: PromptBuild(given).history),
+    "calls": ((CALL,), lambda given: Message("assistant", "", given).tool_calls),
+    "arguments": (CALL.arguments, lambda given: ToolCallRequest("1", "t", given).arguments),
+}
+
+
+@pytest.mark.parametrize(("given_", "kept"), SHARED.values(), ids=SHARED)
+def test_what_cannot_change_is_shared_and_not_copied(given_, kept):
+    assert kept(given_) is given_
+
+
+def test_what_is_given_as_a_list_is_kept_as_what_cannot_change():
+    result = AgentResult(messages=[HI], steps=[STEP])
+    assert (result.messages, result.steps) == ((HI,), (STEP,))
+    assert type(AgentState([HI]).messages) is type(AgentState(steps=[STEP]).steps) is History
+    request = ModelRequest([HI], [ToolSpec("t")], response_format={"a": [1]}, params={"b": 2})
+    assert (request.messages, request.tools) == ((HI,), (ToolSpec("t"),))
+    assert (request.response_format, request.params) == ({"a": [1]}, {"b": 2})
+    assert type(request.response_format) is type(request.params) is FrozenDict
+    assert ModelRequest().response_format is None
+    assert ToolCallResult("1", "t", result="text").result == "text"
+    assert ApprovalAnswer().edit is None
+
+
+def test_a_call_keeps_the_raw_text_it_was_given():
+    assert ToolCall("1", "t", "nope", raw="as sent").raw == "as sent"
+    assert ToolCall("1", "t", {"a": 1}, raw="as sent") == ToolCall("1", "t", {"a": 1}, "as sent")
+
+
 # Values
 
 
@@ -359,3 +393,46 @@ def test_an_open_call_may_stay_open():
     assert len(state.accept(state.with_messages(HI)).messages) == 3
     with pytest.raises(TypeError, match="together"):
         state.accept(state.replace(messages=[HI]))
+
+
+def test_a_call_that_a_hook_adds_must_come_with_its_result():
+    other = ASKED.replace(tool_calls=(CALL.replace(id="c2"),))
+    with pytest.raises(
+        TypeError, match=r"AgentState.messages: a tool call and its result may only be removed together"
+    ):
+        STATE.accept(STATE.with_messages(other))
+    answered = STATE.with_messages(other, RESULT.replace(call_id="c2"))
+    assert STATE.accept(answered) == answered
+
+
+def test_results_come_in_the_order_of_their_calls():
+    two = Message("assistant", "", (CALL, CALL.replace(id="c2")))
+    first, second = RESULT, RESULT.replace(call_id="c2")
+    state = AgentState([HI, two, first, second])
+    with pytest.raises(TypeError, match="stay in order"):
+        state.accept(state.replace(messages=[HI, two, second, first]))
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[HI, two, first]))
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[HI, two, first, HI, second]))
+    same_id_twice = Message("assistant", "", (CALL, CALL))
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[HI, same_id_twice, first, first]))
+
+
+def test_calls_that_stay_open_are_compared_in_order():
+    state = AgentState([ASKED, HI, Message("assistant", "", (CALL.replace(id="c2"), CALL.replace(id="c3")))])
+    texts = [m.replace(content="other") for m in state.messages]
+    assert [m.content for m in state.accept(state.replace(messages=texts)).messages] == ["other"] * 3
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[state.messages[2], HI, ASKED]))
+    with pytest.raises(TypeError, match="together"):
+        state.accept(state.replace(messages=[HI, state.messages[2]]))
+
+
+def test_what_is_appended_is_judged_alone_even_after_a_history_that_would_not_pass():
+    state = AgentState([RESULT, HI])
+    grown = state.with_messages(HI)
+    assert state.accept(grown) == grown
+    with pytest.raises(TypeError, match="^AgentState.messages: a tool call and its result may only .* stay in order$"):
+        state.accept(state.replace(messages=[RESULT]))

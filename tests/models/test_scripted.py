@@ -145,3 +145,17 @@ async def test_a_delay_is_waited():
     began = time.monotonic()
     assert len([p async for p in ScriptedModel(["a b"], delay=0.02).stream(REQUEST)]) == 3
     assert time.monotonic() - began >= 0.03
+
+
+@pytest.mark.parametrize("turn", [5, None, {"tool": "read"}, [call("read"), reply("no part of a list")], [["nested"]]])
+async def test_what_is_no_turn_is_told_where_it_is_written_or_given(turn):
+    with pytest.raises(TypeError, match="no turn of a script: expected reply"):
+        ScriptedModel([turn])
+    with pytest.raises(TypeError, match="no turn of a script: expected reply"):
+        await play(lambda request: turn)
+
+
+@pytest.mark.parametrize("alone", ["hello", reply("hello"), call("read")], ids=["text", "reply", "call"])
+def test_a_single_turn_without_a_list_is_not_taken_for_the_list(alone):
+    with pytest.raises(TypeError, match=r"a list of turns: ScriptedModel\(\["):
+        ScriptedModel(alone)

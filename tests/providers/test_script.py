@@ -61,3 +61,8 @@ def test_a_script_can_fail_like_a_provider(model):
 def test_what_is_no_script_is_told(model, text):
     with pytest.raises(RegistrationError, match="is not a list of turns"):
         model(text)
+
+
+def test_a_list_in_a_script_holds_texts_and_calls_only(model):
+    with pytest.raises(RegistrationError, match="not a list of turns: .* is no turn"):
+        model('[["Let me see.", {"error": "RateLimited"}]]')

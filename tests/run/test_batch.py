@@ -14,10 +14,17 @@ from hookline import (
     ON_ERROR,
     ON_PROGRESS,
     TOOL_END_WITH_PATH,
+    AgentContext,
+    ApprovalDecided,
+    Budget,
     HookResult,
     RetryIgnored,
     RunFailed,
+    Signalled,
+    ToolCall,
     ToolEnded,
+    ToolProgressed,
+    ToolSettled,
     ToolStarted,
     call,
     guard,
@@ -671,3 +678,241 @@ def seen_path(seen):
         seen.append(payload.file_path)
 
     return watch
+
+
+# Whatever happens to a batch
+
+
+def told(turns, hooks=(), tools=(add,), **options):
+    """How a run went: the result, what ``on_progress`` and ``after_tool`` were told, and the events."""
+    progress, settled, log = [], [], EventLog()
+
+    @observer(ON_PROGRESS)
+    def watch(ctx, payload):
+        progress.append((payload.phase, payload.call_id, payload.outcome))
+
+    @observer(AFTER_TOOL)
+    def settle(ctx, done):
+        settled.append((done.id, done.outcome))
+
+    agent = scripted_agent(turns, tools=list(tools), hooks=[*hooks, watch, settle], sinks=[log])
+    try:
+        result = agent.run("x", **options)
+    except RunFailed as failed:
+        result = failed.result
+    return result, progress, settled, log
+
+
+TWO = [ADD, call("add", a=5)]
+IDS = ("call_0_0", "call_0_1")
+
+
+def pairs(outcome):
+    return [(phase, each, o) for each in IDS for phase, o in (("tool_start", None), ("tool_end", outcome))]
+
+
+@pytest.mark.parametrize("how", ["end", "raise"])
+def test_what_ends_a_run_while_its_calls_are_judged_cancels_all_of_them_also_those_that_were_blocked(how):
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        if request.id == IDS[0]:
+            return HookResult.block("no")
+        if how == "raise":
+            raise ValueError("broken")
+        return HookResult.end("over")
+
+    result, progress, settled, log = told([TWO], [judge])
+    assert result.status == {"end": "ended", "raise": "failed"}[how]
+    assert settled == [(IDS[0], "cancelled"), (IDS[1], "cancelled")]
+    assert progress == pairs("cancelled")
+    assert [(e.call_id, e.outcome) for e in log.of(ToolSettled)] == settled
+    assert [m.is_error for m in result.messages if m.role == "tool"] == [True, True]
+
+
+def test_a_call_that_was_judged_keeps_its_outcome_when_the_run_is_stopped_and_the_others_are_cancelled():
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        return HookResult.block("no") if request.id == IDS[0] else HookResult.stop("enough")
+
+    result, progress, settled, _ = told([TWO], [judge])
+    assert (result.status, result.stop.message) == ("stopped", "enough")
+    assert settled == [(IDS[0], "blocked"), (IDS[1], "cancelled")]
+    assert progress == [*pairs("blocked")[:2], *pairs("cancelled")[2:]]
+
+
+def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        return HookResult.block("no") if request.id == IDS[1] else None
+
+    _, progress, settled, _ = told([TWO, reply("x")], [judge])
+    assert progress == [*pairs("blocked")[2:], *pairs("ok")[:2]]
+    assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
+
+
+def test_calls_that_cannot_be_made_are_told_to_on_error_with_their_call():
+    failures = []
+
+    @observer(ON_ERROR)
+    def watch(ctx, failure):
+        failures.append(failure)
+
+    for hooks in ([watch], [watch, guard(BEFORE_TOOL)(lambda ctx, request: None)]):
+        failures.clear()
+        result, _, settled, _ = told([[call("nope"), call("add", a="x")], reply("x")], hooks)
+        assert settled == [(IDS[0], "error"), (IDS[1], "error")]
+        texts = [m.content for m in result.messages if m.role == "tool"]
+        assert [error for failure in failures for error in failure.errors] == list(result.errors)
+        assert [(e.where, e.type, e.source, e.call_id, e.fatal) for e in result.errors] == [
+            ("tool", "InvalidCall", "nope", IDS[0], False), ("tool", "InvalidCall", "add", IDS[1], False),
+        ]  # fmt: skip
+        assert [e.message for e in result.errors] == texts
+        assert "nope" in texts[0]
+
+
+def test_a_call_whose_arguments_are_no_object_does_not_run_though_its_tool_needs_none():
+    ran = []
+
+    @tool
+    def ping() -> str:
+        """Ping."""
+        ran.append(1)
+        return "pong"
+
+    garbage = ToolCall("c", "ping", "not json" * 100)
+    result, _, settled, _ = told([garbage, reply("x")], tools=[ping])
+    assert (settled, ran) == ([("c", "error")], [])
+    assert "not a JSON object" in result.messages[2].content
+    assert "not json" in result.messages[2].content
+    assert len(result.messages[2].content) < 300
+
+    @hook(BEFORE_TOOL)
+    def mend(ctx, request):
+        return request.replace(arguments={"a": 1, "b": 2})
+
+    result, _, settled, _ = told([ToolCall("c", "add", "a=1, b=2"), reply("x")], [mend])
+    assert settled == [("c", "ok")]
+    assert result.messages[2].content == "3"
+
+
+def test_an_edited_call_that_is_asked_about_again_counts_as_approved_and_an_answer_holds():
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("sure?")
+
+    @guard(BEFORE_TOOL)
+    def cache(ctx, request):
+        return HookResult.answer("known") if request.arguments["a"] == 2 else None
+
+    @hook(APPROVAL_REQUESTED)
+    def edit(ctx, payload):
+        return HookResult.edit({"a": 2, "b": 2})
+
+    result, _, settled, _ = told([ADD, reply("x")], [ask, cache, edit])
+    assert settled == [(IDS[0], "answered")]
+    assert result.messages[2].content == "known"
+
+
+@pytest.mark.parametrize(("limit", "ran"), [(1, 1), (2, 2)])
+def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limit, ran):
+    calls = [call("add", a=n) for n in range(4)]
+    ctx = AgentContext(budget=Budget(max_tool_calls=limit))
+    result, progress, settled, log = told([calls, reply("x")], ctx=ctx)
+    assert [outcome for _, outcome in settled] == ["ok"] * ran + ["cancelled"] * (4 - ran)
+    assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
+    assert [event.signal.kind for event in log.of(Signalled)] == ["tool_calls_limit"]
+    assert ctx.budget.tool_calls == ran
+    assert [m.is_error for m in result.messages if m.role == "tool"] == [False] * ran + [True] * (4 - ran)
+    assert len(progress) == 8
+
+
+def test_a_blocked_call_does_not_count_against_the_limit():
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        return HookResult.block("no") if request.id == IDS[0] else None
+
+    ctx = AgentContext(budget=Budget(max_tool_calls=5))
+    told([TWO, reply("x")], [judge], ctx=ctx)
+    assert ctx.budget.tool_calls == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [("block", "the call was blocked"), ("answer", "the call was answered"), ("stop", "the run is over")],
+)
+def test_why_a_retry_was_ignored_is_told(said, why):
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        return {"block": HookResult.block, "answer": HookResult.answer}[said]("x") if said != "stop" else None
+
+    @hook(AFTER_TOOL)
+    def again(ctx, done):
+        return HookResult.retry()
+
+    @hook(AFTER_TOOL, priority=9)
+    def stop(ctx, done):
+        return HookResult.stop("enough")
+
+    hooks = [judge, again]
+    calls = [ADD]
+    if said == "stop":
+        hooks, calls = [again, stop], TWO
+    *_, log = told([calls, reply("x")], hooks)
+    assert log.of(RetryIgnored)[-1].why == why
+
+
+async def test_a_call_that_waits_for_approval_when_the_run_is_cancelled_is_told_as_cancelled_by_nobody():
+    decided = []
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("sure?")
+
+    @hook(APPROVAL_REQUESTED)
+    async def wait(ctx, payload):
+        ctx.interrupt.cancel("bored")
+        await asyncio.sleep(30)
+
+    @observer(APPROVAL_DECIDED)
+    def watch(ctx, decision):
+        decided.append((decision.call_id, decision.decision, decision.by, decision.message))
+
+    log = EventLog()
+    result = await scripted_agent([ADD], tools=[add], hooks=[ask, wait, watch], sinks=[log]).arun("x")
+    assert result.status == "cancelled"
+    assert decided == [(IDS[0], "cancelled", "", "")]
+    assert [(e.decision, e.by, e.message) for e in log.of(ApprovalDecided)] == [("cancelled", "", "")]
+    assert [e.outcome for e in log.of(ToolEnded)] == ["cancelled"]
+
+
+def test_the_result_of_a_failed_after_tool_is_withheld_and_the_run_fails():
+    @hook(AFTER_TOOL)
+    def fail(ctx, done):
+        raise ValueError("no")
+
+    result, *_ = told([ADD], [fail])
+    assert result.status == "failed"
+    assert "3" not in result.messages[2].content
+    assert "withheld" in result.messages[2].content
+    assert result.messages[2].is_error
+
+
+def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
+    late = []
+
+    @tool
+    def work(ctx) -> str:
+        """Work in a thread."""
+        ctx.progress(0.25, "a quarter")
+        late.append(ctx)
+        return "done"
+
+    @observer(AFTER_TOOL)
+    def too_late(ctx, done):
+        late[0].progress(0.5, "too late")
+
+    result, progress, _, log = told([call("work"), reply("x")], [too_late], tools=[work])
+    assert [(e.fraction, e.call_id, e.tool) for e in log.of(ToolProgressed)] == [(0.25, IDS[0], "work")]
+    assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
+    late[0].progress(0.75)  # the run is over: nobody is disturbed
+    assert result.status == "completed"

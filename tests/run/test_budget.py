@@ -221,3 +221,76 @@ def test_what_is_known_of_the_cost_can_be_read_when_a_price_is_unknown():
     for cost in (0.25, None, 0.5):
         budget.charge(Usage(1, 1), cost)
     assert (budget.cost, budget.known_cost) == (None, 0.75)
+
+
+def test_a_budget_says_what_was_used():
+    budget = Budget()
+    budget.charge(Usage(3, 4), 0.5)
+    budget.count_tool_call()
+    budget.count_step()
+    assert repr(budget) == "Budget(tokens=7, cost=0.5, tool_calls=1, steps=1)"
+
+
+def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    assert Budget(clock=clock).seconds_left() is None
+    parent = Budget(max_seconds=10, clock=clock)
+    child = Budget(max_seconds=4, parent=parent, clock=clock)
+    free = Budget(parent=parent, clock=clock)
+    alone = Budget(max_seconds=3, parent=Budget(clock=clock), clock=clock)
+    for budget in (child, free, alone):
+        budget.begin()
+    clock.now = 1.0
+    assert (child.seconds_left(), free.seconds_left(), alone.seconds_left()) == (3.0, 9.0, 2.0)
+    clock.now = 5.0
+    assert (child.seconds_left(), free.seconds_left()) == (0.0, 5.0)
+    assert child.out_of_time().message == "Time limit reached: 5.0/4"
+    assert (free.out_of_time(), Budget(clock=clock).out_of_time()) == (None, None)
+    clock.now = 10.04
+    assert free.out_of_time().message == free.exceeded().message == "Time limit reached: 10.0/10"
+    assert (free.exceeded().kind, parent.elapsed) == ("time_limit", 10.04)
+
+
+def test_the_clock_of_a_budget_is_its_childrens():
+    class Clock:
+        now = 3.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    child = Budget(clock=clock).child(max_steps=2)
+    assert (child.max_steps, child.elapsed) == (2, 0.0)
+    child.begin()
+    clock.now = 4.5
+    child.begin()
+    assert (child.elapsed, child.parent.elapsed) == (1.5, 1.5)
+
+
+def test_a_cost_limit_says_what_was_spent_in_a_few_digits():
+    budget = Budget(max_cost=0.25)
+    budget.charge(Usage(), 0.1 + 0.2)
+    assert budget.exceeded().message == "Cost limit reached: 0.3/0.25"
+
+
+def test_what_is_limited_above_is_limited_here():
+    assert not Budget(max_steps=3).limited
+    assert not Budget(parent=Budget()).limited
+    assert Budget(max_tokens=1).limited
+    assert Budget(parent=Budget(parent=Budget(max_cost=1))).limited
+
+
+def test_a_ledger_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
+    parent = Budget()
+    parent.child()
+    lock = parent._lock
+    parent.child()
+    assert lock is parent._lock
+    parent.charge(Usage(1, 1), 0.0)
+    assert not lock.locked()

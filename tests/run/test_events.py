@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import (
+    AFTER_LLM,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_RUN_END,
+    ON_TOKEN,
     Agent,
     AgentContext,
     Event,
@@ -24,14 +26,17 @@ from hookline import (
     ModelReplied,
     ModelResponse,
     Plugin,
+    PointFired,
     RunFinished,
     RunStarted,
     StepStarted,
+    SubagentEvent,
     TextDelta,
     ToolCall,
     guard,
     hook,
 )
+from hookline.run.events import is_silent, listener
 
 
 def add(a: int, b: int) -> int:
@@ -379,3 +384,164 @@ async def test_a_listener_that_raises_does_not_disturb_a_run(scripted_agent, cap
     assert (await scripted_agent(["hello"], hooks=[Broken(), seen]).arun("hi")).reply == "hello"
     assert seen.seen
     assert "oh no" in caplog.text
+
+
+# What a stream is for
+
+
+def wanting(*kinds, every_call=False):
+    log = []
+
+    def sink(event):
+        log.append(event)
+
+    sink.events, sink.every_call, sink.log = frozenset(kinds), every_call, log
+    return sink
+
+
+def test_what_is_wanted_says_which_events_are_made_and_which_points_must_fire():
+    nobody = EventStream("r", lambda: 0.0)
+    assert (nobody.listening, nobody.wanted, nobody.recording, nobody.points) == (
+        False,
+        frozenset(),
+        False,
+        frozenset(),
+    )
+    some = EventStream("r", lambda: 0.0, [wanting(StepStarted), wanting(TextDelta, ModelReplied)])
+    assert some.wanted == {StepStarted, TextDelta, ModelReplied}
+    assert (some.listening, some.recording, some.points) == (True, False, {ON_TOKEN, AFTER_LLM})
+    assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).recording
+    everything = EventStream("r", lambda: 0.0, [wanting(StepStarted), print])
+    assert (everything.wanted, everything.recording, everything.points) == (None, True, frozenset())
+    kept = EventStream("r", lambda: 0.0, [wanting(StepStarted)], keep=True)
+    assert (kept.wanted, kept.recording) == (None, True)
+
+
+def test_each_sink_gets_what_it_wants_and_a_closed_stream_gives_nothing():
+    some, other = wanting(StepStarted), wanting(TextDelta)
+    stream = EventStream("r", lambda: 2.5, [some, other])
+    for _ in range(2):
+        stream.emit(StepStarted, {"index": 1})
+        stream.emit(TextDelta, {"text": "a"})
+        stream.emit(RunStarted, {})
+    assert some.log == [StepStarted(seq=n, at=2.5, run_id="r", index=1) for n in (1, 3)]
+    assert [event.seq for event in other.log] == [2, 4]
+    stream.close()
+    stream.emit(StepStarted, {"index": 2})
+    assert (len(some.log), stream.listening) == (2, False)
+
+
+class Hears:
+    """A hook that listens."""
+
+    def __init__(self, *kinds, every_call=None):
+        self.heard = []
+        if kinds:
+            self.events = frozenset(kinds)
+        if every_call is not None:
+            self.every_call = every_call
+
+    def on_event(self, event):
+        self.heard.append(event)
+
+
+def test_the_listener_of_a_hook_wants_what_the_hook_says():
+    plain, picky = listener(Hears()), listener(Hears(StepStarted, every_call=True))
+    assert not hasattr(plain, "events")
+    assert not hasattr(plain, "every_call")
+    assert (picky.events, picky.every_call) == ({StepStarted}, True)
+
+
+def test_hooks_that_are_gone_hear_no_more_and_sinks_go_on():
+    stays, goes, log = Hears(), Hears(), []
+    stream = EventStream("r", lambda: 0.0, [listener(stays), listener(goes), log.append])
+    assert stream.hooked
+    emit(stream, 1)
+    stream.keep_hooks([stays, goes])
+    emit(stream, 1)
+    stream.keep_hooks([stays])
+    emit(stream, 1)
+    assert (len(stays.heard), len(goes.heard), len(log)) == (3, 2, 3)
+    assert stream.hooked
+    stream.keep_hooks([])
+    emit(stream, 1)
+    assert (len(stays.heard), len(log), stream.hooked) == (3, 4, False)
+    assert not EventStream("r", lambda: 0.0, [print]).hooked
+
+
+def test_events_of_a_run_inside_are_relayed_to_sinks_and_readers_and_not_to_hooks():
+    child, grandchild = Ids("child"), Ids("grandchild")
+    hook_, log = Hears(), []
+    stream = EventStream("r", lambda: 7.0, [listener(hook_), log.append])
+    take = stream.relay(child)
+    inner = StepStarted(seq=3, run_id="child", index=2)
+    take(inner)
+    take(SubagentEvent(seq=9, event=inner, ids=grandchild))
+    assert log == [
+        SubagentEvent(seq=1, at=7.0, run_id="r", event=inner, ids=child),
+        SubagentEvent(seq=2, at=7.0, run_id="r", event=inner, ids=grandchild),
+    ]
+    assert hook_.heard == []
+    stream.close()
+    take(inner)
+    assert len(log) == 2
+
+
+def test_nothing_is_relayed_where_nobody_would_see_it():
+    assert EventStream("r", lambda: 0.0).relay(Ids()) is None
+    assert EventStream("r", lambda: 0.0, [listener(Hears())]).relay(Ids()) is None
+    assert EventStream("r", lambda: 0.0, [wanting(StepStarted)]).relay(Ids()) is None
+    assert EventStream("r", lambda: 0.0, [wanting(SubagentEvent)]).relay(Ids()) is not None
+    assert EventStream("r", lambda: 0.0, [listener(Hears())], keep=True).relay(Ids()) is not None
+
+
+async def test_an_event_from_another_thread_is_put_into_the_streams_own_loop():
+    log, threads = [], []
+
+    def sink(event):
+        log.append(event)
+        threads.append(threading.get_ident())
+
+    stream = EventStream("r", lambda: 0.0, [sink])
+    stream.aio = asyncio.get_running_loop()
+    take = stream.relay(Ids("child"))
+    await asyncio.to_thread(take, StepStarted(index=1))
+    await asyncio.sleep(0)
+    take(StepStarted(index=2))
+    assert [event.event.index for event in log] == [1, 2]
+    assert set(threads) == {threading.get_ident()}
+
+
+def test_an_event_for_a_loop_that_is_closed_is_lost_quietly():
+    stream = EventStream("r", lambda: 0.0, [print])
+    stream.aio = asyncio.new_event_loop()
+    take = stream.relay(Ids("child"))
+    stream.aio.close()
+    take(StepStarted())
+
+
+@pytest.mark.parametrize(
+    ("fields", "silent"),
+    [
+        ({"verb": "cont", "duration": 0.1}, True),
+        ({"verb": "cont"}, False),
+        ({"verb": "cont", "duration": 0.1, "reason": "r"}, False),
+        ({"verb": "cont", "duration": 0.1, "error": "e"}, False),
+        ({"verb": "replace", "point": "on_token"}, True),
+        ({"verb": "replace", "point": "on_token", "reason": "r"}, False),
+        ({"verb": "replace", "point": "before_tool", "duration": 0.1}, False),
+        ({"verb": "block", "point": "before_tool", "duration": 0.1}, False),
+    ],
+)
+def test_a_record_is_silent_where_nothing_was_decided(fields, silent):
+    assert is_silent(HookExecuted(**fields)) is silent
+
+
+async def test_a_reader_may_ask_for_less_than_nothing():
+    stream = make()
+    emit(stream, 2)
+    stream.close()
+    assert await collect(stream, after=-5) == [1, 2]
+    silent = EventStream("r", lambda: 0.0)
+    silent.close()
+    assert await collect(silent) == []

@@ -6,13 +6,17 @@ import threading
 import pytest
 
 from hookline import (
+    ON_RUN_START,
+    POINTS,
     Agent,
     AgentContext,
     Answer,
     ApplyContextConfigHook,
+    ErrorInfo,
     HookAction,
     HookExecuted,
     HooklineError,
+    HookRegistry,
     HookResult,
     JsonSessionStore,
     ModelReplied,
@@ -20,11 +24,14 @@ from hookline import (
     PersistSessionHook,
     Plugin,
     PromptParts,
+    Question,
     RoleBasedAccessHook,
     RunFinished,
+    RunStart,
     RunStarted,
     ScriptedModel,
     Session,
+    StopSignal,
     SubagentEvent,
     ToolSettled,
     Usage,
@@ -35,6 +42,8 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.kernel.tally import How
+from hookline.run.inheritance import Both, inheritable, joined
 
 
 def nested(child, **options):
@@ -526,3 +535,157 @@ def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at(
     )
     parent.run("go")
     assert seen == ["ask_other", "wipe"]
+
+
+# Two interceptors
+
+
+class Says:
+    """An interceptor that says one thing and keeps what it was asked."""
+
+    def __init__(self, said=None, **fields):
+        self.said, self.fields, self.asked = said, fields, []
+
+    async def intercept(self, point, payload, ctx, how=None):
+        self.asked.append((point, payload, ctx, how))
+        if isinstance(self.said, Exception):
+            raise self.said
+        fields = {"payload": payload, "action": self.said or HookAction.CONTINUE, **self.fields}
+        return Verdict(**fields)
+
+
+START, CHANGED, TWICE = RunStart("a"), RunStart("b"), RunStart("c")
+
+
+async def fire_both(own, above, how=None):
+    how = how or How(validate=print, start="rewrite", no_retry="over")
+    return await Both(own, above).intercept(ON_RUN_START, START, "ctx", how)
+
+
+async def test_what_the_childs_leaves_is_what_the_parents_judges():
+    how = How(validate=print, start="rewrite", no_retry="over")
+    own, above = Says(HookAction.MODIFY, payload=CHANGED), Says(HookAction.MODIFY, payload=TWICE)
+    verdict = await fire_both(own, above, how)
+    assert own.asked == [(ON_RUN_START, START, "ctx", how)]
+    assert above.asked == [(ON_RUN_START, CHANGED, "ctx", how)]
+    assert (verdict.payload, verdict.action) == (TWICE, HookAction.MODIFY)
+
+
+@pytest.mark.parametrize("action", ["BLOCK", "END_TURN", "RETRY", "INVALID", "FAILED", "CLAIM"])
+async def test_what_the_childs_refuses_stays_refused_and_the_parents_only_watches(action):
+    own = Says(HookAction[action], value="no", hook="own", reason="r")
+    above = Says(HookAction.MODIFY, payload=CHANGED, value="yes", hook="above")
+    verdict = await fire_both(own, above)
+    assert (verdict.action, verdict.value, verdict.hook, verdict.reason) == (HookAction[action], "no", "own", "r")
+    assert above.asked[0][3] == How(print, "observe", "over")
+
+
+@pytest.mark.parametrize("action", ["BLOCK", "END_TURN", "ANSWER", "MODIFY", "KEEP_GOING"])
+async def test_what_the_parents_says_holds_where_the_childs_let_pass(action):
+    verdict = await fire_both(Says(), Says(HookAction[action], value="no", hook="above"))
+    assert (verdict.action, verdict.value, verdict.hook) == (HookAction[action], "no", "above")
+
+
+@pytest.mark.parametrize("quiet", ["CONTINUE", "STOP"])
+async def test_what_the_childs_says_holds_where_the_parents_decides_nothing(quiet):
+    own = Says(HookAction.KEEP_GOING, value="on", hook="own")
+    verdict = await fire_both(own, Says(HookAction[quiet], value="x", hook="above"))
+    assert (verdict.action, verdict.value, verdict.hook) == (HookAction.KEEP_GOING, "on", "own")
+
+
+async def test_what_the_childs_answers_or_asks_is_judged_by_the_parents_guards():
+    answer, question = Answer("known", "own"), Question("Really?", "own")
+    for said in ({"answer": answer}, {"asks": (question,)}):
+        above = Says()
+        verdict = await fire_both(Says(HookAction.ANSWER, **said), above)
+        assert above.asked[0][3] == How(print, "guard", "over")
+        assert (verdict.answer, verdict.asks) == (said.get("answer"), said.get("asks", ()))
+
+
+async def test_what_both_say_besides_is_put_together_and_the_childs_answer_is_the_first():
+    one, two = StopSignal(message="one"), StopSignal(message="two")
+    first, second = ErrorInfo("hook", "A", "a"), ErrorInfo("hook", "B", "b")
+    mine, theirs = Question("mine"), Question("theirs")
+    own = Says(answer=Answer("own", "o"), asks=(mine,), signals=(one,), failures=(first,))
+    above = Says(answer=Answer("above", "a"), asks=(theirs,), signals=(two,), failures=(second,))
+    verdict = await fire_both(own, above)
+    assert (verdict.answer, verdict.asks) == (Answer("own", "o"), (mine, theirs))
+    assert (verdict.signals, verdict.failures) == ((one, two), (first, second))
+    assert (await fire_both(Says(), above)).answer == Answer("above", "a")
+
+
+async def test_of_what_both_merge_the_parents_wins_field_by_field():
+    own = Says(HookAction.MERGE, value=PromptParts(prepend_system="own", append_system="own"), hook="own")
+    above = Says(HookAction.MERGE, value=PromptParts(append_system="above"), hook="above")
+    verdict = await fire_both(own, above)
+    assert verdict.value == PromptParts(prepend_system="own", append_system="above")
+    assert (await fire_both(own, Says())).value == own.fields["value"]
+    assert (await fire_both(Says(), above)).value == above.fields["value"]
+
+
+async def test_of_two_failures_the_childs_counts_and_the_parents_observers_are_called():
+    above = Says(ValueError("above"))
+    with pytest.raises(KeyError, match="own"):
+        await fire_both(Says(KeyError("own")), above)
+    assert above.asked == [(ON_RUN_START, START, "ctx", How(None, "observe", "over"))]
+    with pytest.raises(ValueError, match="above"):
+        await fire_both(Says(), above)
+
+
+def stack(*hooks, plugin=None):
+    registry = HookRegistry()
+    for each in hooks:
+        registry.register(each, plugin=plugin)
+    return registry.stack
+
+
+class Wide:
+    """A hook that listens and goes around."""
+
+    points = ("before_tool",)
+
+    def __call__(self, point, ctx, payload):
+        return None
+
+    def on_event(self, event):
+        return None
+
+    def around(self, ctx, payload):
+        return None
+
+
+def test_two_are_filtered_and_listened_to_as_one():
+    mine, theirs, plugged = Wide(), Wide(), Wide()
+    own, above = Both(stack(mine), PassThrough()), stack(theirs, plugged, plugin="p")
+    both = Both(own, above)
+    assert both.listeners == (mine, theirs, plugged)
+    assert both.wrappers == (theirs, plugged, mine)
+    assert both.only([]).listeners == (mine,)
+    assert both.only(["p"]).listeners == (mine, theirs, plugged)
+    assert both.only(None).listeners == (mine, theirs, plugged)
+    assert both.without(frozenset((id(mine), id(theirs)))).listeners == (plugged,)
+    assert isinstance(both.only([]).own.above, PassThrough)
+    assert isinstance(both.without(frozenset()).own.above, PassThrough)
+    assert set(both.points) == set(POINTS)
+
+
+def test_what_is_not_inherited_is_left_out_at_every_depth():
+    private, public = Wide(), Wide()
+    private.inherit = False
+    through = PassThrough()
+    left = inheritable(Both(Both(stack(private, public), through), stack(private)))
+    assert left.listeners == (public,)
+    assert left.own.above is through
+    assert inheritable(through) is through
+
+
+def test_hooks_and_interceptors_that_are_there_already_are_not_joined_again():
+    through, hooks = PassThrough(), stack(Wide())
+    both = Both(hooks, through)
+    assert joined(through, through) is through
+    assert joined(both, hooks) is both
+    assert joined(both, through) is both
+    other = joined(through, hooks)
+    assert (other.own, other.above) == (hooks, through)
+    other = joined(hooks, through)
+    assert (other.own, other.above) == (through, hooks)

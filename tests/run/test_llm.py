@@ -17,9 +17,11 @@ from hookline import (
     HooklineError,
     HookResult,
     Message,
+    ModelRequest,
     PointFired,
     RunFailed,
     ScriptedModel,
+    ToolSpec,
     Usage,
     call,
     guard,
@@ -28,6 +30,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.run.llm import GatedModel
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -287,3 +290,24 @@ def test_a_point_fired_by_a_hook_fails_closed():
 async def test_there_is_nothing_to_fire_in_outside_a_run():
     with pytest.raises(HooklineError, match=r"registry\.fire"):
         await AgentContext().fire(BEFORE_COMPACTION, Compaction(()))
+
+
+async def test_a_request_is_counted_by_the_model_itself_where_it_can_and_part_by_part_where_it_cannot():
+    class Counts(ScriptedModel):
+        def count_request(self, request):
+            return 41.0 + len(request.tools)
+
+    spec = ToolSpec("pay", "Pay money.", {"type": "object"})
+    request = ModelRequest((Message("user", "one two"),), (spec, spec))
+    asked = []
+    exact = GatedModel(Counts(name="exact"), lambda model, request: asked.append((model, request)))
+    assert await exact.count_request(request) == 43
+    rough = exact.using(ScriptedModel(name="rough"))
+    assert await rough.count_request(request) == 2 + rough.count_tokens('pay Pay money. {"type":"object"}\n' * 2)
+    assert await rough.count_request(request.replace(tools=())) == 2
+    assert (exact.name, rough.name, rough.provider, rough.model.name) == ("exact", "rough", "scripted", "rough")
+    assert rough.estimate_tokens("a b c") == 3
+    rough.complete([{"role": "system", "content": "s"}, Message("user", "u")])
+    model, made = asked[0]
+    assert model is rough.model
+    assert made == ModelRequest((Message("system", "s"), Message("user", "u")), (), "rough", purpose="hook")

@@ -1,5 +1,9 @@
 """The lifecycle of a run: DESIGN 3, 4.7, 5.3 to 5.5, 6.1 to 6.3."""
 
+import asyncio
+import threading
+
+import msgspec
 import pytest
 
 from hookline import (
@@ -18,13 +22,20 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
+    ErrorInfo,
+    HookError,
     HookResult,
     Message,
     PassThrough,
     RunFailed,
     ScriptedModel,
     Session,
+    Step,
     StopSignal,
+    SubagentEvent,
+    Tool,
+    ToolSpec,
+    Usage,
     Verdict,
     call,
     guard,
@@ -757,3 +768,326 @@ def test_allowed_plugins_filter_every_fire_of_a_run(allowed, expected):
     agent = scripted_agent([reply("x")], hooks=[of(None), of("a"), of("b")])
     agent.run("x", allowed_plugins=allowed)
     assert seen == expected
+
+
+# What the end makes of the state
+
+
+@pytest.mark.parametrize("change", ["metadata", "messages", "both"])
+def test_what_hooks_change_at_the_end_is_in_the_session_before_observers_look(change):
+    session, seen = Session("s", [Message("user", "old")], {"n": 0}), []
+
+    @hook(ON_RUN_END, priority=2)
+    def first(ctx, result):
+        state = ctx.state
+        if change != "metadata":
+            state = state.replace(messages=[m.replace(content=m.content.upper()) for m in state.messages])
+        return HookResult.cont(state=state if change == "messages" else state.replace(metadata={"n": 1}))
+
+    @hook(ON_RUN_END, priority=1)
+    def second(ctx, result):
+        if change == "both":
+            return HookResult.cont(state=ctx.state.with_messages(Message("user", "more")))
+        return None
+
+    @observer(ON_RUN_END)
+    def look(ctx, result):
+        seen.append(([m.content for m in session.messages], dict(session.metadata)))
+
+    result = scripted_agent([reply("yes")], hooks=[first, second, look]).run("go", session=session)
+    expected = {
+        "metadata": (["old", "go", "yes"], {"n": 1}),
+        "messages": (["OLD", "GO", "YES"], {"n": 0}),
+        "both": (["OLD", "GO", "YES", "more"], {"n": 1}),
+    }[change]
+    assert seen == [expected]
+    assert ([m.content for m in session.messages], session.metadata) == expected
+    assert [m.content for m in result.messages] == [c for c in expected[0] if c != "old"]
+
+
+def test_a_question_at_on_stop_that_is_refused_stops_the_run_once():
+    seen = []
+
+    @hook(ON_STOP)
+    async def judge(ctx, stopping):
+        seen.append([signal.kind for signal in stopping.signals])
+        await ctx.llm.complete("was that all?")
+
+    agent = scripted_agent([ADD, reply("never")], tools=[add], hooks=[judge])
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert seen == [["token_limit"]]
+    assert len(result.steps) == 1
+
+
+def test_keep_going_beside_a_limit_does_not_go_on_with_what_it_could_clear():
+    @hook(AFTER_LLM)
+    def stop(ctx, answer):
+        return HookResult.stop("enough", kind="token_limit")
+
+    @hook(ON_STOP)
+    def go_on(ctx, stopping):
+        assert [signal.kind for signal in stopping.signals] == ["token_limit", "completed"]
+        return HookResult.keep_going("more")
+
+    result = scripted_agent([reply("a"), reply("b")], hooks=[stop, go_on]).run("x")
+    assert (result.status, result.stop.kind, len(result.steps)) == ("stopped", "token_limit", 1)
+    assert roles(result) == ["user", "assistant"]
+
+
+def test_the_note_of_keep_going_is_what_the_user_says():
+    asked = []
+
+    @hook(ON_STOP)
+    def go_on(ctx, stopping):
+        asked.append(1)
+        return HookResult.keep_going("more") if len(asked) == 1 else None
+
+    result = scripted_agent([reply("a"), reply("b")], hooks=[go_on]).run("x")
+    assert [(m.role, m.content) for m in result.messages[2:]] == [("user", "more"), ("assistant", "b")]
+
+
+def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_being_called():
+    for point in (SESSION_START, BEFORE_PROMPT_BUILD):
+
+        @observer(point)
+        async def ask(ctx, payload):
+            ctx.budget.charge(Usage(5, 5), 0.0)
+            await ctx.llm.complete("may I?")
+
+        agent = scripted_agent([reply("never")], hooks=[ask])
+        result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=3)))
+        assert (result.status, result.stop.kind) == ("stopped", "token_limit"), point
+        assert agent.model.requests == []
+        assert roles(result) == ["user"]
+
+
+async def test_a_cancellation_that_on_run_end_survived_does_not_reach_what_its_caller_does_next(monkeypatch):
+    monkeypatch.setattr("hookline.run.course.GRACE", 0.02)
+
+    @hook(ON_RUN_END)
+    def cancel(ctx, result):
+        ctx.interrupt.cancel("too late")
+
+    result = await scripted_agent([reply("x")], hooks=[cancel]).arun("x")
+    await asyncio.sleep(0.05)
+    assert result.status == "completed"
+    assert asyncio.current_task().cancelling() == 0
+
+
+def test_the_events_of_a_blocking_run_in_a_tool_come_in_the_loop_of_the_run_around_it():
+    threads = set()
+    child = scripted_agent([reply("inner")], name="child")
+
+    @tool
+    def ask(ctx) -> str:
+        """Ask another agent, and block."""
+        return child.run("x", ctx=ctx).reply
+
+    log = []
+
+    def sink(event):
+        threads.add(threading.get_ident())
+        log.append(event)
+
+    result = scripted_agent([call("ask"), reply("done")], tools=[ask], sinks=[sink]).run("x")
+    assert result.messages[2].content == "inner"
+    assert any(isinstance(event, SubagentEvent) for event in log)
+    assert len(threads) == 1
+
+
+def test_a_closed_failure_at_the_end_fails_the_run_and_keeps_its_reply():
+    @hook(ON_RUN_END)
+    def fail(ctx, result):
+        raise ValueError("no room")
+
+    with pytest.raises(RunFailed, match="no room") as failed:
+        scripted_agent([reply("x")], hooks=[fail]).run("x")
+    assert failed.value.result.status == "failed"
+    assert isinstance(failed.value.__cause__, HookError)
+    assert failed.value.result.reply == "x"
+
+
+def test_a_run_that_an_interceptor_calls_failed_raises_with_its_last_error():
+    class Judge(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            verdict = await super().intercept(point, payload, ctx)
+            if point is not ON_RUN_END:
+                return verdict
+            errors = (ErrorInfo("hook", "A", "first"), ErrorInfo("hook", "B", "last"))
+            return Verdict(msgspec.structs.replace(payload, status="failed", errors=errors))
+
+    with pytest.raises(RunFailed, match="^last$") as failed:
+        scripted_agent([reply("x")], interceptor=Judge()).run("x")
+    assert failed.value.__cause__ is None
+
+
+def test_a_step_that_never_reached_the_model_is_told_as_empty_and_is_no_step_of_the_result():
+    steps = []
+
+    @hook(BEFORE_LLM)
+    def stop(ctx, request):
+        return HookResult.stop("enough")
+
+    @observer(AFTER_STEP)
+    def watch(ctx, step):
+        steps.append(msgspec.structs.replace(step, duration=0.0))
+
+    result = scripted_agent([reply("never")], hooks=[stop, watch]).run("x")
+    assert steps == [Step(0)]
+    assert (result.steps, result.status) == ((), "stopped")
+
+
+def test_what_the_model_is_told_of_a_tool_may_depend_on_the_run():
+    def offer(ctx):
+        return ToolSpec("add", f"Add for {ctx.deps}.") if ctx.deps else None
+
+    def summed(a: int, b: int) -> int:
+        return a + b
+
+    agent = scripted_agent([reply("x")] * 2, tools=[Tool(summed, name="add", description="Add.", offer=offer)])
+    agent.run("x", deps="ann")
+    agent.run("x")
+    assert [request.tools for request in agent.model.requests] == [(ToolSpec("add", "Add for ann."),), ()]
+
+
+def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_the_tool():
+    def offer(ctx):
+        raise KeyError("gone")
+
+    broken = Tool(lambda: "x", name="broken", description="Break.", offer=offer)
+    with pytest.raises(RunFailed, match="broken") as failed:
+        scripted_agent([reply("x")], tools=[broken]).run("x")
+    (error,) = failed.value.result.errors
+    assert (error.where, error.type, error.fatal) == ("tool", "HooklineError", True)
+    assert error.message == str(failed.value)
+
+
+# What the result says
+
+
+def test_an_end_around_a_hooks_own_question_is_marked_as_that_of_the_hook_that_said_so():
+    @guard(BEFORE_TOOL)
+    async def judge(ctx, request):
+        await ctx.llm.complete("fine?", purpose="judge")
+
+    @hook(BEFORE_LLM, name="rail")
+    def rail(ctx, request):
+        return HookResult.end("no questions", reason="rule 7") if request.purpose == "judge" else None
+
+    result = scripted_agent([ADD], tools=[add], hooks=[judge, rail]).run("x")
+    assert (result.status, result.reply, result.hook_ended) == ("ended", "no questions", "rule 7")
+    assert result.messages[-1] == Message("assistant", "no questions", hook="rail")
+
+
+def test_a_run_that_only_called_tools_ends_with_the_last_words_of_the_model():
+    result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], max_steps=2).run("go")
+    assert (result.status, result.reply) == ("stopped", "second")
+    with pytest.raises(RunFailed) as failed:
+        scripted_agent([ValueError("no")]).run("go")
+    assert failed.value.result.reply == ""
+
+
+def test_a_reply_of_nothing_stops_the_run_with_unknown():
+    result = scripted_agent([reply("")]).run("go")
+    assert (result.status, result.stop.kind, result.reply) == ("stopped", "unknown", "")
+    assert "neither text nor tool calls" in result.stop.message
+
+
+def test_a_stop_that_was_recorded_is_no_stop_of_a_run_that_failed_or_was_ended():
+    @hook(BEFORE_LLM, priority=1)
+    def stop(ctx, request):
+        return HookResult.stop("enough")
+
+    @hook(BEFORE_LLM)
+    def fail(ctx, request):
+        raise ValueError("no")
+
+    @hook(BEFORE_LLM)
+    def end(ctx, request):
+        return HookResult.end("over")
+
+    with pytest.raises(RunFailed) as failed:
+        scripted_agent([reply("x")], hooks=[stop, fail]).run("x")
+    assert failed.value.result.stop is None
+    result = scripted_agent([reply("x")], hooks=[stop, end]).run("x")
+    assert (result.status, result.stop) == ("ended", None)
+
+
+def test_the_messages_of_a_result_are_the_runs_own_though_the_history_was_rewritten():
+    session = Session("s", [Message("user", "a"), Message("assistant", "b")])
+
+    @hook(BEFORE_LLM)
+    def shorten(ctx, request):
+        if len(ctx.state.messages) > 2:
+            return HookResult.cont(state=ctx.state.replace(messages=ctx.state.messages[1:]))
+        return None
+
+    result = scripted_agent([reply("x")], hooks=[shorten]).run("go", session=session)
+    assert [m.content for m in result.messages] == ["go", "x"]
+    assert [m.content for m in session.messages] == ["b", "go", "x"]
+
+
+def test_what_fails_at_the_end_without_failing_the_run_is_in_its_errors():
+    seen = []
+
+    @hook(ON_RUN_END, on_failure="open", name="shaky")
+    def shaky(ctx, result):
+        raise ValueError("no")
+
+    @hook(BEFORE_TOOL, name="wall")
+    def wall(ctx, request):
+        return HookResult.block("no")
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        seen.append([error.source for error in result.errors])
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[shaky, wall, watch]).run("x")
+    assert result.status == "completed"
+    assert [error.source for error in result.errors] == ["wall", "shaky"]
+    assert seen == [["wall"]]
+
+
+def test_what_hooks_made_of_the_result_holds_though_a_question_at_the_end_was_refused():
+    @hook(ON_RUN_END, priority=1)
+    def reword(ctx, result):
+        return result.replace(reply="better")
+
+    @hook(ON_RUN_END)
+    async def ask(ctx, result):
+        await ctx.llm.complete("was it good?")
+
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[reword, ask])
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    assert (result.status, result.reply) == ("stopped", "better")
+
+
+def test_messages_that_a_hook_gives_the_result_hold_though_another_changed_the_state():
+    mine = (Message("assistant", "in short"),)
+
+    @hook(ON_RUN_END, priority=1)
+    def shorten(ctx, result):
+        return result.replace(messages=mine)
+
+    @hook(ON_RUN_END)
+    def note(ctx, result):
+        return HookResult.cont(state=ctx.state.with_messages(Message("user", "note")))
+
+    session = Session("s")
+    result = scripted_agent([reply("x")], hooks=[shorten, note]).run("go", session=session)
+    assert result.messages == mine
+    assert [m.content for m in session.messages] == ["go", "x", "note"]
+
+
+async def test_what_is_said_to_a_run_that_never_took_its_task_is_not_recorded():
+    session = Session("s")
+
+    @hook(ON_RUN_START)
+    def end(ctx, start):
+        run.steer("hello?")
+        return HookResult.end("closed")
+
+    run = scripted_agent([reply("x")], hooks=[end]).start("go", session=session)
+    assert (await run.result()).status == "ended"
+    assert session.messages == ()

@@ -7,9 +7,11 @@ import pytest
 from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
+    BEFORE_STEP,
     ON_ERROR,
     ON_TOKEN,
     Agent,
+    CallRefused,
     Discarded,
     HookResult,
     Message,
@@ -17,9 +19,11 @@ from hookline import (
     ModelError,
     ModelReplied,
     ModelResponse,
+    RateLimited,
     RunFailed,
     ScriptedModel,
     TextDelta,
+    ToolCall,
     Usage,
     call,
     hook,
@@ -398,3 +402,246 @@ async def test_a_call_that_is_broken_off_is_charged_at_the_models_price():
         if isinstance(event, TextDelta):
             run.cancel("enough")
     assert (await run.result()).cost == 2.0
+
+
+# What is kept, shown and charged
+
+
+def test_a_run_that_is_complete_at_before_llm_asks_the_model_no_more():
+    @hook(BEFORE_LLM)
+    def done(ctx, request):
+        return HookResult.stop("nothing to do", kind="finish_reason")
+
+    agent = scripted_agent([reply("never")], hooks=[done])
+    result = agent.run("x")
+    assert (result.status, result.stop.kind) == ("completed", "finish_reason")
+    assert agent.model.requests == []
+
+
+def test_calls_that_after_llm_gives_get_ids_that_no_other_call_has():
+    twice = [ToolCall("same", "add", {"a": n, "b": n}) for n in (1, 2)]
+    twice.append(call("add", a=3, b=3))
+
+    @hook(AFTER_LLM)
+    def more(ctx, answer):
+        return answer.replace(tool_calls=twice) if answer.hop < 2 else None
+
+    log = EventLog()
+    result = scripted_agent([reply("a"), reply("b"), reply("c")], tools=[add], hooks=[more], sinks=[log]).run("x")
+    ids = [made.id for message in result.messages for made in message.tool_calls]
+    assert len(ids) == len(set(ids)) == 6
+    assert ids[0] == "same"
+    assert all(each.startswith("call_") for each in ids[1:])
+    assert [m.call_id for m in result.messages if m.role == "tool"] == ids
+    assert [m.content for m in result.messages if m.role == "tool"] == ["2", "4", "6"] * 2
+    assert [made.id for event in log.of(ModelReplied) for made in event.tool_calls] == ids
+
+
+def test_calls_with_ids_of_their_own_keep_them():
+    made = ModelResponse("", (ToolCall("one", "add", {"a": 1, "b": 1}), ToolCall("two", "add", {"a": 2, "b": 2})))
+    result = scripted_agent([made, reply("x")], tools=[add]).run("x")
+    assert [c.id for c in result.messages[1].tool_calls] == ["one", "two"]
+
+
+class Pieces:
+    """A model that streams what it is told: pieces of text, a whole response, or an error to raise."""
+
+    name, provider = "pieces", "test"
+
+    def __init__(self, *turns):
+        self.turns, self.closed = list(turns), 0
+
+    async def complete(self, request):
+        raise AssertionError("it is streamed")
+
+    async def stream(self, request):
+        try:
+            for piece in self.turns.pop(0):
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+        finally:
+            self.closed += 1
+
+    def count_tokens(self, content):
+        return len(content.split()) if isinstance(content, str) else 10
+
+
+def streamed(*turns, hooks=()):
+    model, log = Pieces(*turns), EventLog()
+    result = Agent("a", llm=model, tools=[add], hooks=hooks, sinks=[log]).run("x")
+    return result, log, model
+
+
+def test_a_reply_that_came_whole_is_shown_whole():
+    result, log, model = streamed([ModelResponse("all at once", usage=Usage(1, 3))])
+    assert [event.text for event in log.of(TextDelta)] == ["all at once"]
+    assert (result.reply, result.usage, model.closed) == ("all at once", Usage(1, 3), 1)
+
+
+def test_what_comes_after_the_whole_reply_is_not_read():
+    result, log, model = streamed(["one", ModelResponse("one", usage=Usage(1, 1)), "two"])
+    assert [event.text for event in log.of(TextDelta)] == ["one"]
+    assert (result.reply, model.closed) == ("one", 1)
+
+
+def test_a_stream_without_a_whole_reply_is_counted_and_ends_as_usual():
+    seen = []
+
+    @observer(AFTER_LLM)
+    def watch(ctx, answer):
+        seen.append((answer.content, answer.finish_reason, answer.usage, answer.cost))
+
+    result, *_ = streamed(["one ", "two"], hooks=[watch])
+    assert seen == [("one two", "stop", Usage(10, 2), None)]
+    assert (result.reply, result.cost) == ("one two", None)
+
+
+def test_a_stream_that_fails_is_charged_for_what_came_and_for_nothing_if_nothing_came():
+    @hook(ON_ERROR)
+    def again(ctx, failure):
+        return HookResult.retry()
+
+    whole = ModelResponse("fine", usage=Usage(2, 1), cost=0.5)
+    result, log, model = streamed([OSError("gone")], [whole], hooks=[again])
+    assert (result.usage, result.reply, model.closed) == (Usage(2, 1), "fine", 2)
+    assert log.of(Discarded) == []
+    result, log, model = streamed(["one ", "two", OSError("gone")], ["x", OSError("gone")], [whole], hooks=[again])
+    assert (result.usage, result.reply, model.closed) == (Usage(22, 4), "fine", 3)
+    assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(0, 1, "step"), (0, 2, "step")]
+    assert [event.text for event in log.of(TextDelta)] == ["one ", "two", "x", "fine"]
+    made = ModelResponse("", (ToolCall("c", "add", {"a": 1, "b": 1}),), Usage(1, 1))
+    _, log, _ = streamed([made], ["x", OSError("gone")], [whole], hooks=[again])
+    assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step")]
+
+
+def test_what_a_later_step_shows_in_vain_is_discarded_as_its_own():
+    @hook(AFTER_LLM)
+    def reject(ctx, answer):
+        return HookResult.retry() if answer.hop == 1 and answer.attempt < 3 else None
+
+    log = EventLog()
+    agent = scripted_agent(
+        [call("add", a=1, b=1), *map(reply, "abc")], tools=[add], hooks=[reject], sinks=[log]
+    )  # fmt: skip
+    assert agent.run("x").reply == "c"
+    assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step"), (1, 2, "step")]
+    assert agent.model.requests[-1].messages[-1].role == "user"
+    assert agent.model.requests[-1].messages[-1].content  # something is said, though the hook gave no note
+
+
+def test_a_reply_that_is_ended_at_its_third_piece_was_shown_up_to_there():
+    seen = []
+
+    @hook(ON_TOKEN)
+    def end(ctx, token):
+        if token.delta == "three":
+            return HookResult.end("enough")
+        return token.replace(delta=token.delta.upper())
+
+    @observer(AFTER_LLM)
+    def watch(ctx, answer):
+        seen.append((answer.content, answer.tool_calls, answer.usage))
+
+    calls = (ToolCall("c", "add", {"a": 1, "b": 1}),)
+    turn = ["one ", "two ", "three", ModelResponse("one two three", calls, Usage(5, 5))]
+    result, log, model = streamed(turn, hooks=[end, watch])
+    assert (result.status, result.reply, model.closed) == ("ended", "enough", 1)
+    assert seen == [("ONE TWO ", (), Usage(10, 3))]
+    assert [event.text for event in log.of(TextDelta)] == ["ONE ", "TWO "]
+    assert result.usage == Usage(10, 3)
+
+
+def test_an_answer_that_is_ended_at_on_token_is_withdrawn_too():
+    seen = []
+
+    @hook(BEFORE_LLM)
+    def answer(ctx, request):
+        return HookResult.answer("secret")
+
+    @hook(ON_TOKEN)
+    def end(ctx, token):
+        return HookResult.end("no")
+
+    @observer(AFTER_LLM)
+    def watch(ctx, reply):
+        seen.append((reply.content, reply.usage))
+
+    result = scripted_agent([], hooks=[answer, end, watch]).run("x")
+    assert (result.status, result.reply, seen) == ("ended", "no", [("", Usage())])
+
+
+def test_a_price_of_an_answer_counts_and_none_is_free():
+    @hook(BEFORE_LLM)
+    def answer(ctx, request):
+        return HookResult.answer(ModelResponse("hi", usage=Usage(1, 1), cost=0.5))
+
+    seen = []
+
+    @observer(AFTER_LLM)
+    def watch(ctx, reply):
+        seen.append((reply.cost, reply.usage))
+
+    scripted_agent([], hooks=[answer, watch]).run("x")
+    assert seen == [(0.5, Usage(1, 1))]
+
+
+def test_a_model_that_says_nothing_as_none_says_nothing():
+    made = ModelResponse(None, (ToolCall("c", "add", {"a": 1, "b": 1}),), Usage(1, 1))
+
+    class Bare:
+        name, provider = "bare", "test"
+
+        def __init__(self):
+            self.turns = [made, ModelResponse("x", usage=Usage(1, 1))]
+
+        async def complete(self, request):
+            return self.turns.pop(0)
+
+        def count_tokens(self, content):
+            return 1
+
+    result = Agent("a", llm=Bare(), tools=[add]).run("x")
+    assert (result.messages[1].content, result.reply) == ("", "x")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "status", "by"), [("end", "ended", "wall"), ("raise", "failed", "wall"), ("model", "failed", "")]
+)
+def test_a_refused_question_tells_who_refused_it_and_why(refusal, status, by):
+    seen = []
+
+    @hook(BEFORE_LLM, name="wall")
+    def wall(ctx, request):
+        if request.purpose == "step" or refusal == "model":
+            return None
+        if refusal == "raise":
+            raise ValueError("broken wall")
+        return HookResult.end("not now", reason="rule 7")
+
+    @hook(BEFORE_STEP)
+    async def ask(ctx, step):
+        try:
+            await ctx.llm.complete("?")
+        except CallRefused as refused:
+            seen.append((refused.status, refused.reply, refused.hook, refused.reason, str(refused)))
+
+    turns = [OSError("offline"), reply("x")] if refusal == "model" else [reply("x")]
+    result = scripted_agent(turns, hooks=[wall, ask]).run("x")
+    assert result.reply == "x"
+    ((got, said, hook_name, reason, message),) = seen
+    assert (got, hook_name) == (status, by)
+    assert (said, reason) == (("not now", "rule 7") if refusal == "end" else ("", ""))
+    assert {"end": "wall", "raise": "broken wall", "model": "offline"}[refusal] in message
+
+
+def test_a_provider_that_says_when_to_come_back_is_quoted():
+    waits = []
+
+    @hook(ON_ERROR)
+    def again(ctx, failure):
+        waits.append((failure.errors[0].type, failure.errors[0].retry_after))
+        return HookResult.retry()
+
+    scripted_agent([RateLimited("slow down", retry_after=3.5), OSError("gone"), reply("x")], hooks=[again]).run("x")
+    assert waits == [("RateLimited", 3.5), ("OSError", None)]

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from hookline import Agent, AgentContext, History, HookResult, Message, Session, call, hook, observer, reply
+from hookline.run.session import news
 from hookline.testing import ScriptedModel
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
@@ -157,3 +158,60 @@ def test_an_observer_of_the_end_finds_what_other_hooks_added_there_in_the_sessio
     result = Agent("a", llm=ScriptedModel([reply("ok")]), hooks=[look, sign]).run("go", session=session)
     assert seen == [(["go", "ok", "signed"], {"n": 1})]
     assert list(session.messages) == list(result.messages)
+
+
+# For stores
+
+
+def test_what_a_store_made_of_a_session_is_taken_over_and_what_came_since_stays():
+    session = Session("s", [HI])
+    taken, _ = session.snapshot()
+    session.settle("there", taken, taken)
+    assert session.messages is taken
+    other = Message("user", "from another program")
+    session.settle("there", taken, (other, HI))
+    assert texts(session.messages) == ["from another program", "hi"]
+    taken, _ = session.snapshot()
+    session.save(taken, History([*taken, HELLO]), [HELLO], {})
+    session.settle("there", taken, (other, HI, Message("user", "late")))
+    assert texts(session.messages) == ["from another program", "hi", "late", "hello"]
+    assert texts(session._stored["there"][0]) == texts(session._stored["there"][1])
+
+
+def test_a_session_under_another_id_is_a_copy_that_stores_know_again():
+    session = Session("s", [HI], {"a": 1}, key="k", platform="web", personality_id="p", personality_changes={"id": "p"})
+    copy = session.renamed("t")
+    assert (copy.id, list(copy.messages), copy.metadata) == ("t", [HI], {"a": 1})
+    assert (copy.key, copy.platform, copy.personality_id, copy.personality_changes) == ("k", "web", "p", {"id": "p"})
+    assert copy.started
+    copy.settle("there", (HI,), (HELLO, HI))
+    assert session._stored["there"] == ((HI,), (HELLO, HI))
+    assert list(session.messages) == list(copy.messages) == [HI]
+
+
+def test_a_copy_of_a_session_that_was_begun_is_begun_too():
+    session = Session("s")
+    assert not session.renamed("t").started
+    session.first_run()
+    assert session.started
+    assert session.renamed("t").started
+    assert session.renamed("t").messages == ()
+
+
+def test_what_was_added_to_a_transcript_is_found_though_it_was_rewritten_and_says_things_twice():
+    a, b = Message("user", "a"), Message("user", "b")
+    assert list(news([a, b], [a, b])) == []
+    assert list(news([a], [b, a])) == [b]
+    assert list(news([a], [a, a])) == [a]
+    assert list(news([a, a], [a, b])) == [b]
+    assert list(news([], [a, b])) == [a, b]
+
+
+def test_a_session_says_what_it_is():
+    assert repr(Session("s", [HI])) == "Session('s', 1 messages)"
+
+
+def test_a_session_that_is_given_nothing_is_empty():
+    session = Session()
+    assert (session.id, session.key, session.platform, session.personality_id) == ("", "", "", "")
+    assert (session.messages, session.metadata, session.personality_changes) == ((), {}, {})

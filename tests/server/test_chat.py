@@ -412,18 +412,25 @@ async def test_a_client_that_leaves_does_not_stop_the_run_and_leaves_nothing_beh
         assert (run.status, run.reply) == ("completed", "Well, yes.")
 
 
-async def test_a_file_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
-    async def broken(self, timeout=None):
-        raise StoreError("the disk is gone")
+async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log(tmp_path, monkeypatch, caplog):
+    async def broken(*args):
+        raise StoreError("/secret/path/server.db is gone")
 
     async with chatting(tmp_path, make()) as place:
         monkeypatch.setattr(Reader, "more", broken)
-        with pytest.raises(openai.InternalServerError, match="the disk is gone") as caught:
+        with pytest.raises(openai.InternalServerError, match="events cannot be read now") as caught:
             await whole(place)
         assert caught.value.response.headers["x-should-retry"] == "false"
-        with pytest.raises(openai.APIError, match="the disk is gone"):
+        with pytest.raises(openai.APIError, match="events cannot be read now") as streaming:
             await streamed(place)
+        assert "/secret" not in f"{caught.value} {streaming.value}"
         await until(lambda: place.service.counts()["readers"] == 0)
+        monkeypatch.setattr(place.service, "read", broken)
+        with pytest.raises(openai.InternalServerError) as caught:
+            await place.client.with_options(max_retries=0).chat.completions.create(model="helper", messages=HI)
+        assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("store", "5")
+        assert "/secret" not in str(caught.value)
+    assert caplog.text.count("/secret/path/server.db is gone") == 3
 
 
 async def test_a_run_that_nobody_can_be_told_of_is_cancelled(tmp_path):

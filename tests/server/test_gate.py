@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route
 
-from hookline.server import gate as gate_module
+from hookline.server import admission as admission_module
 from hookline.server.callers import LOCAL, Caller
 from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
 from hookline.server.gate import Gate
+from hookline.server.limits import WrongKeys
 from hookline.server.options import ServerOptions
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
@@ -206,8 +206,6 @@ async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
 def test_an_endpoint_that_does_not_say_who_may_is_not_served(scopes, things):
     with pytest.raises(ValueError, match="OPEN"):
         Gate(None).routes([one(things.call, scopes)])
-    with pytest.raises(ValueError, match="OPEN"):
-        Gate(None).wrap(things.call, "/x", scopes)
 
 
 def test_an_endpoint_is_there_once(things):
@@ -232,7 +230,7 @@ def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
     async def call_all():
         async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.rest()]) as client:
             for n, (path, method, needed) in enumerate(table):
-                gate._wrong = type(gate._wrong)()
+                gate._admission._wrong = WrongKeys()
                 status = (await client.request(method, path, headers=bearer(key))).status_code
                 allowed = not needed or bool(held & needed)
                 assert status == (200 if allowed else 403 if held else 401), (n, method, path, needed, held)
@@ -512,36 +510,7 @@ async def test_an_error_is_told_as_json_and_an_unexpected_one_without_its_words(
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "no form")
 
 
-# Routes from elsewhere, proxies, and a real server.
-
-
-async def test_routes_that_were_made_elsewhere_pass_the_same_gate(store):
-    async def hello(request):
-        return JSONResponse({"caller": caller_of(request).id})
-
-    row, key = store.add("ci", ["approve"])
-    _, admin = store.add("boss", ["admin"])
-    gate = Gate(store)
-    made = [Route("/a2a", hello, methods=["POST"]), Route("/a2a", hello, methods=["GET"])]
-    routes = gate.around(made, ("read", "run", "approve"))
-    assert len(routes) == 1
-    async with client_of([*routes, gate.rest()]) as client:
-        assert (await client.post("/a2a")).status_code == 401
-        assert (await client.post("/a2a", headers=bearer(admin))).status_code == 403
-        assert (await client.put("/a2a", headers=bearer(key))).status_code == 405
-        assert (await client.post("/a2a", headers=bearer(key))).json() == {"caller": row.id}
-
-
-async def test_an_app_can_stand_behind_the_gate(store, things):
-    _, key = store.add("ci", ["run"])
-
-    async def app(scope, receive, send):
-        await JSONResponse({"caller": scope["hookline.caller"].name})(scope, receive, send)
-
-    gate = Gate(store)
-    async with client_of([Route("/app", gate.wrap(app, "/app", ("run",)))]) as client:
-        assert (await client.get("/app")).status_code == 401
-        assert (await client.patch("/app", headers=bearer(key))).json() == {"caller": "ci"}
+# Proxies, and a real server.
 
 
 async def test_only_a_trusted_proxy_is_believed(store, things):
@@ -608,7 +577,7 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
 async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_good_any_more(
     store, tmp_path, monkeypatch, how, refused
 ):
-    for module in (keys_module, gate_module):
+    for module in (keys_module, admission_module):
         monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
 
@@ -629,7 +598,7 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
 
 
 async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
-    for module in (keys_module, gate_module):
+    for module in (keys_module, admission_module):
         monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
     entered, begun = asyncio.Event(), []

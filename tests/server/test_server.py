@@ -145,6 +145,20 @@ async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path
     await server.stop()
 
 
+async def test_a_server_that_was_stopped_does_not_start(tmp_path):
+    server = server_at(tmp_path)
+    await server.stop()
+    await server.start()
+    assert (server.state, server.url[-2:]) == ("stopped", ":0"), "it does not listen"
+
+
+async def test_a_server_that_is_started_again_says_so_and_goes_on(tmp_path):
+    async with running(tmp_path) as (server, client):
+        with pytest.raises(WebError, match="started already"):
+            await server.start()
+        assert (await client.get("/readyz")).status_code == 200
+
+
 async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_they_can(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.02)
     async with running(tmp_path) as (server, client):

@@ -18,8 +18,8 @@ from hookline.server.live import Live
 from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
+from hookline.stores.programs import born
 from hookline.stores.run_log import RunLog, ServedRun
-from hookline.stores.runs import born
 
 from .rig import ME, make, read_all, service_at, serving, until
 
@@ -93,6 +93,19 @@ async def test_a_run_that_hands_over_for_ever_is_stopped_and_not_shown_as_done(t
     async with serving(tmp_path, Relay()) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason) == ("stopped", "handed over more than 8 times")
+
+
+async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, caplog):
+    def fail():
+        raise RuntimeError("nobody to hand over to")
+
+    async with serving(tmp_path, Relay(fail)) as service:
+        run = await service.wait((await service.start(ME, "x", session="talk")).id, ME)
+        kept = service._performer._sessions.load(run.session_id)
+    assert (run.status, run.reply) == ("failed", "done")
+    assert run.error == "what was to follow could not be made: RuntimeError"
+    assert [message.content for message in kept.messages] == ["x", "done"]
+    assert "nobody to hand over to" in caplog.text
 
 
 async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(tmp_path):

@@ -20,7 +20,7 @@ from hookline.kernel.values import Ids
 from hookline.stores import approval_table, approval_watch, approvals
 from hookline.stores.approval_rows import matches
 from hookline.stores.errors import LockedFile
-from hookline.stores.runs import born
+from hookline.stores.programs import born
 
 ROOT = Path(__file__).parents[2]
 IDS = Ids("run_1", "task_1", "corr_1", "session_1", "agent_1")

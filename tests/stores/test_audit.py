@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import AuditError, AuditLog, StoreError, verify_audit
+from hookline.base.files import is_kept
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
@@ -696,3 +697,12 @@ def test_a_program_that_ends_leaves_nothing_unwritten(path):
 
 def test_an_audit_error_is_a_store_error():
     assert issubclass(AuditError, StoreError)
+
+
+def test_its_files_are_known_so_that_guards_can_keep_them_wherever_they_are(tmp_path):
+    log = AuditLog(tmp_path / "audit.jsonl", checkpoint=tmp_path / "far" / "end.txt", max_bytes=4096)
+    files = [tmp_path / "audit.jsonl", tmp_path / "audit-000001.jsonl", tmp_path / "far" / "end.txt"]
+    assert all(is_kept(str(file), log.own_files) for file in files)
+    beside = AuditLog(tmp_path / "audit.jsonl")
+    assert is_kept(str(tmp_path / "audit.jsonl.head"), beside.own_files)
+    assert not is_kept(str(tmp_path / "audit.txt"), beside.own_files)

@@ -204,3 +204,16 @@ async def test_agents_share_it_through_their_context(board):
         await asyncio.sleep(0)
     await run("find")
     assert (await waiting).messages[2].content == "gold"
+
+
+def test_what_an_update_changed_elsewhere_before_it_failed_is_told(board):
+    told = []
+    board.watch("*", lambda key, value: told.append((key, value)))
+
+    def fails(_):
+        board.set("other", 1)
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        board.update("a", fails)
+    assert (board.get("a"), told) == (None, [("other", 1)])

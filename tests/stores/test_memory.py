@@ -25,6 +25,7 @@ from hookline import (
     reply,
 )
 from hookline.stores import memory as module
+from hookline.stores import sqlite
 
 
 @pytest.fixture
@@ -411,3 +412,55 @@ async def test_a_thousand_runs_share_a_memory(memory):
     episodes = memory.episodes(None)
     assert len({episode.run_id for episode in episodes}) == len(episodes) == 1000
     assert all("home: Rome" in agent.model.requests[1].messages[0].content for agent in agents)
+
+
+def left_in(path, text):
+    """The files at and beside a path that still hold a text."""
+    return [file.name for file in Path(path).parent.iterdir() if text.encode() in file.read_bytes()]
+
+
+def test_erasing_a_scope_leaves_nothing_of_it_in_the_file_and_all_of_the_others(tmp_path):
+    memory, other = MemoryStore(tmp_path / "memory.db"), MemoryStore(tmp_path / "memory.db")
+    for scope in ("ann", "bob"):
+        for text in ("first", "second"):
+            memory.add_fact("home", f"{scope}s {text} home", scope=scope)
+            memory.set_preference("tone", f"{scope}s {text} tone", scope=scope)
+        memory.add_episode("tool", f"{scope}s errand", scope=scope)
+    assert other.fact("home", scope="ann").value == "anns second home"
+    assert memory.erase("ann") == 4
+    for store in (memory, other):
+        assert (store.history("home", scope="ann"), store.preferences(scope="ann")) == ([], {})
+        assert (store.episodes(scope="ann"), store.render(scope="ann")) == ([], "")
+        assert [fact.value for fact in store.history("home", scope="bob")] == ["bobs first home", "bobs second home"]
+        assert (store.preferences(scope="bob"), len(store.episodes(scope="bob"))) == ({"tone": "bobs second tone"}, 1)
+    assert left_in(memory.path, "anns") == []
+    assert memory.erase("ann") == 0
+
+
+def test_erasing_a_key_takes_its_fact_and_preference_with_their_past_and_nothing_else(tmp_path):
+    memory = MemoryStore(tmp_path / "memory.db")
+    memory.add_fact("home", "Rome")
+    memory.add_fact("home", "Oslo")
+    memory.forget_fact("home")
+    memory.set_preference("home", "warm")
+    memory.add_fact("pet", "a cat")
+    memory.add_fact("home", "Bergen", scope="ann")
+    assert memory.erase("", "home") == 3
+    assert (memory.history("home"), memory.preferences()) == ([], {})
+    assert [fact.value for fact in memory.facts()] == ["Bergen", "a cat"]
+    assert left_in(memory.path, "Rome") == left_in(memory.path, "Oslo") == []
+
+
+def test_erasing_says_so_if_a_reader_keeps_the_old_text_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    memory = MemoryStore(tmp_path / "memory.db")
+    memory.add_fact("home", "Rome")
+    reader = sqlite3.connect(memory.path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM facts").fetchone()
+    with pytest.raises(StoreError, match="try again"):
+        memory.erase("")
+    assert memory.facts() == []
+    reader.close()
+    memory.erase("")
+    assert left_in(memory.path, "Rome") == []

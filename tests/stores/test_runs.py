@@ -12,8 +12,9 @@ from uuid import UUID
 import pytest
 
 from hookline import RunStore, StoreError, run_stats
-from hookline.stores import runs as module
-from hookline.stores.runs import PARTS, is_running
+from hookline.stores import programs
+from hookline.stores.programs import is_running
+from hookline.stores.runs import PARTS
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()
@@ -156,7 +157,7 @@ def test_many_rows_are_all_kept(store):
 
 
 def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch):
-    monkeypatch.setattr(module, "gethostname", lambda: "here")
+    monkeypatch.setattr(programs, "gethostname", lambda: "here")
     add(
         store,
         run_row("mine", time.time(), ended=None, status=None),

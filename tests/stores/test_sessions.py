@@ -27,7 +27,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.stores import record, sessions
+from hookline.stores import session_record, sessions
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
 
@@ -179,7 +179,7 @@ class TestEverySessionStore:
     def test_the_list_tells_what_there_is_newest_first(self, store, monkeypatch):
         said = {"a": [HI, HELLO], "b": [HELLO], "c": [Message("user", "x \n y" * 99)]}
         for at, (id, messages) in enumerate(said.items()):
-            monkeypatch.setattr(record.time, "time", lambda at=at: 100.0 + at)
+            monkeypatch.setattr(session_record.time, "time", lambda at=at: 100.0 + at)
             store.save(Session(id, messages))
         assert [(s.id, s.messages, s.saved_at, s.title, s.problem) for s in store.list()] == [
             ("c", 1, 102.0, ("x y" * 99)[:80], ""), ("b", 1, 101.0, "", ""), ("a", 2, 100.0, "hi", ""),
@@ -254,7 +254,7 @@ class TestEverySessionStore:
     def test_two_programs_that_save_at_once_lose_nothing_and_never_leave_half_a_session(self, behind, store, new):
         if not new:
             store.save(Session("x", [HI]))
-        env = {**os.environ, "PYTHONPATH": str(Path(record.__file__).parents[2])}
+        env = {**os.environ, "PYTHONPATH": str(Path(session_record.__file__).parents[2])}
         command = [sys.executable, "-c", WRITER, behind.name, behind.place]
         writers = [subprocess.Popen([*command, who], env=env) for who in "ab"]
         sizes = [0]
@@ -323,7 +323,7 @@ def test_files_that_are_saved_at_once_leave_only_their_lock_behind(tmp_path):
 def test_sqlite_lists_in_the_order_of_saving_even_if_the_clock_jumps_back(tmp_path, monkeypatch):
     store = SqliteSessionStore(tmp_path / "s.db")
     for id, at in {"a": 300.0, "b": 200.0, "c": 100.0}.items():
-        monkeypatch.setattr(record.time, "time", lambda at=at: at)
+        monkeypatch.setattr(session_record.time, "time", lambda at=at: at)
         store.save(Session(id))
     store.save(Session("a"))
     assert [s.id for s in store.list()] == ["a", "c", "b"]
@@ -442,7 +442,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(say(store.load("t"), "theirs"))
         say(mine, "mine")
         with monkeypatch.context() as patch:
-            patch.setattr(record.time, "time", lambda: say(mine, "late") and 1.0)
+            patch.setattr(session_record.time, "time", lambda: say(mine, "late") and 1.0)
             store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine"]
         assert texts(mine) == ["hi", "theirs", "mine", "late"]
@@ -454,7 +454,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         mine = store.load("t")
         store.save(say(store.load("t"), "theirs"))
         with monkeypatch.context() as patch:
-            patch.setattr(record.SessionRecord, "to_json", lambda self: 1 / 0)
+            patch.setattr(session_record.SessionRecord, "to_json", lambda self: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 store.save(say(mine, "mine"))
         assert texts(mine) == ["hi", "mine"]

@@ -13,8 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from hookline import MemoryStore, Session, SqliteSessionStore, StoreError
+from hookline import (
+    ApprovalStore,
+    KeyStore,
+    MemoryStore,
+    RunStore,
+    Session,
+    SqliteSessionStore,
+    StoreError,
+    TicketBoard,
+)
 from hookline.stores import sqlite
+from hookline.stores.chats import ChatStore
+from hookline.stores.mailbox import gateway_database
+from hookline.stores.run_log import RunLog
 from hookline.stores.sqlite import Database
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
@@ -374,8 +386,16 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
     assert words(db) == ["a"]
 
 
-def test_nothing_is_written_to_a_watched_file_that_was_moved_away_or_replaced(path, tmp_path):
-    db = database(path, watched=True)
+def test_no_store_takes_the_file_of_another_for_its_own(path):
+    kinds = (MemoryStore, SqliteSessionStore, RunStore, RunLog, ApprovalStore, TicketBoard, KeyStore, ChatStore)
+    stores = [kind(path) for kind in kinds]
+    databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
+    marks = [each.mark for each in (*databases, gateway_database(path))]
+    assert len(set(marks)) == len(kinds) + 1
+
+
+def test_nothing_is_written_to_a_pinned_file_that_was_moved_away_or_replaced(path, tmp_path):
+    db = database(path, pinned=True)
     add(db, "first")
     path.rename(tmp_path / "elsewhere.db")
     with pytest.raises(StoreError, match="was moved or deleted while it is in use: put it back, or start again"):
@@ -388,3 +408,36 @@ def test_nothing_is_written_to_a_watched_file_that_was_moved_away_or_replaced(pa
     assert words(db) == ["first", "second"]
     db.close()
     assert words(database(path)) == ["first", "second"]
+
+
+@pytest.mark.parametrize("ends", [("",), ("", "-wal", "-shm")], ids=["the file alone", "with what is beside it"])
+def test_a_file_that_was_deleted_is_forgotten_and_a_new_one_begun(path, ends):
+    db = database(path)
+    add(db, "old")
+    for end in ends:
+        Path(f"{path}{end}").unlink()
+    assert words(db) == []
+    add(db, "new")
+    assert words(db) == words(database(path)) == ["new"]
+
+
+def test_a_file_that_was_replaced_is_the_one_that_counts(path, tmp_path):
+    db, other = database(path), database(tmp_path / "other.db")
+    add(db, "here")
+    add(other, "there")
+    other.close()
+    for end in ("", "-wal", "-shm"):
+        Path(f"{path}{end}").rename(tmp_path / f"away.db{end}")
+    (tmp_path / "other.db").rename(path)
+    add(db, "too")
+    assert words(db) == words(database(path)) == ["there", "too"]
+
+
+def test_a_store_that_was_closed_stays_so_when_its_file_is_deleted(path):
+    db = database(path)
+    add(db, "old")
+    db.close()
+    path.unlink()
+    with pytest.raises(StoreError, match="has been closed"):
+        add(db, "new")
+    assert not path.exists()

@@ -108,6 +108,14 @@ def test_a_list_is_shown_page_by_page(board):
     assert third.splitlines()[-1] == "T-45 [todo] job 45"
 
 
+@pytest.mark.parametrize("page", [0, -3])
+def test_a_page_before_the_first_is_the_first(board, page):
+    for number in range(44):
+        board.create(f"More {number}", by="person:ann")
+    first, odd = run(board, call("ticket_list"), call("ticket_list", page=page))
+    assert odd == first
+
+
 def test_of_a_long_story_the_end_is_shown(board):
     for n in range(30):
         board.comment("T-1", f"comment {n} " + "x" * 5000, by="ann")

@@ -60,17 +60,22 @@ class Background(Generic[T]):
         self._size = self._put = self._done = self._flushing = 0
 
     def put(self, item: T, size: int = 1) -> bool:
-        """Hand over an item, at once; false if too much is waiting already."""
+        """Hand over an item, at once; false if too much is waiting already.
+
+        Raises:
+            RuntimeError: there is no thread, and none can be started; the item is not taken.
+        """
         with self._lock:
             if self._size and self._size + size > self._limit:
                 return False
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="hookline-background", daemon=True)
+                thread.start()
+                self._thread = thread
             self._items.append(item)
             self._size += size
             self._put += 1
             if len(self._items) == 1:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="hookline-background", daemon=True)
-                    self._thread.start()
                 self._wake.set()
         return True
 

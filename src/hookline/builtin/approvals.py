@@ -48,8 +48,8 @@ class ApprovalsHook:
     """Puts each call that needs approval into a file, and waits until somebody decides about it.
 
     ``hookline approvals`` in any terminal decides, or ``store.decide(...)`` in any program that shares the file. A
-    permission that was given for the session, or for good, answers at once. Who nobody answers in time is denied; if
-    the file cannot be used, the call is denied too, and that is reported.
+    permission that was given for the session, or for good, answers at once. A call that nobody decides in time is
+    denied; if the file cannot be used, it is denied too, and that is reported.
 
     Args:
         store: the file, or an :class:`ApprovalStore`.

@@ -55,6 +55,11 @@ def names_of(value: Any, name: str, least: int = 1) -> tuple[str, ...]:
     return names
 
 
+def one_or_more(value: Any, name: str, least: int = 1) -> tuple[str, ...]:
+    """The same, or a single name or glob."""
+    return names_of([value] if isinstance(value, str) else value, name, least)
+
+
 def error_names(value: Any, name: str) -> frozenset[str]:
     """The class names of errors, given as names or as the classes themselves."""
     if isinstance(value, type):
@@ -74,6 +79,14 @@ def path_of(value: Any, expected: str) -> str:
     if not possible:
         raise RegistrationError(f"{expected}, not {value!r:.80}")
     return str(path)
+
+
+def folder_of(value: Any, name: str) -> str:
+    """The real path of a folder that is there."""
+    found = os.path.realpath(path_of(value, f"{name} is the path of a folder"))
+    if not os.path.isdir(found):
+        raise RegistrationError(f"there is no folder {str(value)!r:.200}")
+    return found
 
 
 def able(value: object, method: str, expected: str) -> None:

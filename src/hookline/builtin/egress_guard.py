@@ -13,7 +13,8 @@ from ..kernel.results import HookResult
 from ..tools.egress import Egress, EgressError
 from ..tools.http_client import FetchError
 from ..tools.urls import Url
-from .checks import flag, names_of
+from .called_tool import judged_tool
+from .checks import flag, names_of, one_or_more
 
 LOCAL_TOOLS = ("write_*", "edit_*", "append_*", "find_text", "remember", "recall", "forget", "calculate")
 """Tools whose texts go nowhere: a link in a note is not a connection."""
@@ -31,7 +32,7 @@ class EgressGuard:
 
     Args:
         hosts: as for :class:`Egress`, or one of those.
-        tools: globs of the names of tools that are judged.
+        tools: glob or globs of the names of tools that are judged.
         local: globs of the names of tools whose texts go nowhere: of them only parameters that are URLs are judged.
         resolve: whether names are looked up, and blocked if an address is private. Turn it off where only a
             proxy can look up names.
@@ -53,12 +54,12 @@ class EgressGuard:
         resolve: bool = True,
     ) -> None:
         self.egress = hosts if isinstance(hosts, Egress) else Egress(hosts)
-        self.tools = names_of([tools] if isinstance(tools, str) else tools, "tools")
+        self.tools = one_or_more(tools, "tools")
         self.local, self.resolve = names_of(local, "local", 0), flag(resolve, "resolve")
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        tool = ctx.tool_registry.get(request.name)
+        tool = judged_tool(ctx, request.name)
         free = not any(fnmatchcase(request.name, glob) for glob in self.local)
         found: dict[str, Url] = {}
         try:

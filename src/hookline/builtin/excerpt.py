@@ -13,12 +13,13 @@ def excerpt(text: str, limit: int, where: str = "") -> str:
     """
     if len(text) <= limit:
         return text
-    room = limit - len(_mark(len(text), where))
+    room = limit - len(left_out(len(text), where))
     if room <= 0:
-        return _mark(len(text), where).strip()[:limit]
+        return left_out(len(text), where).strip()[:limit]
     head, tail = (room + 1) // 2, room // 2
-    return f"{text[:head]}{_mark(len(text) - room, where)}{text[len(text) - tail :]}"
+    return f"{text[:head]}{left_out(len(text) - room, where)}{text[len(text) - tail :]}"
 
 
-def _mark(count: int, where: str) -> str:
+def left_out(count: int, where: str = "") -> str:
+    """The mark that stands where so many characters were."""
     return f"\n[... {count} characters left out{where} ...]\n"

@@ -68,7 +68,7 @@ class FallbackModelHook:
                 reply = await _ask(ctx, model, request)
             except CallRefused as refused:
                 if refused.status == "ended":  # a hook's word about the other model's reply counts for the run
-                    return HookResult.end(refused.reply, reason=refused.hook)
+                    return HookResult.end(refused.reply, reason=refused.reason or refused.hook)
                 if not isinstance(refused.__cause__, ModelError):
                     raise
             else:

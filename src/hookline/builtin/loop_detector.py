@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from ..base.frozen import json_text
+from ..base.frozen import digest
 from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest, ToolCallResult
 from ..kernel.points import AFTER_TOOL, BEFORE_TOOL
@@ -25,9 +25,9 @@ class _Seen(msgspec.Struct):
 class LoopDetectorHook:
     """Gives a hint at an exact repeat of a tool call, and ends the turn if that does not help.
 
-    A repeat is the same tool with the same arguments in one run. The hint, in place of a second result, says what
-    the call gave before. A call that has not succeeded yet may be made again: only breaking off applies to it. Of calls
-    that are alike in one reply, the first runs and the others get a hint, too.
+    A repeat is the same tool with the same arguments in one run, in whatever order these are written. The hint, in
+    place of a second result, says what the call gave before. A call that has not succeeded yet may be made again: only
+    breaking off applies to it. Of calls that are alike in one reply, the first runs and the others get a hint, too.
     The reply of a turn that is ended is made of the last good result of that call.
 
     Args:
@@ -54,7 +54,7 @@ class LoopDetectorHook:
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         """Look at a call before it runs, and at what came of it."""
         seen: _Seen = ctx.hook_state.setdefault(id(self), _Seen())
-        call = f"{payload.name} {json_text(payload.arguments)}"
+        call = digest([payload.name, payload.arguments])
         if isinstance(payload, ToolCallResult) and payload.id in seen.calls:
             if payload.outcome in ("ok", "answered"):
                 seen.good[call] = payload.text

@@ -16,7 +16,8 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
 from ..kernel.points import BEFORE_TOOL
 from ..kernel.results import HookResult
-from .checks import names_of, path_of
+from .called_tool import judged_tool
+from .checks import folder_of, names_of
 from .secret_files import SECRET_FILES
 
 Folder = str | os.PathLike[str]
@@ -67,7 +68,7 @@ class PathGuard:
         read: Iterable[Folder] = (),
         secrets: Iterable[str] = SECRET_FILES,
     ) -> None:
-        self.folder = _folder(folder, "folder")
+        self.folder = Path(folder_of(folder, "folder"))
         if isinstance(write, bool):
             self.write: tuple[Path, ...] = (self.folder,) if write else ()
         else:
@@ -84,7 +85,7 @@ class PathGuard:
         if writes and not self.write:
             message = f"{request.name} is not allowed: files may only be read. Go on without writing."
             return HookResult.block(message, reason="writing is off")
-        tool, folders = ctx.tool_registry.get(request.name), self.write if writes else self.read
+        tool, folders = judged_tool(ctx, request.name), self.write if writes else self.read
         for path in tool.paths(request.arguments):
             for place in _places(path, tool.folder):
                 root = None if place is None else next((root for root in folders if below(root, place)), None)
@@ -148,18 +149,11 @@ def _forms(path: str) -> set[str]:
     return forms
 
 
-def _folder(folder: Any, name: str) -> Path:
-    found = Path(path_of(folder, f"{name} is the path of a folder")).resolve()
-    if not found.is_dir():
-        raise RegistrationError(f"there is no folder {str(folder)!r}")
-    return found
-
-
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:
     if isinstance(folders, (str, os.PathLike, Mapping)) or not isinstance(folders, Iterable):
         either = "True, False or " if name == "write" else ""
         raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
-    return tuple(_folder(folder, name) for folder in folders)
+    return tuple(Path(folder_of(folder, name)) for folder in folders)
 
 
 def _shown(folders: Iterable[Path]) -> str:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf, isfinite, isnan
 from typing import Any, TypeVar
 
-from ..base.names import words
+from ..base.names import is_number, words
 from ..kernel.errors import RegistrationError
 
 log = logging.getLogger("hookline")
@@ -189,9 +189,13 @@ class Metrics:
         if "le" in labels:
             raise RegistrationError("a histogram has a label le of its own: choose another name")
         ordered = list(bounds)
-        if not ordered or not all(map(isfinite, ordered)) or ordered != sorted(set(ordered)):
-            raise RegistrationError(f"bounds are finite numbers, each above the one before, not {bounds!r:.80}")
-        made = Histogram(self, name, text, labels, bounds=bounds)
+        if (
+            not ordered
+            or not all(is_number(bound) and isfinite(bound) for bound in ordered)
+            or ordered != sorted(set(ordered))
+        ):
+            raise RegistrationError(f"bounds are finite numbers, each above the one before, not {ordered!r:.80}")
+        made = Histogram(self, name, text, labels, bounds=ordered)
         return self._add(made, (name, f"{name}_bucket", f"{name}_sum", f"{name}_count"))
 
     def gauge(self, name: str, text: str, read: Reading, labels: Sequence[str] = ()) -> None:

@@ -10,7 +10,7 @@ from ..kernel.errors import RegistrationError
 from ..kernel.payloads import ToolCallRequest
 from ..kernel.points import BEFORE_TOOL
 from ..kernel.results import HookResult
-from .checks import names_of
+from .checks import names_of, one_or_more
 
 
 class RoleBasedAccessHook:
@@ -37,19 +37,21 @@ class RoleBasedAccessHook:
         names_of(list(rules), "rules")
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r}")
-        self.rules = {
-            glob: names_of([roles] if isinstance(roles, str) else roles, f"the roles for {glob!r}")
-            for glob, roles in rules.items()
-        }
+        self.rules = {glob: one_or_more(roles, f"the roles for {glob!r}") for glob, roles in rules.items()}
         self.key = key
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        has = ctx.state.metadata.get(self.key)
-        held = [has] if isinstance(has, str) else has if isinstance(has, list) else []
+        held = roles_of_user(ctx, self.key)
         for glob, roles in self.rules.items():
             if fnmatchcase(request.name, glob) and not any(role in held for role in roles):
                 needed = " or ".join(roles)
                 message = f'Tool "{request.name}" requires {needed} privileges.'
                 return HookResult.block(message, reason=f"not {needed}")
         return None
+
+
+def roles_of_user(ctx: Any, key: str) -> list[Any]:
+    """What the metadata of a run says that its user is: one name, or a list of them."""
+    has = ctx.state.metadata.get(key)
+    return [has] if isinstance(has, str) else has if isinstance(has, list) else []

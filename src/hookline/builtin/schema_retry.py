@@ -13,6 +13,7 @@ from ..kernel.payloads import ModelRequest, ToolCallResult
 from ..kernel.points import AFTER_TOOL, BEFORE_LLM
 from ..kernel.results import HookResult
 from ..kernel.values import ToolSpec
+from .called_tool import called_tool
 from .checks import flag, whole
 
 _UNKNOWN_OUTCOME = frozenset({"TimeoutError", "CancelledError"})
@@ -54,7 +55,7 @@ class SchemaRetryHook:
         return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
 
     def _explain(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
-        tool = ctx.tool_registry.get(result.name)
+        tool = called_tool(ctx, result.name)
         if result.outcome != "error" or tool is None:
             return None
         error = next((e.type for e in reversed(ctx.state.errors) if e.call_id == result.id), "")

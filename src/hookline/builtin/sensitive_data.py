@@ -25,6 +25,7 @@ from ..kernel.points import (
 from ..kernel.results import HookResult
 from ..kernel.state import AgentResult
 from ..kernel.values import Message, ToolCall
+from .called_tool import called_tool
 from .checks import flag, names_of
 from .sensitive.detectors import DEFAULT_KINDS
 from .sensitive.redactor import Action, RedactedStream, Redactor
@@ -46,7 +47,7 @@ class _Seen(msgspec.Struct):
     streams: dict[int, RedactedStream] = {}
     blocked: dict[str, list[str]] = {}
     refused: list[str] = []
-    messages: dict[int, tuple[Message, Message]] = {}
+    messages: dict[int, tuple[Message, Message, frozenset[str]]] = {}
 
 
 class SensitiveDataHook:
@@ -134,11 +135,11 @@ class SensitiveDataHook:
     def _request(self, ctx: Any, request: ModelRequest) -> HookResult | None:
         known, messages, kinds = self._seen(ctx).messages, [], set[str]()
         for message in request.messages:
-            given, cleaned = known.get(id(message), (None, message))
+            given, cleaned, found = known.get(id(message), (None, message, frozenset()))
             if given is not message:
                 cleaned, found = self._message(message)
-                kinds |= found
-            known[id(message)] = message, cleaned
+                known[id(message)] = message, cleaned, found
+            kinds |= found
             messages.append(cleaned)
         refused = self.redactor.blocked(kinds)
         if refused:
@@ -187,7 +188,7 @@ class SensitiveDataHook:
     def _clean_named(self, ctx: Any, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
         """A call without values in its arguments, nor in its name if no tool is called so."""
         cleaned, kinds = _clean_call(self.argument_redactor, call)
-        if ctx.tool_registry is None or call.name not in ctx.tool_registry:
+        if called_tool(ctx, call.name) is None:
             name, found = self.argument_redactor.clean(call.name)
             cleaned, kinds = (replace(cleaned, name=name), kinds | found) if found else (cleaned, kinds)
         return cleaned, kinds

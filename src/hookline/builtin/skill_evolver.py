@@ -9,6 +9,7 @@ import weakref
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, NamedTuple
 
 from ..base.background import Background
@@ -117,7 +118,10 @@ class SkillEvolverHook:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all runs so far have been looked at; false if time ran out."""
-        return self._writer.flush(timeout) and self._analyser.flush(timeout)
+        began = monotonic()
+        if not self._writer.flush(timeout):
+            return False
+        return self._analyser.flush(None if timeout is None else max(0.0, began + timeout - monotonic()))
 
     def _keep(self, ended: list[_Ended]) -> None:
         """Write runs into the queue; in a thread."""

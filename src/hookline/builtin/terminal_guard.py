@@ -25,7 +25,8 @@ from ..tools.command_line import (
     parse_command,
 )
 from ..tools.processes import search_path
-from .checks import flag, names_of, path_of
+from .called_tool import called_tool
+from .checks import flag, folder_of, names_of, one_or_more
 from .secret_files import SECRET_FILES
 from .terminal.options import Refused, read_options
 from .terminal.paths import Place, is_below
@@ -47,7 +48,7 @@ class TerminalGuard:
 
     Args:
         folder: where the paths of programs that read must lead; anywhere if left out.
-        tools: globs of the names of the tools that run commands.
+        tools: glob or globs of the names of the tools that run commands.
         argument: which of their arguments is the command line, or the list of words that is run without a shell.
         allow: patterns of further commands that may run.
         deny: patterns of commands that may not, whatever else is said.
@@ -70,7 +71,7 @@ class TerminalGuard:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        tools: Iterable[str] = ("shell",),
+        tools: str | Iterable[str] = "shell",
         argument: str = "command",
         allow: Iterable[str] = (),
         deny: Iterable[str] = (),
@@ -80,25 +81,19 @@ class TerminalGuard:
         secrets: Iterable[str] = SECRET_FILES,
         keep: Iterable[str] = (),
     ) -> None:
-        self.folder = None
-        if folder is not None:
-            self.folder = os.path.realpath(path_of(folder, "folder is the path of a folder"))
-            if not os.path.isdir(self.folder):
-                raise RegistrationError(f"there is no folder {str(folder)!r}")
+        self.folder = None if folder is None else folder_of(folder, "folder")
         if not isinstance(argument, str) or not argument:
             raise RegistrationError(f"argument is the name of an argument, not {argument!r:.80}")
         if unknown not in ("block", "ask"):
             raise RegistrationError(f"unknown is 'block' or 'ask', not {unknown!r:.80}")
-        self.tools, self.argument, self.unknown = names_of(tools, "tools"), argument, unknown
+        self.tools, self.argument, self.unknown = one_or_more(tools, "tools"), argument, unknown
         self.writes = flag(writes, "writes")
         self._allow, self._deny, self._ask = _patterns(allow, "allow"), _patterns(deny, "deny"), _patterns(ask, "ask")
         self._secrets, self._keep = names_of(secrets, "secrets", 0), names_of(keep, "keep", 0)
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
-        if not any(fnmatchcase(request.name, glob) for glob in self.tools):
-            return None
-        tool = ctx.tool_registry.get(request.name) if ctx.tool_registry is not None else None
+        tool = called_tool(ctx, request.name)
         start = tool.folder if tool is not None else self.folder or os.getcwd()
         return await in_thread(self._judge, request.arguments.get(self.argument), start)  # type: ignore[no-any-return]
 

@@ -17,7 +17,8 @@ from ..kernel.results import HookResult
 from ..stores.ticket_rows import TicketError, TicketRow
 from ..stores.ticket_tools import PREFIX, Asking, who_acts
 from ..stores.tickets import TicketBoard
-from .checks import names_of, path_of
+from .checks import one_or_more, path_of
+from .roles import roles_of_user
 
 ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")
 """What agents can do with tickets; to assign is to create one for somebody else."""
@@ -63,10 +64,7 @@ class TicketRules:
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")
         self.board, self.key = board, key
-        self.may = {
-            action: names_of([globs] if isinstance(globs, str) else globs, f"who may {action}", 0)
-            for action, globs in (may or {}).items()
-        }
+        self.may = {action: one_or_more(globs, f"who may {action}", 0) for action, globs in (may or {}).items()}
 
     @property
     def own_files(self) -> tuple[str, ...]:
@@ -105,9 +103,7 @@ class TicketRules:
         return HookResult.ask(f"May {who} {action} {ticket.id}: {ticket.title}?{said}", reason="its tier is ask")
 
     def _allows(self, ctx: Any, who: str, globs: tuple[str, ...]) -> bool:
-        has = ctx.state.metadata.get(self.key)
-        held = [has] if isinstance(has, str) else has if isinstance(has, list) else []
-        roles = [role for role in held if isinstance(role, str)]
+        roles = [role for role in roles_of_user(ctx, self.key) if isinstance(role, str)]
         return any(
             any(fnmatchcase(role, glob.removeprefix(ROLE)) for role in roles)
             if glob.startswith(ROLE)

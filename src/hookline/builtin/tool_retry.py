@@ -10,7 +10,7 @@ from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
 from .backoff import Backoff, allowed
-from .checks import error_names, names_of
+from .checks import error_names, one_or_more
 
 
 class ToolRetryHook:
@@ -47,7 +47,7 @@ class ToolRetryHook:
         self.max_retries = allowed(max_retries)
         self.backoff = Backoff(base_delay, max_delay)
         self.on = None if on is None else error_names(on, "on")
-        self.tools = None if tools is None else names_of([tools] if isinstance(tools, str) else tools, "tools")
+        self.tools = None if tools is None else one_or_more(tools, "tools")
 
     async def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> HookResult | None:
         """Wait and ask for a retry, if that may help."""

@@ -14,6 +14,7 @@ from ..kernel.payloads import ToolCallResult
 from ..kernel.points import AFTER_TOOL
 from ..kernel.results import HookResult
 from ..stores.artifacts import ArtifactStore
+from .called_tool import called_tool
 from .checks import able, path_of, whole
 from .excerpt import excerpt
 
@@ -70,8 +71,7 @@ class ToolOutputTruncatorHook:
         store = ctx.artifacts if self.artifacts is True else self.artifacts
         if store is None:
             raise HooklineError("artifacts=True needs a store in the context: AgentContext(artifacts=...)")
-        has_reader = ctx.tool_registry is not None and ctx.tool_registry.get(READER) is not None
-        how, where = f": use {READER}" if has_reader else "", {}
+        how, where = f": use {READER}" if called_tool(ctx, READER) is not None else "", {}
         for field, text in long.items():
             name = ctx.new_id(re.sub(r"[^A-Za-z0-9_-]", "_", result.name)[:_MAX_NAME] or "result") + ".txt"
             saved = await asyncio.to_thread(store.save, name, text)

@@ -65,7 +65,7 @@ class Approving:
         access: Mapping[str, Access], options: GatewayOptions,
     ) -> None:  # fmt: skip
         self.store, self._postman, self._channels, self._access = store, postman, channels, access
-        self._options = options
+        self.seconds = options.approval_seconds
         self._open: dict[str, dict[str, Open]] = {}
         self._ended: dict[str, float] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -288,8 +288,8 @@ class Asker:
         self._approving, self._letter, self._waiting, self._again = approving, letter, waiting, again
         self._turn, self._count = asyncio.Lock(), 0
         self._telling: list[asyncio.Task[None]] = []
-        seconds = approving._options.approval_seconds
-        self.hook = ApprovalsHook(store, seconds=seconds, owner=owner_of(letter.channel), tell=self._ask)
+        owner = owner_of(letter.channel)
+        self.hook = ApprovalsHook(store, seconds=approving.seconds, owner=owner, tell=self._ask)
 
     async def over(self) -> None:
         """Wait until all is told."""

@@ -13,22 +13,24 @@ import msgspec
 
 from ..base.frozen import EMPTY
 from ..base.names import describe, nearest, words
+from ..base.tasks import OutOfTime, within
 from ..config.errors import ConfigError
-from ..kernel.values import InboundMessage, OutboundMessage
 from ..run.context import AgentContext
 from ..run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox, Open
 from ..stores.sessions import SessionStore
+from ..web.starting import Starting
 from .access import Access
 from .answering import Answering
 from .approving import Approving
+from .arrival import Arrival
 from .conversations import Conversations
-from .lanes import Lanes, address_of, key_of
+from .lanes import Lanes, address_of
 from .options import GatewayOptions
 from .postman import Postman, Tally
-from .protocol import Address, Answerer, Channel, ChannelError, Health
+from .protocol import Answerer, Channel, ChannelError, Health
 from .reception import Reception
 
 log = logging.getLogger("hookline")
@@ -128,9 +130,9 @@ class Gateway:
         self._reception = Reception(
             answerer, self._conversations, self._postman, self._answering, self._approving, self.options, self._tally
         )
+        self._arrival = Arrival(mailbox, self._access, self._tally, self._take_up)
         self._started: list[Host | Channel] = []
-        self._starting: asyncio.Task[None] | None = None
-        self._arriving: set[asyncio.Task[bool]] = set()
+        self._starting = Starting()
         self._removed: dict[str, Health] = {}
         self._changing = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -140,29 +142,23 @@ class Gateway:
         self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
 
     async def start(self) -> None:
-        """Open the mailbox, take up what was left there, and begin to receive. If it is stopped meanwhile, it does not.
+        """Open the mailbox, take up what was left there, and begin to receive.
+
+        If it is stopped before or meanwhile, it does not.
 
         Raises:
             ChannelError: a channel can never work as it is set up.
             StoreError: the mailbox cannot be used.
+            WebError: a web server cannot be started, or the gateway was started before.
         """
-        starting = self._starting = asyncio.create_task(self._begin())
-        try:
-            await asyncio.wait([starting])
-            if not starting.cancelled():
-                starting.result()
-        except BaseException:
-            await self.stop(grace=0)
-            raise
-        if starting.cancelled():
-            await self.stop(grace=0)
+        await self._starting.go(self._begin, lambda: self.stop(grace=0))
 
     async def _begin(self) -> None:
         await self._mailbox.open()
         self._take_up(await self._mailbox.look_around(self.channels))
         await self._tell_what_is_left_over()
         for name, channel in self.channels.items():
-            await channel.start(partial(self._deliver, name))
+            await channel.start(partial(self._arrival.deliver, name))
             self._started.append(channel)
         for host in self.hosts:
             await host.start()
@@ -194,7 +190,7 @@ class Gateway:
                 self._access[name] = access
             self.channels[name] = channel  # before it is started: what it delivers then is taken up
             try:
-                await channel.start(partial(self._deliver, name))
+                await channel.start(partial(self._arrival.deliver, name))
                 self._started.append(channel)
                 if host is not None:
                     host.add(channel)
@@ -233,6 +229,7 @@ class Gateway:
         if host is not None:
             host.remove(channel)
         await self._mailbox.leave(name)
+        self._access.pop(name, None)
         for key in self._conversations.keys:
             if address_of(key).channel == name:
                 self._conversations.forget(key)
@@ -265,9 +262,13 @@ class Gateway:
             await self._over.wait()
             return
         self._stopping = True
-        if self._starting is not None and not self._starting.done():
-            with suppress(TimeoutError):
-                await _ended(self._starting, 0)
+        try:
+            await self._wind_up(grace)
+        finally:  # also if who stops it does not wait for the end: others must not wait for ever
+            self._over.set()
+
+    async def _wind_up(self, grace: float) -> None:
+        await self._starting.break_off()
         self._reception.lanes.pause()
         self._answering.wind_down()
         await self._within(grace, _settled(self._reception.lanes, self._answering.lanes))
@@ -287,7 +288,6 @@ class Gateway:
             self._left = await self._mailbox.close()
         except StoreError as error:
             log.error("%s", words(error))
-        self._over.set()
 
     async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
         """Wait so long at most, and not at all when there is no time."""
@@ -324,39 +324,6 @@ class Gateway:
             self._postman.lanes.waiting + self._postman.lanes.running,
             tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
         )  # fmt: skip
-
-    async def _deliver(self, name: str, message: InboundMessage) -> bool:
-        """What channels call: see ``Deliver``. What is kept is answered, also if the channel stops waiting for that."""
-        arriving = asyncio.create_task(self._arrive(name, message))
-        self._arriving.add(arriving)
-        arriving.add_done_callback(self._arriving.discard)
-        return await asyncio.shield(arriving)
-
-    async def _arrive(self, name: str, message: InboundMessage) -> bool:
-        if not message.message_id:
-            raise ChannelError(
-                f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
-            )
-        message = message if message.platform else message.replace(platform=name)
-        address = Address(name, message.chat_id, message.thread_id, message.bot)
-        key, access = key_of(address), self._access.get(name)
-        if access is not None:
-            verdict = await access.judge(name, message, self._mailbox)
-            if not verdict.admitted:
-                self._tally.refused += 1
-                log.info("%s: a message of %r is not let in: %s", name, message.sender, verdict.why)
-                if verdict.reply:
-                    reply = OutboundMessage(verdict.reply, message.message_id, message.thread_id)
-                    self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
-                return True
-        taken = await self._mailbox.accept(key, name, message)
-        if not taken.new:
-            self._tally.duplicates += 1
-            log.info("%s: the message %r is known already", name, message.message_id)
-            return False
-        self._tally.received += 1
-        self._take_up(taken)
-        return True
 
     def _take_up(self, found: Open) -> None:
         if self._stopping:
@@ -405,25 +372,13 @@ async def _settled(*lanes: Lanes[Any]) -> None:
 
 async def _stopped(part: Host | Channel) -> None:
     """Stop something, whatever it does: the others go on."""
+    name = getattr(part, "name", part)
     try:
-        await _ended(asyncio.ensure_future(part.stop()), STOP_SECONDS)
+        await within(STOP_SECONDS, part.stop())
+    except OutOfTime:
+        log.error("%s did not stop in %g s, and is left alone", name, STOP_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is left alone then
-        log.error("%s did not stop: %s", getattr(part, "name", part), describe(error))
-
-
-async def _ended(task: asyncio.Future[None], seconds: float) -> None:
-    """Wait so long for the end of something, then cancel it, and do not wait for long if it takes no notice.
-
-    Raises:
-        TimeoutError: it had to be cancelled.
-    """
-    done, _ = await asyncio.wait([task], timeout=seconds)
-    if done:
-        task.result()
-        return
-    task.cancel()
-    await asyncio.wait([task], timeout=1.0)
-    raise TimeoutError(f"it took more than {seconds:g} s")
+        log.error("%s did not stop: %s", name, describe(error))
 
 
 def _health(channel: Channel) -> Health:

@@ -158,7 +158,7 @@ class Lanes(Generic[T]):
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late)
+                await asyncio.wait(late, timeout=CANCEL_SECONDS)
 
     def lend(self) -> None:
         """One that is being worked on only waits now: another may have its place."""

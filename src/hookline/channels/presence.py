@@ -11,7 +11,7 @@ from typing import Any
 from ..base.event import Event
 from ..base.names import describe
 from ..kernel.values import OutboundMessage
-from ..run.events import Sink, ToolProgressed, ToolStarted
+from ..run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
 from .protocol import Address, Channel
 
 log = logging.getLogger("hookline")
@@ -21,6 +21,9 @@ TYPING_EVERY = 4.0
 
 PROGRESS_EVERY = 1.5
 """Seconds between two changes of a message."""
+
+MOST_LINES = 5
+"""How many calls are shown: the last ones."""
 
 Judge = Callable[[OutboundMessage], Awaitable[OutboundMessage | None]]
 
@@ -33,7 +36,7 @@ class Presence:
     What is shown passes the hooks as every message does. It is not kept: if it gets lost, nothing is.
     """
 
-    events = frozenset((ToolStarted, ToolProgressed))
+    events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
 
     def __init__(
         self, channel: Channel, address: Address, judge: Judge, *, typing: bool, progress: bool, reply_to: str = "",
@@ -45,7 +48,7 @@ class Presence:
         self._speaker = speaker
         self._typing, self._progress = typing and can.typing, progress and can.edit
         self._tasks: list[asyncio.Task[None]] = []
-        self._lines: list[str] = []
+        self._lines: dict[str, str] = {}  # by call
         self._changed = asyncio.Event()
         self.resting = False
 
@@ -69,12 +72,19 @@ class Presence:
 
     def __call__(self, event: Event) -> None:
         """Take an event of the run."""
-        if isinstance(event, ToolStarted):
-            self._lines.append(event.message or event.tool)
-        elif isinstance(event, ToolProgressed) and event.message and self._lines:
-            self._lines[-1] = event.message if event.fraction is None else f"{event.message} ({event.fraction:.0%})"
-        else:
-            return
+        lines = self._lines
+        match event:
+            case ToolStarted(call_id=call):
+                lines.pop(call, None)  # another attempt comes last
+                lines[call] = event.message or event.tool
+                for old in list(lines)[:-MOST_LINES]:
+                    del lines[old]
+            case ToolProgressed(call_id=call) if event.message and call in lines:
+                lines[call] = event.message if event.fraction is None else f"{event.message} ({event.fraction:.0%})"
+            case ToolEnded(call_id=call, outcome="blocked") if call in lines:
+                del lines[call]  # it was refused, and did nothing
+            case _:
+                return
         self._changed.set()
 
     async def _keep_typing(self) -> None:
@@ -91,7 +101,9 @@ class Presence:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            text = "\n".join(f"· {line}" for line in self._lines[-5:])
+            if not self._lines:
+                continue
+            text = "\n".join(f"· {line}" for line in self._lines.values())
             try:
                 message = await self._judge(
                     OutboundMessage(text, self._reply_to, self._address.thread_id, self._speaker)

@@ -9,10 +9,8 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_hex
+from string import Template
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from ..base.files import user_folder
 from ..base.installing import NotInstalled
@@ -26,6 +24,7 @@ from .delivery import Delivery
 from .names import checked_name, checked_path
 from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, Undeliverable
 from .web_door import Door
+from .web_frames import IDLE, Browser, Hello, Ping, Said, close, fields_of, frame_of, is_id
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -44,46 +43,11 @@ LOOK_SECONDS = 1.0
 """How often to look for replies that another process stored."""
 
 _BATCH = 50
-_IDLE = ("", 0)
 _PAGE = Path(__file__).parent / "page"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-
-
-class _Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Which conversation a browser is in, and the last change that it has seen."""
-
-    chat: str
-    after: int = 0
-
-
-class _Said(msgspec.Struct, tag="message", frozen=True):
-    """A message; its id is the same when it is sent again."""
-
-    id: str
-    text: str
-
-
-class _Ping(msgspec.Struct, tag="ping", frozen=True):
-    """A question whether the server is there."""
-
-
-_FRAMES: msgspec.json.Decoder[_Hello | _Said | _Ping] = msgspec.json.Decoder(_Hello | _Said | _Ping)
-
-
-class _Browser:
-    """One open page."""
-
-    def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
-        self.socket, self.chat, self.rev = socket, chat, rev
-        self.wake, self.typing = asyncio.Event(), False
-        self.shown = _IDLE
-        self.asked: Sequence[Asked] = ()
-
-    async def tell(self, type: str, **fields: Any) -> None:
-        await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
 
 
 class WebChannel:
@@ -122,7 +86,7 @@ class WebChannel:
         self._store = ChatStore(store or user_folder("data") / "chats.db")
         self._max_text = max_text
         self._delivery = Delivery()
-        self._browsers: set[_Browser] = set()
+        self._browsers: set[Browser] = set()
         self._at_work: dict[str, tuple[str, int]] = {}
         self._asked: dict[str, Sequence[Asked]] = {}
         self._newest = 0
@@ -164,7 +128,7 @@ class WebChannel:
             looking.cancel()
             await asyncio.wait({looking})
         for browser in tuple(self._browsers):
-            await _close(browser.socket, 1012, "the server stops")
+            await close(browser.socket, 1012, "the server stops")
 
     def health(self) -> Health:
         """Whether messages are taken, and how many pages are open."""
@@ -181,7 +145,7 @@ class WebChannel:
         """
         try:
             seq, _ = await in_thread(
-                self._store.add, self.name, address.chat_id, key or _any_key(), message.text,
+                self._store.add, self.name, address.chat_id, key, message.text,
                 reply_to=message.reply_to, speaker=message.speaker,
             )  # fmt: skip
         except StoreError as error:
@@ -210,7 +174,7 @@ class WebChannel:
     def at_work(self, address: Address, message_id: str, waiting: int) -> None:
         """Show which message is being answered, if any, and how many wait, also to pages that are opened later."""
         now = (message_id, waiting)
-        if now == _IDLE:
+        if now == IDLE:
             self._at_work.pop(address.chat_id, None)
         else:
             self._at_work[address.chat_id] = now
@@ -249,10 +213,9 @@ class WebChannel:
 
         if not self._welcome(request.scope):
             return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
-        page = (_PAGE / "chat.html").read_text("utf-8")
-        page = page.replace("$title", html.escape(self.title)).replace("$max", str(self._max_text))
-        page = page.replace("$new", html.escape(wording.NEW))
-        return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
+        page = Template((_PAGE / "chat.html").read_text("utf-8"))
+        made = page.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(wording.NEW))
+        return HTMLResponse(made, headers={"Content-Security-Policy": _POLICY})
 
     async def _part(self, request: Request) -> Response:
         from starlette.responses import FileResponse
@@ -272,7 +235,7 @@ class WebChannel:
             return
         await socket.accept()
         if not self._delivery.is_open or len(self._browsers) >= MAX_BROWSERS:
-            await _close(socket, 1013, "try again soon")
+            await close(socket, 1013, "try again soon")
             return
         try:
             browser = await self._met(socket)
@@ -282,42 +245,42 @@ class WebChannel:
             log.debug("a page of %r is gone: %s", self.name, error)
         except StoreError as error:
             log.error("the web chat %r cannot read what was said: %s", self.name, error)
-            await _close(socket, 1011, "the server has a problem")
+            await close(socket, 1011, "the server has a problem")
 
-    async def _met(self, socket: WebSocket) -> _Browser | None:
+    async def _met(self, socket: WebSocket) -> Browser | None:
         """The browser, once it has said which conversation it is in."""
         try:
-            frame = await asyncio.wait_for(_frame(socket), HELLO_SECONDS)
+            frame = await asyncio.wait_for(frame_of(socket), HELLO_SECONDS)
         except TimeoutError:
             frame = None
-        if not isinstance(frame, _Hello) or not _is_id(frame.chat):
-            await _close(socket, 1008, "say hello first")
+        if not isinstance(frame, Hello) or not is_id(frame.chat):
+            await close(socket, 1008, "say hello first")
             return None
         newest, _ = await in_thread(self._store.changed, self.name, 2**62)
         reset = not 0 <= frame.after <= newest
-        browser = _Browser(socket, chat_of(frame.chat), 0 if reset else frame.after)
+        browser = Browser(socket, chat_of(frame.chat), 0 if reset else frame.after)
         await browser.tell("ready", reset=reset)
         return browser
 
-    async def _serve(self, browser: _Browser) -> None:
+    async def _serve(self, browser: Browser) -> None:
         self._browsers.add(browser)
         showing = asyncio.create_task(self._show(browser))
         try:
             while True:
-                frame = await _frame(browser.socket)
-                if isinstance(frame, _Ping):
+                frame = await frame_of(browser.socket)
+                if isinstance(frame, Ping):
                     await browser.tell("pong")
-                elif isinstance(frame, _Said) and _is_id(frame.id):
+                elif isinstance(frame, Said) and is_id(frame.id):
                     await self._take(browser, frame)
                 else:
-                    await _close(browser.socket, 1008, "not understood")
+                    await close(browser.socket, 1008, "not understood")
                     return
         finally:
             self._browsers.discard(browser)
             showing.cancel()
             await asyncio.wait({showing})
 
-    async def _take(self, browser: _Browser, said: _Said) -> None:
+    async def _take(self, browser: Browser, said: Said) -> None:
         if not said.text.strip() or len(said.text) > self._max_text:
             why = f"a message has 1 to {self._max_text} characters"
             await browser.tell("refused", id=said.id, why=why)
@@ -335,7 +298,7 @@ class WebChannel:
         await browser.tell("taken", id=said.id)
         self._wake(browser.chat)
 
-    async def _show(self, browser: _Browser) -> None:
+    async def _show(self, browser: Browser) -> None:
         """Send what came or changed since this browser looked last, again and again."""
         try:
             while True:
@@ -343,7 +306,7 @@ class WebChannel:
                 if browser.typing:
                     browser.typing = False
                     await browser.tell("typing")
-                now = self._at_work.get(browser.chat, _IDLE)
+                now = self._at_work.get(browser.chat, IDLE)
                 if now != browser.shown:
                     browser.shown = now
                     await browser.tell("work", answering=now[0], waiting=now[1])
@@ -355,13 +318,13 @@ class WebChannel:
                     self._store.since, self.name, browser.chat, browser.rev, limit=_BATCH
                 )
                 for one in found:
-                    await browser.tell("message", **_shown(one))
+                    await browser.tell("message", **fields_of(one))
                     browser.rev = one.rev
                 if len(found) < _BATCH:
                     await browser.wake.wait()
         except Exception as error:  # noqa: BLE001 - the page connects again and has it then
             log.debug("a page of %r gets nothing more: %s", self.name, error)
-            await _close(browser.socket, 1011, "the server has a problem")
+            await close(browser.socket, 1011, "the server has a problem")
 
     async def _look(self) -> None:
         """Notice what another process stored."""
@@ -393,38 +356,3 @@ class WebChannel:
 def chat_of(id: str) -> str:
     """What a conversation is called outside the browser that made up its id."""
     return "web-" + sha256(f"hookline chat {id}".encode()).hexdigest()[:32]
-
-
-def _any_key() -> str:
-    """For what need not be told from others: a sign of life, which is sent once or not at all."""
-    return f"once-{token_hex(12)}"
-
-
-def _is_id(text: str) -> bool:
-    return 20 <= len(text) <= 64 and text.isascii() and text.replace("-", "").replace("_", "").isalnum()
-
-
-def _shown(one: ChatMessage) -> dict[str, Any]:
-    mine = {"id": one.key} if one.side == "in" else {"speaker": one.speaker, "to": one.reply_to, "key": one.key}
-    fields = {"seq": one.seq, "side": one.side, "text": one.text, "at": round(one.at, 3), "rev": one.rev}
-    return fields | mine
-
-
-async def _frame(socket: WebSocket) -> _Hello | _Said | _Ping | None:
-    """The next thing that a browser says; ``None`` if it is not understood."""
-    from starlette.websockets import WebSocketDisconnect
-
-    message = await socket.receive()
-    if message["type"] == "websocket.disconnect":
-        raise WebSocketDisconnect(message.get("code", 1006))
-    try:
-        return _FRAMES.decode(message.get("text") or "")
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
-        return None
-
-
-async def _close(socket: WebSocket, code: int, reason: str) -> None:
-    try:
-        await socket.close(code, reason)
-    except Exception as error:  # noqa: BLE001 - it is closed already
-        log.debug("a connection was closed before: %s", error)

@@ -11,7 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -129,7 +128,6 @@ class WebhookChannel:
             ChannelError: the callback cannot take it now, or it cannot be stored; ``Undeliverable``: it never will.
         """
         thread = address.thread_id or message.thread_id
-        key = key or f"once-{token_hex(12)}"
         if self._callback is not None:
             reply = _reply(key, address.chat_id, message.text, thread, message.reply_to)
             await self._callback.post(reply, key)

@@ -114,8 +114,9 @@ def why_taken(name: str) -> str:
 
     from .. import __all__ as public
 
-    if name == "hookline" or name in sys.stdlib_module_names or name in packages_distributions():
-        return "the name of a module that others import"
+    module = "the name of a module that others import"
+    if name == "hookline" or name in sys.stdlib_module_names:
+        return module
     if hasattr(builtins, name):
         return "a name of Python's own"
     if name in public:
@@ -124,7 +125,7 @@ def why_taken(name: str) -> str:
         return "a name that the files need themselves"
     if name.startswith("test_"):
         return "what pytest takes for a test"
-    return ""
+    return module if name in packages_distributions() else ""  # last: it reads about everything that is installed
 
 
 def _names_in(code: str) -> set[str]:

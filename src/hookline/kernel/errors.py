@@ -37,7 +37,7 @@ class ModelError(HooklineError):
 class CallRefused(HooklineError):
     """A call of ``ctx.llm`` that may not be used (DESIGN 4.8); uncaught, it ends the run with ``status``."""
 
-    def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "") -> None:
+    def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "", reason: str = "") -> None:
         super().__init__(message)
-        self.status, self.reply, self.hook = status, reply, hook
+        self.status, self.reply, self.hook, self.reason = status, reply, hook, reason
         self.verdict: Any = None  # what the point concluded that it left

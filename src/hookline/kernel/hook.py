@@ -120,12 +120,13 @@ def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **over
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
     given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
     given = {k: {resolve(point): o for point, o in v.items()} if isinstance(v, dict) else v for k, v in given.items()}
-    name = given["name"] or getattr(hook, "__name__", None) or type(hook).__name__
+    name = getattr(hook, "__name__", None) or type(hook).__name__
     wanted = points if points is not None else getattr(hook, "points", None)
     if wanted is None:
         raise RegistrationError(f"hook {name!r} names no points: decorate it with @hook(POINT) or pass points=")
     for point in dict.fromkeys(resolve(item) for item in ([wanted] if isinstance(wanted, str) else wanted)):
-        yield _entry(hook, name, point, {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()})
+        here = {k: v.get(point) if isinstance(v, dict) else v for k, v in given.items()}
+        yield _entry(hook, here["name"] or name, point, here)
 
 
 def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
@@ -155,7 +156,7 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         raise wrong(f"tools= takes globs of tool names, not {tools!r}")
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")
-    fn = getattr(hook, "fn", hook) if isinstance(hook, FunctionHook) else hook
+    fn = hook.fn if isinstance(hook, FunctionHook) else hook
     call, wants_verdict = _bind(fn, point, phase, wrong)
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
     if timeout is not None and not is_async:
@@ -189,9 +190,8 @@ def _bind(
     if wants_verdict and phase != "observe":
         raise wrong("only an observer gets a verdict; use @observer")
     slots = [p for p in params if p.name != "verdict" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = sum(p.default is p.empty for p in slots)
-    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params):
-        required = 99  # nobody would give it
+    needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params)
+    required = 99 if needs else sum(p.default is p.empty for p in slots)  # nobody would give what it needs
     if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
         return fn, wants_verdict
     if required <= 3 and (len(slots) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in params)):

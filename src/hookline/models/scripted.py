@@ -33,14 +33,19 @@ class ScriptedModel:
         delay: seconds to wait before each reply, and between streamed words.
         name: the model name it reports.
         loop: start again from the first turn after the last one.
+
+    Raises:
+        TypeError: something that is no turn.
     """
 
     provider = "scripted"
 
     def __init__(
-        self, turns: Iterable[Turn] = (), *, delay: float = 0.0, name: str = "scripted", loop: bool = False
+        self, turns: Iterable[object] = (), *, delay: float = 0.0, name: str = "scripted", loop: bool = False
     ) -> None:
-        self.turns = list(turns)
+        if isinstance(turns, (str, ModelResponse, ToolCall)):
+            raise TypeError(f"turns is a list of turns: ScriptedModel([{turns!r:.80}])")
+        self.turns: list[Turn] = [_checked(turn) for turn in turns]
         self.delay, self.name, self.loop = delay, name, loop
         self.requests: list[ModelRequest] = []
 
@@ -72,7 +77,7 @@ class ScriptedModel:
             raise ModelError(f"the script has {len(self.turns)} turns, and this is request {number + 1}")
         turn = self.turns[number % len(self.turns)]
         if callable(turn) and not isinstance(turn, BaseException):
-            turn = turn(request)
+            turn = _checked(turn(request))
         if isinstance(turn, BaseException):
             raise turn
         return self._response(turn, number, request)
@@ -93,3 +98,12 @@ class ScriptedModel:
 
 
 ScriptedLLM = ScriptedModel
+
+
+def _checked(turn: Any) -> Any:
+    if isinstance(turn, (str, ModelResponse, ToolCall, BaseException)) or callable(turn):
+        return turn
+    if isinstance(turn, (list, tuple)) and all(isinstance(part, (str, ToolCall)) for part in turn):
+        return turn
+    expected = "reply(...), call(...), a list of calls and text, an exception, or a function that gives one of these"
+    raise TypeError(f"{turn!r:.80} is no turn of a script: expected {expected}")

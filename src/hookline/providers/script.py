@@ -40,9 +40,9 @@ def script_model(path: str, *, delay: float = 0.0, loop: bool = False) -> Script
     try:
         script = _script(text)
         turns = [_turn(turn) for turn in script.turns]
-    except (msgspec.MsgspecError, ValueError) as error:
+        return ScriptedModel(turns, delay=delay or script.delay, name=Path(path).name, loop=loop or script.loop)
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise RegistrationError(f"the script {path!r} is not a list of turns: {error}") from error
-    return ScriptedModel(turns, delay=delay or script.delay, name=Path(path).name, loop=loop or script.loop)
 
 
 class _Script(msgspec.Struct, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -382,8 +383,8 @@ def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
     return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]
 
 
-_OPTIONS = frozenset(Agent.start.__kwdefaults__ or ()) - {"keep"}
-_OF_CONTEXT = frozenset(AgentContext.__init__.__kwdefaults__ or ()) - _OPTIONS
+_OPTIONS = frozenset(inspect.signature(Agent.start).parameters) - {"self", "task", "keep"}
+_OF_CONTEXT = frozenset(inspect.signature(AgentContext).parameters) - _OPTIONS
 
 
 def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Coroutine, Sequence
 from functools import partial, reduce
 from typing import Any, Literal
 
 import msgspec
 
 from ..base.errors import PlainError
-from ..base.frozen import EMPTY
 from ..base.names import describe, words
-from ..base.tasks import OutOfTime, abandon, carry, running_loop, unpack, within
+from ..base.tasks import OutOfTime, abandon, carry, unpack, within
 from ..kernel.dispatch import PLAIN
 from ..kernel.errors import CallRefused, HookError
 from ..kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
     ApprovalRequest,
-    Progress,
-    Question,
     ToolCallRequest,
     ToolCallResult,
     ToolPath,
@@ -36,38 +32,17 @@ from ..kernel.points import (
 from ..kernel.results import Answer, HookAction, Verdict
 from ..kernel.tally import How
 from ..kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
-from ..tools.tool import Tool, jsonable
+from ..tools.tool import jsonable
 from .causes import Ended, Stopped, stronger
-from .context import CallContext
 from .course import Course
-from .events import ApprovalAsked, ApprovalDecided, ToolEnded, ToolProgressed, ToolSettled, ToolStarted
+from .events import ApprovalAsked, ApprovalDecided, ToolSettled, ToolStarted
 from .model_call import MAX_RETRIES
-from .progress import ended_text, progressed_text, started_text
+from .reports import Reports
+from .slot import Slot
 
 replace = msgspec.structs.replace
 
 Decision = Literal["approved", "denied", "edited", "cancelled"]
-
-
-class Slot(msgspec.Struct):
-    """One attempt of one call, on its way to a result."""
-
-    call: ToolCall
-    request: ToolCallRequest
-    valid: ToolCallRequest | None = None
-    tool: Tool | None = None
-    values: Mapping[str, Any] = EMPTY
-    result: ToolCallResult | None = None
-    answer: Answer | None = None
-    asks: tuple[Question, ...] = ()
-    asking: bool = False
-    started: bool = False
-    ended: bool = False
-    by: str = ""
-    denied: bool = False
-    began: float = 0.0
-    pending: tuple[tuple[float | None, str], ...] = ()
-    pump: asyncio.Task[None] | None = None
 
 
 class Batch:
@@ -75,6 +50,7 @@ class Batch:
 
     def __init__(self, loop: Course, calls: Sequence[ToolCall], hop: int) -> None:
         self.loop, self.hop, self._tools = loop, hop, loop.tools
+        self._reports = Reports(loop)
         self.slots = [self._slot(call, 1) for call in calls]
         self.cause: BaseException | None = None
         self.outcomes: tuple[Outcome, ...] = ()
@@ -135,7 +111,7 @@ class Batch:
             running = True
             ready = self._count(slots)
             for slot in slots if len(ready) < len(slots) else ():
-                await self._close(slot)
+                await self._reports.close(slot)
             if len(ready) == 1:
                 await self._invoke(ready[0])
             elif ready:
@@ -150,7 +126,7 @@ class Batch:
             if slot.result is None:
                 slot.result = self._result(slot, "cancelled", error="Cancelled: the call did not finish.")
             if not slot.ended:
-                await self._in_any_case(self._close(slot))
+                await self._in_any_case(self._reports.close(slot))
 
     # (a) Judge.
 
@@ -290,10 +266,10 @@ class Batch:
         loop, tool = self.loop, slot.tool
         assert tool is not None  # an unknown one has a result already
         if ON_PROGRESS in loop.heard or (loop.ctx.listening and loop.ctx.wants(ToolStarted)):
-            await self._start(slot)
+            await self._reports.start(slot)
         else:
             slot.started, slot.began = True, loop.ctx.clock.monotonic()
-        ctx = self._ctx_of(slot) if tool.takes_ctx else None
+        ctx = self._reports.ctx_of(slot) if tool.takes_ctx else None
         failure: BaseException | None = None
         try:
             if loop.tools is not self._tools and loop.tools.get(slot.request.name) is not tool:
@@ -329,99 +305,14 @@ class Batch:
         if slot.pump is None and ON_PROGRESS not in loop.heard:
             slot.ended = True
             if loop.ctx.listening:
-                self._tell_end(slot, slot.result)
+                self._reports.tell_end(slot, slot.result)
         else:
-            await self._close(slot)
+            await self._reports.close(slot)
         if failure is not None:
             await self._report(slot, type(failure).__name__, words(failure))
 
     async def _report(self, slot: Slot, kind: str, message: str) -> None:
         await self.loop.report(ErrorInfo("tool", kind, message, slot.request.name, slot.request.id))
-
-    # Progress.
-
-    async def _start(self, slot: Slot) -> None:
-        ctx, request = self.loop.ctx, slot.request
-        slot.started, slot.began = True, ctx.clock.monotonic()
-        if (told := ctx.wants(ToolStarted)) or ON_PROGRESS in self.loop.heard:
-            message = started_text(request)
-            if told:
-                ctx.emit(
-                    ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments,
-                    attempt=request.attempt, message=message,
-                )  # fmt: skip
-            await self._progress(slot, "tool_start", message)
-
-    async def _close(self, slot: Slot) -> None:
-        """Report the outcome, once; a call that never ran gets its start here too."""
-        if slot.ended or slot.result is None:
-            return
-        slot.ended = True
-        ran, result = slot.started, slot.result
-        try:
-            if not ran:
-                await self._start(slot)
-            if slot.pump is not None:
-                await slot.pump
-        finally:
-            message = self._tell_end(slot, result, ran=ran)
-            await self._progress(slot, "tool_end", message, outcome=result.outcome)
-
-    def _tell_end(self, slot: Slot, result: ToolCallResult, *, ran: bool = True) -> str:
-        """Put the outcome into the events; what people are told of it, if anybody is."""
-        ctx = self.loop.ctx
-        if not (told := ctx.wants(ToolEnded)) and ON_PROGRESS not in self.loop.heard:
-            return ""
-        message = ended_text(result, ran=ran, by=slot.by, denied=slot.denied)
-        if told:
-            ctx.emit(
-                ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
-                attempt=result.attempt, message=message,
-            )  # fmt: skip
-        return message
-
-    def _ctx_of(self, slot: Slot) -> CallContext:
-        """The context a tool gets; its progress may be reported from any thread."""
-
-        def report(fraction: float | None, message: str) -> None:
-            if running_loop() is self.loop.aio:
-                self._queue(slot, fraction, message)
-                return
-            with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
-                self.loop.aio.call_soon_threadsafe(self._queue, slot, fraction, message)
-
-        return CallContext(self.loop.ctx, report)
-
-    def _queue(self, slot: Slot, fraction: float | None, message: str) -> None:
-        if slot.ended:
-            return
-        slot.pending += ((fraction, message),)
-        if slot.pump is None or slot.pump.done():
-            slot.pump = self.loop.aio.create_task(self._pump(slot))
-
-    async def _pump(self, slot: Slot) -> None:
-        request, ctx = slot.request, self.loop.ctx
-        while slot.pending:
-            (fraction, note), slot.pending = slot.pending[0], slot.pending[1:]
-            message = progressed_text(request, note, fraction)
-            ctx.emit(
-                ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
-                attempt=request.attempt,
-            )  # fmt: skip
-            try:
-                await self._progress(slot, "progress", message, fraction=fraction)
-            except BaseException as error:  # noqa: BLE001 - every cause becomes a status
-                self.loop.abort(error)
-                return
-
-    async def _progress(self, slot: Slot, phase: Any, message: str, **fields: Any) -> None:
-        if ON_PROGRESS not in self.loop.heard:
-            return
-        request = slot.request
-        await self.loop.fire(
-            ON_PROGRESS,
-            Progress(phase, request.id, request.name, message, attempt=request.attempt, ids=request.ids, **fields),
-        )
 
     # (d) Settle.
 
@@ -430,18 +321,18 @@ class Batch:
         slot, loop = self.slots[index], self.loop
         result = slot.result
         assert result is not None
-        verdict = Verdict(result)
+        retried = False
         try:
             no_retry = self._no_retry(result)
             verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=no_retry) if no_retry else PLAIN)
-            slot.result = verdict.payload
+            slot.result, retried = verdict.payload, verdict.action is HookAction.RETRY
         except Ended as ended:
             slot.result = ended.verdict.payload
             await self._blame(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             slot.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
             await self._blame(cause)
-        if verdict.action is HookAction.RETRY:
+        if retried:
             self.slots[index] = again = self._slot(slot.call, result.attempt + 1)
             await self._attempt([again])
             await self._settle(index)

@@ -59,7 +59,7 @@ class Budget:
         self.max_cost, self.max_tool_calls = max_cost, max_tool_calls
         limits = (max_tokens, max_seconds, max_cost, max_tool_calls)
         self._limited = limits != _NO_LIMITS
-        for value in (max_steps, *limits) if self._limited or max_steps is not None else ():
+        for value in (max_steps, *limits):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
                 raise ValueError(f"a limit is a number, 0 or more, or None for none; not {value!r}")
         self.parent = parent

@@ -69,12 +69,12 @@ class Run:
         """Start in a task of its own, from that loop's thread or another."""
         self._aio, self._future = aio, concurrent.futures.Future()
         work = self._run_for(self._future)
-        context = contextvars.copy_context()
-        if nested:
-            context.run(_NESTED.set, True)
         if running_loop() is aio:
-            self._task = aio.create_task(work, context=context)
+            self._task = aio.create_task(work)
         else:
+            context = contextvars.copy_context()
+            if nested:
+                context.run(_NESTED.set, True)
             aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
         return self
 

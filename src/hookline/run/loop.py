@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ..base.frozen import EMPTY
-from ..kernel.errors import HooklineError
+from ..kernel.errors import CallRefused, HooklineError
 from ..kernel.payloads import (
     ModelReply,
     ModelRequest,
@@ -36,7 +36,7 @@ from ..kernel.scope import ACTIVE, CURRENT
 from ..kernel.state import AgentResult
 from ..kernel.values import ErrorInfo, Message, ModelResponse, Status, Step, StopSignal, Usage
 from .batch import Batch
-from .causes import Stopped, status_of, strength
+from .causes import Ended, Stopped, status_of, strength
 from .context import AgentContext
 from .course import DONE, Course, Setup, Whole
 from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
@@ -62,7 +62,6 @@ class Loop(Course):
         super().__init__(agent, ctx, run_hooks, above)
         self.task = task
         self._base = base
-        self._endless = ctx.budget.max_steps is None
         self._recording = False
         self._kept: tuple[Sequence[Message], Mapping[str, Any]] = base, EMPTY
         self._kept_going = self._steps_begun = 0
@@ -80,7 +79,7 @@ class Loop(Course):
             self.raise_if_cancelled()
             await self._begin()
             while self.cause is None:
-                if not self._road_is_clear() and (self._at_the_end() or not await self._may_go_on()):
+                if not self._road_is_clear() and not await self._may_go_on():
                     break
                 await self._step()
             self.raise_if_cancelled()
@@ -125,11 +124,8 @@ class Loop(Course):
         ctx.set_system_prompt("\n\n".join(p for p in (parts.prepend_system, prompt, parts.append_system) if p))
 
     def _road_is_clear(self) -> bool:
-        return not self.ctx._signals and not self.alert and (self._endless or self.budget.exceeded() is None)
-
-    def _at_the_end(self) -> bool:
-        """A signal is recorded, and nobody is there who could say otherwise."""
-        return bool(self.ctx._signals) and not (self._steered or self.alert or ON_STOP in self.heard)
+        """Whether there is nothing to look at between two steps, as nearly always."""
+        return not self.ctx._signals and not self.alert and self.budget.exceeded() is None
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -251,20 +247,18 @@ class Loop(Course):
         if self._steered and self._recording:
             self.take_in_steering()  # it came too late for this run, and is there for the next
         signals = ctx._signals
-        strongest = min(signals, key=strength) if len(signals) > 1 else signals[0] if signals else None
+        strongest = min(signals, key=strength, default=None)
         status: Status = status_of(cause)
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
-        hook = None
-        if status == "ended":
-            hook = getattr(cause, "reason", "") or getattr(cause, "hook", "")
-            if self._recording:
-                ctx.append(Message("assistant", getattr(cause, "reply", ""), hook=getattr(cause, "hook", "")))
+        ended = cause if status == "ended" and isinstance(cause, (Ended, CallRefused)) else None
+        if ended is not None and self._recording:
+            ctx.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()
         ctx.session.save(self._base, ctx._messages.view(), added, ctx._metadata)
         result = AgentResult(
-            getattr(cause, "reply", "") if status == "ended" else self._last_words(added),
-            status, self._stop_of(status, strongest), hook, self.task, ctx._steps.view(),
+            _last_words(added) if ended is None else ended.reply, status, self._stop_of(status, strongest),
+            None if ended is None else ended.reason or ended.hook, self.task, ctx._steps.view(),
             self.budget.usage, self.budget.cost, self.calls, tuple(self.tool_names), self.good_calls, added,
             ctx._errors, self.budget.elapsed, ctx.ids,
         )  # fmt: skip
@@ -305,11 +299,6 @@ class Loop(Course):
             return StopSignal("user_requested", self.ctx.interrupt.reason)
         return strongest if status in ("completed", "stopped") else None
 
-    def _last_words(self, added: Sequence[Message]) -> str:
-        if added and added[-1].role == "assistant":
-            return added[-1].content
-        return next((message.content for message in reversed(added) if message.role == "assistant"), "")
-
     def _added(self) -> Sequence[Message]:
         """The messages of this run: those that the session did not hold."""
         messages, base = self.ctx._messages.view(), self._base
@@ -318,3 +307,7 @@ class Loop(Course):
         same = next((i for i, (old, new) in enumerate(zip(base, messages, strict=False)) if old != new), len(base))
         known = {id(message) for message in base}
         return tuple([message for message in messages[same:] if id(message) not in known])
+
+
+def _last_words(messages: Sequence[Message]) -> str:
+    return next((message.content for message in reversed(messages) if message.role == "assistant"), "")

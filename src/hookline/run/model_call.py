@@ -294,12 +294,13 @@ def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable
 
 
 async def _ask_gated(loop: Course, model: Model, request: ModelRequest) -> ModelReply:
+    loop.listen()  # the hook or tool that asks may have registered one
     try:
         loop.checkpoint(inside_step=False)
         return cast(ModelReply, await call_model(loop, request, model))
     except Ended as ended:
         message = f"the call was ended by hook {ended.hook!r}"
-        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.reason or ended.hook) from ended
+        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason) from ended
     except Stopped as stopped:
         raise CallRefused("the run is stopping", status="stopped") from stopped
     except HookError as error:

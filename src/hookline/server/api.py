@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -14,7 +12,7 @@ from ..stores.run_log import PAGE_SIZE, page_of
 from .callers import RIGHTS
 from .endpoints import Answer, ApiError, Endpoint, caller_of, correlation_of
 from .reading import Reader
-from .requests import answer, answering, body_of, query_of
+from .requests import answer, body_of, query_of
 from .service import RunService
 from .sse import HEADERS, MEDIA, events_of, preferred
 from .views import (
@@ -54,23 +52,24 @@ class RunsApi:
         read, run = ("read",), ("run",)
         again = Answer(204, "The run is over, and all of its events were read.")
         return [
-            _at("POST", "/runs", self._start, run, "start_run", "Start a run",
+            Endpoint("POST", "/runs", self._start, run, "start_run", "Start a run",
                 body=RunRequest, answer=RunView, status=202, takes=OnceHeader, problems=(404, 409),
                 more=(Answer(201, "The run, which is over already.", RunView),), about=_START),
-            _at("GET", "/runs", self._list, read, "list_runs", "List runs, the newest first",
+            Endpoint("GET", "/runs", self._list, read, "list_runs", "List runs, the newest first",
                 query=ListQuery, answer=RunsPage, problems=(404,)),
-            _at("GET", "/runs/{id}", self._get, read, "get_run", "Look at a run", query=WaitQuery, answer=RunView),
-            _at("POST", "/runs/{id}/cancel", self._cancel, run, "cancel_run", "Cancel a run",
+            Endpoint("GET", "/runs/{id}", self._get, read, "get_run", "Look at a run", query=WaitQuery, answer=RunView),
+            Endpoint("POST", "/runs/{id}/cancel", self._cancel, run, "cancel_run", "Cancel a run",
                 body=CancelRequest | None, answer=RunView, problems=(409,),
                 more=(Answer(202, "The run, which is about to end.", RunView),)),
-            _at("POST", "/runs/{id}/messages", self._steer, run, "steer_run", "Say something to a run that goes on",
+            Endpoint("POST", "/runs/{id}/messages", self._steer, run, "steer_run",
+                "Say something to a run that goes on",
                 body=MessageRequest, answer=RunView, status=202, problems=(409,)),
-            _at("GET", "/runs/{id}/events", self._events, read, "read_events", "Follow the events of a run",
+            Endpoint("GET", "/runs/{id}/events", self._events, read, "read_events", "Follow the events of a run",
                 query=EventsQuery, answer=SentEvent, takes=ResumeHeader, media=MEDIA, problems=(406,), about=_EVENTS,
                 more=(Answer(200, "Events, as JSON.", EventsPage), again)),
-            _at("HEAD", "/runs/{id}/events", self._events, read, "head_events", "See whether there are events",
+            Endpoint("HEAD", "/runs/{id}/events", self._events, read, "head_events", "See whether there are events",
                 query=EventsQuery, takes=ResumeHeader, media=MEDIA, problems=(406,), more=(again,)),
-            _at("GET", "/agents", self._agents, RIGHTS, "list_agents", "List the agents", answer=AgentsPage),
+            Endpoint("GET", "/agents", self._agents, RIGHTS, "list_agents", "List the agents", answer=AgentsPage),
         ]  # fmt: skip
 
     async def _start(self, request: Request) -> Response:
@@ -150,13 +149,6 @@ class RunsApi:
     async def _agents(self, request: Request) -> Response:
         found = (AgentView(each.name, each.description, each.tools) for each in self._service.agents.list())
         return answer(AgentsPage(tuple(found)))
-
-
-def _at(
-    method: str, path: str, call: Callable[[Request], Awaitable[Response]], scopes: tuple[str, ...], name: str,
-    summary: str, **about: Any,
-) -> Endpoint:  # fmt: skip
-    return Endpoint(method, path, answering(call), scopes, name, summary, **about)
 
 
 def _resumed(header: str | None, after: int) -> int:

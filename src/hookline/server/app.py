@@ -23,6 +23,7 @@ from ..stores.run_log import ServedRun
 from ..tools.urls import parse_url
 from ..web.guard import is_loopback
 from ..web.host import HttpHost
+from ..web.starting import Starting
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate
@@ -106,7 +107,7 @@ class Server:
         described = OpenApi(lambda: [each for part in own for each in part.endpoints()], url=options.public_url)
         self.parts: tuple[Any, ...] = *own, described
         self._begun: list[Any] = []
-        self._starting: asyncio.Task[None] | None = None
+        self._starting = Starting()
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
 
     @property
@@ -125,24 +126,14 @@ class Server:
     async def start(self) -> None:
         """Listen, and take runs; it returns as soon as it does. Until then ``/readyz`` says that it starts.
 
-        If it is stopped meanwhile, it does not.
+        If it is stopped before or meanwhile, it does not.
 
         Raises:
             ConfigError: others may reach it, but there is no key.
-            WebError: the port is taken, or no such address.
+            WebError: the port is taken, there is no such address, or it was started before.
             StoreError: a file cannot be used.
         """
-        starting = self._starting = asyncio.create_task(self._begin())
-        try:
-            await asyncio.wait([starting])
-            if not starting.cancelled():
-                starting.result()
-        except BaseException:
-            await self.stop(grace=0)
-            raise
-        if starting.cancelled():
-            await self.stop(grace=0)
-        elif self.state == "starting":
+        if await self._starting.go(self._begin, lambda: self.stop(grace=0)) and self.state == "starting":
             self.state = "up"
 
     async def _begin(self) -> None:
@@ -167,9 +158,7 @@ class Server:
             return
         self.state = "stopping"
         try:
-            if self._starting is not None:
-                self._starting.cancel()
-                await asyncio.wait([self._starting])
+            await self._starting.break_off()
             await self._finish_runs(grace)
             for part in reversed(self._begun):
                 await _closed(part)

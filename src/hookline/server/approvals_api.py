@@ -25,7 +25,7 @@ from .approval_views import (
 )  # fmt: skip
 from .endpoints import ApiError, Endpoint, caller_of, correlation_of
 from .grant_records import GrantRecords, name_of
-from .requests import answer, answering, body_of, query_of
+from .requests import answer, body_of, query_of
 from .service import RunService
 
 log = logging.getLogger("hookline")
@@ -49,23 +49,23 @@ class ApprovalsApi:
         see, decide = ("read", "approve"), ("approve",)
         return [
             Endpoint(
-                "GET", "/approvals", answering(self._list), see, "list_approvals", "List calls that wait for approval",
+                "GET", "/approvals", self._list, see, "list_approvals", "List calls that wait for approval",
                 query=ApprovalsQuery, answer=ApprovalsPage,
             ),
             Endpoint(
-                "GET", "/approvals/{id}", answering(self._get), see, "get_approval", "Look at a call",
+                "GET", "/approvals/{id}", self._get, see, "get_approval", "Look at a call",
                 answer=ApprovalView,
             ),
             Endpoint(
-                "POST", "/approvals/{id}", answering(self._decide), decide, "decide_approval", "Decide about a call",
+                "POST", "/approvals/{id}", self._decide, decide, "decide_approval", "Decide about a call",
                 body=Decision, answer=ApprovalView, problems=(409, 410), about=_DECIDE,
             ),
             Endpoint(
-                "GET", "/grants", answering(self._grants), see, "list_grants", "List standing permissions",
+                "GET", "/grants", self._grants, see, "list_grants", "List standing permissions",
                 answer=GrantsPage,
             ),
             Endpoint(
-                "DELETE", "/grants/{id}", answering(self._revoke), decide, "revoke_grant",
+                "DELETE", "/grants/{id}", self._revoke, decide, "revoke_grant",
                 "Take a standing permission back", status=204,
             ),
         ]  # fmt: skip

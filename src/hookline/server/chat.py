@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
 
+from ..base.names import words
 from ..stores.errors import StoreError
 from ..stores.run_log import ServedRun
 from .agents import ServedAgent
 from .chat_request import Asked, ChatError, ChatRequest, read_request
 from .chat_text import Said
 from .endpoints import ApiError, Endpoint, caller_of, correlation_of
-from .errors import Busy, ServiceError, Unavailable, UnknownAgent
+from .errors import ServiceError, Unavailable, UnknownAgent
+from .leaving import unless_gone
 from .reading import Reader
 from .service import RunService
+from .sse import SseResponse, in_lines
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
+log = logging.getLogger("hookline")
 
 RUN_HEADER = "X-Hookline-Run"
 """The header with the id of the run that an answer comes from."""
@@ -137,7 +140,7 @@ class ChatApi:
         try:
             agent, _, _ = self._service.agents.find(request.path_params["model"])
         except UnknownAgent as error:
-            raise _refused(error) from None
+            raise _unknown(error) from None
         return _json(self._described(agent))
 
     def _described(self, agent: ServedAgent) -> Model:
@@ -150,7 +153,7 @@ class ChatApi:
             return self._stream(run, reader, usage=asked.usage)
         said = Said(live=False)
         try:
-            await _unless_gone(request, _read(reader, said))
+            await unless_gone(request.receive, _read(reader, said))
         except StoreError as error:
             raise _unreadable(run, error) from None
         finally:
@@ -167,17 +170,15 @@ class ChatApi:
                 caller, asked.task, agent=asked.model, history=asked.history, transport="openai",
                 correlation_id=correlation_of(request),
             )  # fmt: skip
-        except (ServiceError, StoreError) as error:
-            raise _refused(error) from None
+        except UnknownAgent as error:
+            raise _unknown(error) from None
         try:
             return run, await self._service.read(run.id, caller)
-        except (ServiceError, StoreError) as error:
+        except (ServiceError, StoreError):
             await self._service.cancel(run.id, caller, "its caller could not be answered")
-            raise _refused(error) from None
+            raise
 
     def _stream(self, run: ServedRun, reader: Reader, *, usage: bool) -> Response:
-        from .sse import SseResponse
-
         chunks, heartbeat = self._chunks(run, reader, usage=usage), self._service.options.heartbeat
         response = SseResponse(lambda _: anext(chunks, None), reader.close, heartbeat=heartbeat, resumes=False)
         response.headers[RUN_HEADER] = run.id
@@ -224,37 +225,8 @@ async def _read(reader: Reader, said: Said) -> None:
         said.take(event)
 
 
-async def _unless_gone(request: Request, work: Any) -> None:
-    """Do something as long as somebody waits for it.
-
-    Raises:
-        ClientDisconnect: nobody does any more.
-    """
-    from starlette.requests import ClientDisconnect
-
-    async def leaves() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working, leaving = asyncio.create_task(work), asyncio.create_task(leaves())
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        working.result()
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.wait((working, leaving))
-
-
-def _refused(error: Exception) -> ChatError:
-    """What the service said no to, before there was a run."""
-    if isinstance(error, UnknownAgent):
-        return ChatError(404, "model_not_found", str(error), "model")
-    if isinstance(error, Busy):
-        return ChatError(429, error.code, str(error), headers={"Retry-After": f"{error.retry_after:.0f}"})
-    return ChatError(503, Unavailable.code, str(error))
+def _unknown(error: UnknownAgent) -> ChatError:
+    return ChatError(404, "model_not_found", str(error), "model")
 
 
 def _failed(run: ServedRun, said: Said) -> ChatError:
@@ -264,7 +236,8 @@ def _failed(run: ServedRun, said: Said) -> ChatError:
 
 
 def _unreadable(run: ServedRun, error: StoreError) -> ChatError:
-    message = f"the run {run.id} goes on, but its events cannot be read: {error}"
+    log.error("the events of the run %s cannot be read: %s", run.id, words(error))
+    message = f"the run {run.id} goes on, but its events cannot be read now"
     return ChatError(503, Unavailable.code, message, headers={RUN_HEADER: run.id, **_FINAL})
 
 
@@ -279,13 +252,9 @@ def _usage(said: Said) -> TokenUsage:
 
 
 def _data(value: Any) -> bytes:
-    from .sse import in_lines
-
     return b"data: " + in_lines(msgspec.json.encode(value)) + b"\n\n"
 
 
 def _json(value: Any, run: ServedRun | None = None) -> Response:
-    from starlette.responses import Response
-
     headers = {RUN_HEADER: run.id} if run is not None else None
     return Response(msgspec.json.encode(value), headers=headers, media_type="application/json")

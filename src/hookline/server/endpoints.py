@@ -40,7 +40,7 @@ def told_plainly(error: ApiError) -> Any:
 
 
 class Endpoint(Frozen, frozen=True):
-    """One thing that can be asked for.
+    """One thing that can be asked for. What ``call`` raises of the service or of the files is answered as an error.
 
     ``scopes``: who has one of these rights may ask; ``OPEN`` for everybody. ``body``, ``answer`` and ``query`` are
     types for msgspec, from which requests are read and the description is made; ``problems`` are the statuses that an

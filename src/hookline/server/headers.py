@@ -13,11 +13,16 @@ CORRELATION = "X-Correlation-ID"
 _CORRELATION = re.compile(r"(?!.*hl_\w{16})[!-~]{1,128}")  # an id is written down: a key in its place must not be
 
 
+def is_correlation_id(text: str) -> bool:
+    """Whether a text of a caller's can be a correlation id: plain, and no key."""
+    return _CORRELATION.fullmatch(text) is not None
+
+
 def correlation_id(scope: Scope) -> str:
     """The id that a request brings, if it is plain, or a fresh one."""
     for name in (b"x-correlation-id", b"x-request-id"):
         given: list[str] = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
-        if len(given) == 1 and _CORRELATION.fullmatch(given[0]):
+        if len(given) == 1 and is_correlation_id(given[0]):
             return given[0]
     return uuid.uuid4().hex
 

@@ -16,8 +16,8 @@ import msgspec
 
 from ..base.names import words
 from ..stores.errors import StoreError
+from ..stores.programs import born
 from ..stores.run_log import Once, RunLog
-from ..stores.runs import born
 from .errors import NotNow, OtherRequest
 from .turns import Turns
 

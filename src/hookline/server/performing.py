@@ -84,37 +84,53 @@ class Performer:
         if session is None:
             session = Session(record.session_id, platform=record.transport, personality_id=personality)
         live.change(status="running", started=time.time())
-        about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         task: str | None = record.task
         results: list[AgentResult] = []
-        while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
-            approver = ApprovalsHook(
-                self._approvals, seconds=self._seconds, owner=caller.id, root_id=record.id,
-                tell=log_waiting,
-            )  # fmt: skip
-            ctx = self._context(session)
+        broken = ""
+        try:
+            while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
+                results.append(await self._answer(live, caller, answerer, session, task, first=not results))
+                follow_up = getattr(answerer, "follow_up", None)
+                task = None if follow_up is None else follow_up(session, results[-1])
+                task = await task if inspect.isawaitable(task) else task
+        except Exception as error:
             if not results:
-                ctx.new_id = _first_id(record.id)
-            live.run = answerer.start(
-                task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
-                metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
-                correlation_id=record.correlation_id,
-            )  # fmt: skip
-            try:
-                results.append(await live.run.result())
-            except RunFailed as failure:
-                results.append(failure.result)
-            follow_up = getattr(answerer, "follow_up", None)
-            task = None if follow_up is None else follow_up(session, results[-1])
-            task = await task if inspect.isawaitable(task) else task
+                raise
+            log.exception("what was to follow in the run %s could not be made", record.id)
+            broken = f"what was to follow could not be made: {type(error).__name__}"
         problem = await self._saved(session) if keep else ""
         status, fields = outcome_of(results, problem)
+        if broken:  # what was said before is kept all the same
+            status, fields["error"] = "failed", broken
         if task is not None and status == "completed":  # whom it handed over to never began
             status, fields["reason"] = "stopped", f"handed over more than {MAX_FOLLOW_UPS} times"
             status = "cancelled" if live.stopping else status
         if live.stopping and status == "cancelled":
             status, fields["reason"] = live.ending or status, live.stopping
         live.finish(status, **fields)
+
+    async def _answer(
+        self, live: Live, caller: Caller, answerer: Any, session: Session, task: str, *, first: bool
+    ) -> AgentResult:
+        """One of the runs that a served run is made of; the first one has its id."""
+        record = live.record
+        approver = ApprovalsHook(
+            self._approvals, seconds=self._seconds, owner=caller.id, root_id=record.id, tell=log_waiting
+        )
+        ctx = self._context(session)
+        if first:
+            ctx.new_id = _first_id(record.id)
+        about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
+        live.run = answerer.start(
+            task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
+            metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
+            correlation_id=record.correlation_id,
+        )  # fmt: skip
+        try:
+            result: AgentResult = await live.run.result()
+        except RunFailed as failure:
+            return failure.result
+        return result
 
     async def _saved(self, session: Session) -> str:
         """Keep a conversation; what went wrong, if something did: the answer is there all the same."""

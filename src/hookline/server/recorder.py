@@ -105,4 +105,4 @@ class Recorder:
         self._stuck()
         for each in waiting:
             if not each.done():
-                each.set_exception(Unavailable(f"runs cannot be stored now: {problem}"))
+                each.set_exception(Unavailable("runs cannot be stored now: try again later"))

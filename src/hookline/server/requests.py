@@ -1,12 +1,10 @@
-"""Requests as values, values as answers, and what went wrong as an error that says what to do."""
+"""Requests as values, and values as answers; what cannot be read is an error that says what to do."""
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,52 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..base.frozen import EMPTY
-from ..base.names import nearest, words
-from ..stores.errors import StoreError
+from ..base.names import nearest
 from .endpoints import ApiError
-from .errors import Busy, NotNow, OtherRequest, ServiceError, Unavailable, UnknownAgent, UnknownRun
-
-log = logging.getLogger("hookline")
 
 T = TypeVar("T")
-Call = Callable[[Request], Awaitable[Response]]
 
-_STATUS: dict[type[ServiceError], int] = {
-    UnknownRun: 404, UnknownAgent: 404, Busy: 429, Unavailable: 503, NotNow: 409, OtherRequest: 409,
-}  # fmt: skip
-_SOON = "5"
 _AT = re.compile(r"^(.*?)(?: - at `(?:key in )?(\$[^`]*)`)?$", re.DOTALL)
 _NOT_YOURS = {
     "metadata": "metadata cannot be set here, because guards judge by it: it comes with your key "
     "(hookline keys add NAME --metadata KEY=VALUE)"
 }
-
-
-def answering(call: Call) -> Call:
-    """A call whose refusals are answers.
-
-    What the service refuses gets the status that fits; what the files refuse is logged, as it tells of paths.
-    """
-
-    @functools.wraps(call)
-    async def answered(request: Request) -> Response:
-        try:
-            return await call(request)
-        except ServiceError as error:
-            raise refusal(error) from None
-        except StoreError as error:
-            log.error("a request could not be answered: %s", words(error))
-            said = "what is stored cannot be used now: try again later"
-            raise ApiError(503, "store", said, {"Retry-After": _SOON}) from None
-
-    return answered
-
-
-def refusal(error: ServiceError) -> ApiError:
-    """What the service says no to, as an answer."""
-    status = _STATUS.get(type(error), 400)
-    later = str(max(1, round(error.retry_after))) if isinstance(error, Busy) else _SOON
-    return ApiError(status, error.code, words(error), {"Retry-After": later} if status in (429, 503) else EMPTY)
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] = EMPTY) -> Response:

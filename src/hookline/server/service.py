@@ -23,8 +23,8 @@ from ..run.interrupt import make_id
 from ..run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.programs import born
 from ..stores.run_log import OPEN, RunLog, ServedRun, StoredEvent
-from ..stores.runs import born
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
@@ -40,8 +40,8 @@ from .records import RunAccepted
 
 log = logging.getLogger("hookline")
 
-MAX_FOLLOW_UPS = 8
-"""How many runs may follow one another in one served run, each handed over by the one before."""
+CANCEL_SECONDS = 10.0
+"""How long a cancellation waits for the run to be over."""
 MAX_UNREAD = 100
 """How many messages may wait until a run takes them in."""
 HOUR = 3600.0
@@ -181,8 +181,9 @@ class RunService:
         self, id: str, caller: Caller, task: str, agent: str, session: str, history: Iterable[Message] | None,
         task_id: str, correlation_id: str, transport: str,
     ) -> ServedRun:  # fmt: skip
-        if problem := self.problem:
-            raise Unavailable(f"no runs are taken now: {problem}")
+        if self.problem:
+            why = "they cannot be stored" if self._accepting else self.problem  # more is in the log: it tells of paths
+            raise Unavailable(f"no runs are taken now: {why}")
         served, answerer, personality = self.agents.find(agent)
         self._check_room(caller)
         name = session or make_id("session")
@@ -370,10 +371,6 @@ class RunService:
                 await asyncio.to_thread(self._store.prune, self.options.keep_days)
             except StoreError as error:
                 log.error("old runs stay: %s", words(error))
-
-
-CANCEL_SECONDS = 10.0
-"""How long a cancellation waits for the run to be over."""
 
 
 def _unknown(id: str) -> UnknownRun:

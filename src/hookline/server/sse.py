@@ -12,6 +12,7 @@ from ..base.names import words
 from ..stores.errors import StoreError
 from ..stores.run_log import StoredEvent
 from ..web.guard import Receive, Scope, Send
+from .leaving import until_gone
 from .reading import Reader
 
 log = logging.getLogger("hookline")
@@ -46,7 +47,7 @@ class SseResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it all, as ASGI has it."""
-        tasks = [asyncio.ensure_future(self._stream(send)), asyncio.ensure_future(_until_gone(receive))]
+        tasks = [asyncio.ensure_future(self._stream(send)), asyncio.ensure_future(until_gone(receive))]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -74,11 +75,6 @@ class SseResponse(Response):
             log.error("a stream of events ends early: %s", words(error))
             last = b": the events cannot be read now, come back later\n\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def events_of(reader: Reader, heartbeat: float) -> SseResponse:

@@ -1,1 +1,1 @@
-"""What outlives a program: sessions."""
+"""What outlives a run: conversations, memory, notes, files, tickets, approvals, keys, messages, runs, the audit log."""

@@ -15,7 +15,7 @@ from ..base.frozen import json_text
 from ..kernel.payloads import Question
 from .approval_rows import ApprovalRow, GrantRow
 from .errors import NotThere, StoreError
-from .runs import is_running
+from .programs import is_running
 from .sqlite import storable
 
 SCHEMA = (

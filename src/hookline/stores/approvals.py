@@ -6,8 +6,8 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from socket import gethostname
 from typing import Any
 
@@ -37,7 +37,7 @@ from .approval_table import (
 )
 from .approval_watch import Tell, Watch, wake
 from .errors import StoreError
-from .runs import born
+from .programs import born
 from .sqlite import Database, storable
 
 KEEP_DAYS = 90.0
@@ -63,9 +63,7 @@ class ApprovalStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path: str | os.PathLike[str] = path
-        self.db = self._database()
-        self._file: tuple[int, int] | None = None
+        self.db = Database(path, holds="approvals", mark=0x486B4C41, version=1, schema=SCHEMA, durable=True)
         self._watch = Watch(self.path, self._look)
         self._pruned = float("-inf")
 
@@ -80,7 +78,7 @@ class ApprovalStore:
         Raises:
             StoreError: it cannot; it says why, and what to do.
         """
-        with self._transaction(write=True):
+        with self.db.transaction(write=True):
             pass
 
     def close(self) -> None:
@@ -111,7 +109,7 @@ class ApprovalStore:
             storable(ids.agent), storable(ids.session_id), storable(owner), storable(ids.correlation_id), now,
             now + seconds, "pending", None, "", "", None, "once",
         )  # fmt: skip
-        with self._transaction(write=True) as db:
+        with self.db.transaction(write=True) as db:
             self._prune(db, now)
             for grant in grants_for(db, row):
                 if grant.covers(row.digest, row.arguments, row.hooks):
@@ -145,7 +143,7 @@ class ApprovalStore:
                 wanted.append(f"{column} = ?")
                 values.append(storable(value))
         found: list[ApprovalRow] = []
-        with self._transaction() as db:
+        with self.db.transaction() as db:
             for found_values in db.execute(f"{ROW} WHERE {' AND '.join(wanted)} ORDER BY seq DESC", values):
                 if len(found) >= limit:
                     break
@@ -165,7 +163,7 @@ class ApprovalStore:
         Raises:
             StoreError: there is none, or more than one; or the file cannot be used.
         """
-        with self._transaction() as db:
+        with self.db.transaction() as db:
             return self._found(db, id, owner, short=short)
 
     def decide(
@@ -191,7 +189,7 @@ class ApprovalStore:
             StoreError: there is no such call, or the file cannot be used.
         """
         edit, globs = _checked(decision, digest, by, message, arguments, remember, pattern)
-        with self._transaction(write=True) as db:
+        with self.db.transaction(write=True) as db:
             row, now = self._found(db, id, owner), time.time()
             if row.status != "pending":
                 raise DecisionRefused("gone", _gone(row), row)
@@ -217,7 +215,7 @@ class ApprovalStore:
         Raises:
             StoreError: there is no such call, or the file cannot be used.
         """
-        with self._transaction(write=True) as db:
+        with self.db.transaction(write=True) as db:
             db.execute(
                 "UPDATE approvals SET status = ?, decided = ? WHERE id = ? AND status = 'pending'",
                 (status, time.time(), id),
@@ -239,7 +237,7 @@ class ApprovalStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self._transaction() as db:
+        with self.db.transaction() as db:
             found = db.execute(f"{GRANT} WHERE coalesce(?, owner) = owner ORDER BY seq DESC", (owner_value(owner),))
             return [grant_of(values) for values in found]
 
@@ -249,7 +247,7 @@ class ApprovalStore:
         Raises:
             StoreError: there is no such permission, or more than one; or the file cannot be used.
         """
-        with self._transaction(write=True) as db:
+        with self.db.transaction(write=True) as db:
             found = by_id(db, "SELECT id FROM grants", id, owner, "permission", short=short)
             db.execute("DELETE FROM grants WHERE id = ?", found[:1])
 
@@ -259,32 +257,16 @@ class ApprovalStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self._transaction() as db:
+        with self.db.transaction() as db:
             asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
             return sum(status_now(*values) == "pending" for values in asked)
-
-    def _database(self) -> Database:
-        return Database(
-            self._path, holds="approvals", mark=0x486B4C41, version=1, schema=SCHEMA, durable=True
-        )  # fmt: skip
-
-    @contextmanager
-    def _transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """On the file that has the name now: one that was deleted would never be seen by others."""
-        if self._file is not None and self._file != _identity(self.path):
-            self.db, self._file = self._database(), None  # no lock: a fork could leave it taken, and two are as good
-        database = self.db
-        with database.transaction(write=write) as db:
-            if self._file is None and not database.in_memory:
-                self._file = _identity(self.path)
-            yield db
 
     def _found(self, db: sqlite3.Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
         return row_of(by_id(db, ROW, id, owner, "call", short=short))
 
     def _look(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
         found: dict[str, ApprovalRow] = {}
-        with self._transaction() as db:
+        with self.db.transaction() as db:
             for id in ids:
                 values = db.execute(f"{ROW} WHERE id = ?", (id,)).fetchone()
                 if values is not None:
@@ -353,11 +335,3 @@ def _grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> Gran
         f"grant_{secrets.token_hex(16)}", row.remember, row.session_id, row.agent, row.owner, row.tool,
         scrub(pattern or {}), None if pattern else row.arguments, row.digest, row.hooks, row.by, now,
     )  # fmt: skip
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    try:
-        file = os.stat(path)
-    except OSError:
-        return None
-    return file.st_dev, file.st_ino

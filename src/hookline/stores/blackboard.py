@@ -59,19 +59,21 @@ class Blackboard:
     def update(self, key: str, fn: Callable[[Any], Any]) -> Any:
         """Give a key the value that ``fn`` makes of the present one (``None`` if there is none); nobody comes between.
 
-        Everybody else waits for ``fn``: keep it short. If it raises, nothing is changed.
+        Everybody else waits for ``fn``: keep it short. If it raises, the key keeps its value.
 
         Raises:
             TypeError: ``fn`` gave a value that is not JSON.
         """
-        with self._lock:
-            self._updating += 1
-            try:
-                value = freeze(fn(self._values.get(key)))
-                self.set(key, value)
-            finally:
-                self._updating -= 1
-        self._tell()
+        try:
+            with self._lock:
+                self._updating += 1
+                try:
+                    value = freeze(fn(self._values.get(key)))
+                    self.set(key, value)
+                finally:
+                    self._updating -= 1
+        finally:
+            self._tell()  # also what ``fn`` changed itself before it failed
         return value
 
     def delete(self, key: str) -> bool:

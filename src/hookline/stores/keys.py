@@ -95,7 +95,6 @@ class KeyStore:
         self._lock = threading.Lock()
         self._known: dict[str, tuple[KeyRow, bytes]] = {}
         self._stamp: bytes | None = None
-        self._file: tuple[int, int] | None = None
         self._until = 0.0
         self.problem: StoreError | None = None
         """Why the keys could not be read, if that is so: then nobody can be let in."""
@@ -248,12 +247,6 @@ class KeyStore:
             if self._stamp is not None:
                 raise StoreError(f"{self.path} is gone: bring it back, or start the server again")
             return
-        if not self._database.in_memory:
-            about = os.stat(self.path)
-            before, self._file = self._file, (about.st_dev, about.st_ino)
-            if before not in (None, self._file):  # another file in its place: the open one is nobody's any more
-                self._database.close()
-                self._database = _database(self.path)
         with self._database.transaction() as db:
             (stamp,) = db.execute("SELECT value FROM stamp").fetchone() or (None,)
             if not isinstance(stamp, bytes):

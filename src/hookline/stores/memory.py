@@ -7,15 +7,14 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import isfinite
 from typing import Any
 
 import msgspec
 
-from ..base.frozen import EMPTY, Frozen, freeze, scrub
-from ..base.names import is_number
+from ..base.frozen import freeze
 from ..tools.tool import Tool
 from .errors import StoreError
+from .memory_rows import Episode, Fact, json_of, limit_of, moment_of, text_of
 from .memory_tools import line, memory_tools, told
 from .sqlite import Database
 
@@ -49,47 +48,12 @@ _NEWEST = (  # what was said last of a key holds, where several would be valid
 _EPISODE = "SELECT kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at, seq FROM episodes"
 
 
-class Fact(Frozen, frozen=True):
-    """Something that is, or was, so: from ``valid_from`` until just before ``valid_to`` (Unix time)."""
-
-    key: str
-    value: Any
-    scope: str = ""
-    source: str = ""
-    valid_from: float = 0.0
-    valid_to: float | None = None
-    recorded_at: float = 0.0
-    seq: int = 0
-
-    def __post_init__(self) -> None:
-        if type(self.value) is not str:
-            self._seal("value", freeze)
-
-
-class Episode(Frozen, frozen=True):
-    """Something that happened."""
-
-    kind: str
-    summary: str
-    outcome: str = "ok"
-    data: Any = EMPTY
-    scope: str = ""
-    run_id: str = ""
-    session_id: str = ""
-    agent: str = ""
-    recorded_at: float = 0.0
-    seq: int = 0
-
-    def __post_init__(self) -> None:
-        self._seal("data", freeze)
-
-
 class MemoryStore:
     """Facts, preferences and episodes in one SQLite file; a toolset, too (``remember``, ``recall``, ``forget``).
 
-    Threads, programs and any number of runs may share a file. Nothing said is ever overwritten: a fact that no
-    longer holds has an end. Its time never runs backwards, whatever the clock of the machine does. Each scope has
-    facts, preferences and episodes of its own.
+    Threads, programs and any number of runs may share a file. No fact is ever overwritten: one that no longer holds
+    has an end, and only :meth:`erase` takes it away. Its time never runs backwards, whatever the clock of the machine
+    does. Each scope has facts, preferences and episodes of its own.
 
     Args:
         path: the file, made when it is first needed; ``:memory:`` forgets with the program.
@@ -138,15 +102,15 @@ class MemoryStore:
             ValueError: an empty key, or an end before the beginning.
             StoreError: the file cannot be used.
         """
-        key, scope, source = _text("key", key, empty=False), _text("scope", scope), _text("source", source)
-        value, begin, end = _json(value), _moment("valid_from", valid_from), _moment("valid_to", valid_to)
+        key, scope, source = text_of("key", key, empty=False), text_of("scope", scope), text_of("source", source)
+        value, begin, end = json_of(value), moment_of("valid_from", valid_from), moment_of("valid_to", valid_to)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             begin = now if begin is None else begin
             if end is not None and end < begin:
                 raise ValueError(f"valid_to ({end}) is before valid_from ({begin}): a fact cannot end before it begins")
             known = self._fact(db, key, scope, begin)
-            if known is not None and _json(known.value) == value and end in (None, known.valid_to):
+            if known is not None and json_of(known.value) == value and end in (None, known.valid_to):
                 return known
             if end is None or end > now:
                 db.execute(
@@ -167,9 +131,9 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        at = _moment("at", at)
+        at = moment_of("at", at)
         with self._db.transaction() as db:
-            return self._fact(db, _text("key", key), _text("scope", scope), _now(db) if at is None else at)
+            return self._fact(db, text_of("key", key), text_of("scope", scope), _now(db) if at is None else at)
 
     def facts(self, *, scope: str | None = None, at: float | None = None, limit: int | None = None) -> Sequence[Fact]:
         """The facts that are valid at a time, now if left out: the one said last first.
@@ -182,8 +146,8 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        at, limit = _moment("at", at), _limit("limit", limit)
-        where, scope = ("", "") if scope is None else (" AND f.scope = :scope", _text("scope", scope))
+        at, limit = moment_of("at", at), limit_of("limit", limit)
+        where, scope = ("", "") if scope is None else (" AND f.scope = :scope", text_of("scope", scope))
         with self._db.transaction() as db:
             rows = db.execute(
                 f"{_FACT} WHERE {_NEWEST}{where} ORDER BY seq DESC LIMIT :limit",
@@ -198,16 +162,16 @@ class MemoryStore:
             StoreError: the file cannot be used.
         """
         with self._db.transaction() as db:
-            found = (_text("scope", scope), _text("key", key))
+            found = (text_of("scope", scope), text_of("key", key))
             return [self._made(row) for row in db.execute(f"{_FACT} WHERE scope = ? AND key = ? ORDER BY seq", found)]
 
     def forget_fact(self, key: str, *, scope: str = "") -> bool:
-        """End whatever is valid of ``key`` now or later; its history stays. Whether there was anything.
+        """End whatever is valid of ``key`` now or later; whether there was anything. Its history stays (:meth:`erase`).
 
         Raises:
             StoreError: the file cannot be used.
         """
-        key, scope = _text("key", key), _text("scope", scope)
+        key, scope = text_of("key", key), text_of("scope", scope)
         with self._db.transaction(write=True) as db:
             ended = db.execute(
                 "UPDATE facts SET valid_to = max(valid_from, :now) WHERE scope = :scope AND key = :key "
@@ -230,7 +194,7 @@ class MemoryStore:
             TypeError: a value that is not JSON.
             StoreError: the file cannot be used.
         """
-        key, value, scope = _text("key", key, empty=False), _json(value), _text("scope", scope)
+        key, value, scope = text_of("key", key, empty=False), json_of(value), text_of("scope", scope)
         with self._db.transaction(write=True) as db:
             db.execute(
                 "INSERT OR REPLACE INTO preferences (scope, key, value, set_at) VALUES (?, ?, ?, ?)",
@@ -255,7 +219,7 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        given = _text("scope", scope), _text("key", key)
+        given = text_of("scope", scope), text_of("key", key)
         with self._db.transaction(write=True) as db:
             return db.execute("DELETE FROM preferences WHERE scope = ? AND key = ?", given).rowcount > 0
 
@@ -289,11 +253,12 @@ class MemoryStore:
             TypeError: data that is not JSON.
             StoreError: the file cannot be used.
         """
-        given = (_text("kind", kind, empty=False), _text("summary", summary), _text("outcome", outcome))
+        given = (text_of("kind", kind, empty=False), text_of("summary", summary), text_of("outcome", outcome))
         ids = (
-            _text("scope", scope), _text("run_id", run_id), _text("session_id", session_id), _text("agent", agent),
+            text_of("scope", scope), text_of("run_id", run_id), text_of("session_id", session_id),
+            text_of("agent", agent),
         )  # fmt: skip
-        text = _json({} if data is None else data)
+        text = json_of({} if data is None else data)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             made = db.execute(
@@ -316,17 +281,44 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        wanted = {name: _text(name, value) for name, value in (("kind", kind), ("scope", scope)) if value is not None}
+        wanted = {name: text_of(name, value) for name, value in (("kind", kind), ("scope", scope)) if value is not None}
         condition = " AND ".join(f"{name} = :{name}" for name in wanted) or "TRUE"
         with self._db.transaction() as db:
             rows = db.execute(
                 f"{_EPISODE} WHERE {condition} ORDER BY seq DESC LIMIT :limit",
-                {**wanted, "limit": _limit("limit", limit)},
+                {**wanted, "limit": limit_of("limit", limit)},
             )
             return [
                 Episode(kind, summary, outcome, self._value(data), *more)
                 for kind, summary, outcome, data, *more in rows
             ]
+
+    # For good.
+
+    def erase(self, scope: str, key: str | None = None) -> int:
+        """Delete what is kept in a scope for good: facts with all their history, preferences and episodes.
+
+        The file is written anew, so that nothing of it is left in there either. That takes a moment if it is large.
+
+        Args:
+            scope: whose; ``""`` is what has none.
+            key: only the fact and the preference of this key, and no episodes.
+
+        Returns:
+            How many facts, old ones too, preferences and episodes there were.
+
+        Raises:
+            StoreError: the file cannot be used, or somebody reads it all the while: then try again.
+        """
+        given, where, tables = [text_of("scope", scope)], "scope = ?", ["facts", "preferences"]
+        if key is None:
+            tables.append("episodes")
+        else:
+            given, where = [*given, text_of("key", key)], "scope = ? AND key = ?"
+        with self._db.transaction(write=True) as db:
+            erased = sum(db.execute(f"DELETE FROM {table} WHERE {where}", given).rowcount for table in tables)
+        self._db.compact()
+        return erased
 
     # For models.
 
@@ -371,7 +363,7 @@ class MemoryStore:
         return None if row is None else self._made(row)
 
     def _preferences(self, scope: str | None) -> Sequence[tuple[str, str, Any]]:
-        condition, given = ("TRUE", ()) if scope is None else ("scope = ?", (_text("scope", scope),))
+        condition, given = ("TRUE", ()) if scope is None else ("scope = ?", (text_of("scope", scope),))
         with self._db.transaction() as db:
             rows = db.execute(f"SELECT scope, key, value FROM preferences WHERE {condition} ORDER BY key, scope", given)
             return [(scope, key, self._value(value)) for scope, key, value in rows]
@@ -397,37 +389,3 @@ def _tick(db: sqlite3.Connection) -> float:
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))
     return now
-
-
-def _text(name: str, value: str, *, empty: bool = True) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is text, not {type(value).__name__}")
-    if not (empty or value.strip()):
-        raise ValueError(f"{name} is empty: name what it is about")
-    return str(scrub(value))
-
-
-def _json(value: Any) -> str:
-    """JSON text that is the same for equal values."""
-    given = scrub(freeze(value))
-    text = msgspec.json.encode(given, order="sorted")
-    if msgspec.json.decode(text) != given:
-        raise ValueError("NaN and infinite numbers are not JSON: leave them out")
-    return text.decode()
-
-
-def _moment(name: str, value: float | None) -> float | None:
-    if value is None:
-        return None
-    if not (is_number(value) and isfinite(value)):
-        raise ValueError(f"{name} is Unix time in seconds, not {value!r}")
-    return float(value)
-
-
-def _limit(name: str, value: int | None) -> int:
-    """As SQLite wants it: -1 for no limit."""
-    if value is None:
-        return -1
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is a whole number from 0 on, or None for no limit, not {value!r}")
-    return min(value, 1 << 60)

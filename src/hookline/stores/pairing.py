@@ -35,7 +35,7 @@ class Person(msgspec.Struct, frozen=True):
 
 def is_known(db: sqlite3.Connection, channel: str, sender: str) -> bool:
     """Whether somebody was let in."""
-    found = db.execute("SELECT 1 FROM people WHERE channel = ? AND sender = ?", (channel, _storable(sender)))
+    found = db.execute("SELECT 1 FROM people WHERE channel = ? AND sender = ?", (channel, _kept(sender)))
     return found.fetchone() is not None
 
 
@@ -44,11 +44,11 @@ def new_code(db: sqlite3.Connection, channel: str, sender: str) -> str | None:
     now = time.time()
     db.execute("DELETE FROM codes WHERE until <= ?", (now,))
     rows = db.execute("SELECT sender FROM codes WHERE channel = ?", (channel,)).fetchall()
-    if len(rows) >= MAX_PENDING or (_storable(sender),) in rows:
+    if len(rows) >= MAX_PENDING or (_kept(sender),) in rows:
         return None
     code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     salt = secrets.token_bytes(16)
-    values = (channel, _storable(sender), salt, _hash(code, salt), now + VALID_SECONDS)
+    values = (channel, _kept(sender), salt, _hash(code, salt), now + VALID_SECONDS)
     db.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", values)
     return f"{code[:4]}-{code[4:]}"
 
@@ -88,7 +88,7 @@ def revoke(database: Database, channel: str, sender: str) -> bool:
     """Let somebody in no longer; whether they were known, or had a code."""
     with database.transaction(write=True) as db:
         gone = [
-            db.execute(f"DELETE FROM {table} WHERE channel = ? AND sender = ?", (channel, _storable(sender))).rowcount
+            db.execute(f"DELETE FROM {table} WHERE channel = ? AND sender = ?", (channel, _kept(sender))).rowcount
             for table in ("people", "codes")
         ]
     return any(gone)
@@ -98,5 +98,6 @@ def _hash(code: str, salt: bytes) -> bytes:
     return hashlib.pbkdf2_hmac("sha256", code.encode(), salt, _ROUNDS)
 
 
-def _storable(text: str) -> str:
+def _kept(text: str) -> str:
+    """A sender as SQLite can hold it: half characters are written out, so that who differs only there stays apart."""
     return text.encode(errors="backslashreplace").decode()

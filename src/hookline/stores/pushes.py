@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .runs import is_running
+from .programs import is_running
 from .sqlite import Database, storable
 
 SCHEMA = """CREATE TABLE pushes (

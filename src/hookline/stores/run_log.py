@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
+from .programs import is_running
 from .pushes import SCHEMA as _PUSHES
 from .pushes import Pushes
-from .runs import is_running
 from .sqlite import Database, storable
 
 OPEN = ("queued", "running", "waiting")
@@ -135,7 +135,7 @@ class RunLog:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(path, holds="served runs", mark=0x486B4C53, version=1, schema=_SCHEMA, watched=True)
+        self.db = Database(path, holds="served runs", mark=0x486B4C4F, version=1, schema=_SCHEMA, pinned=True)
         self.pushes = Pushes(self.db)
 
     def write(self, runs: Iterable[ServedRun], events: Sequence[StoredEvent]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from .runs import RunStore, is_running
+from .programs import is_running
+from .runs import RunStore
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE started >= :since AND (:agent IS NULL OR agent = :agent)
     AND (:model IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""

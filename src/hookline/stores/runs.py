@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
-from socket import gethostname
 from typing import Any
 
 import msgspec
 
 from ..base.names import is_number
 from .errors import StoreError
+from .programs import is_running
 from .sqlite import Database, storable
 
 _SCHEMA = (
@@ -46,13 +44,8 @@ _SCHEMA = (
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
 """The tables with what belongs to a run."""
 
-_CHUNKS = (
-    256,
-    32,
-    4,
-    1,
-)  # rows in one statement: SQLite lets other threads in between two, and they may take their time
-_WAIT = 24 * 3600.0  # how long a run on another machine is taken to be still running
+_CHUNKS = (256, 32, 4, 1)
+"""Rows in one statement: SQLite lets other threads in between two, and they may take their time."""
 _LARGEST = 2**63 - 1
 _UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
@@ -223,44 +216,6 @@ class RunStore:
     def close(self) -> None:
         """Close the file."""
         self.db.close()
-
-
-def is_running(host: str, pid: int, started: float, birth: float | None = None) -> bool:
-    """Whether the program of a run that has no end yet could still be at it; ``birth`` is what :func:`born` said."""
-    if host != gethostname() or sys.platform == "win32":
-        return started > time.time() - _WAIT
-    if not is_there(pid):
-        return False
-    if birth is not None:  # neither a clock that is set nor a number that is given again, as in a container, matters
-        return born(pid) in (birth, None)
-    began = _began(pid)
-    return began is None or began < started + 1  # else it is another one, which has got the number
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process of this machine has that number."""
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        pass  # it is somebody else's
-    return True
-
-
-def born(pid: int) -> float | None:
-    """How many seconds after the machine a process began, where the system tells. It is the same whenever asked."""
-    with suppress(OSError, ValueError, IndexError, AttributeError):
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-        return ticks / os.sysconf("SC_CLK_TCK")
-    return None
-
-
-def _began(pid: int) -> float | None:
-    """When a process began, where the system tells."""
-    after = born(pid)
-    return None if after is None else time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + after
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:

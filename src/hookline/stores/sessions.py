@@ -12,7 +12,7 @@ from ..base.files import locked_folder, name_in_file, replace_file
 from ..run.session import Session
 from .errors import StoreError
 from .paths import checked_path, folder_advice
-from .record import SessionRecord, SessionSummary, checked_id, id_of, saving
+from .session_record import SessionRecord, SessionSummary, checked_id, id_of, saving
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -33,6 +33,9 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 class Database:
     """One connection, opened when it is first needed, guarded by a lock, and usable from any thread.
 
+    What is at the path counts: where the file was moved, deleted or replaced since it was opened, the one that is there
+    now is opened, and made if there is none.
+
     Args:
         path: the file, or ``:memory:``. It and its folder are made when first needed, for this user only.
         holds: what is in it, in a word, for messages.
@@ -41,12 +44,13 @@ class Database:
         schema: the statements that make it.
         upgrades: the statements that make the next version of each earlier one.
         durable: what is kept outlives a power failure too, not only the program; it costs a wait for the disk.
-        watched: nothing is written to a file that was moved or deleted while it is open, as if it were still there.
+        pinned: what was read before must still hold, so a file that was moved or deleted is not left for another one:
+            it can be read, and writing is an error until it is back.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str],
-        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False, watched: bool = False,
+        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False, pinned: bool = False,
     ) -> None:  # fmt: skip
         given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
@@ -59,7 +63,7 @@ class Database:
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._closed = False
-        self._watched = watched and not self.in_memory
+        self._pinned = pinned
         self._place: tuple[int, int] | None = None
         self._gave_up = 0.0
         _databases.add(self)
@@ -71,24 +75,27 @@ class Database:
         Raises:
             StoreError: the file cannot be used; it says why, and what to do.
         """
-        began = time.monotonic()
-        with self._lock:
-            if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
-                raise self._locked()
-            if write and self._watched and self._connection is not None and self._found() != self._place:
-                raise StoreError(f"{self.path} was moved or deleted while it is in use: put it back, or start again")
+        with self._connected(write=write) as db:
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
-                with self._opened(write=write) as db:
-                    db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                    try:
-                        yield db
-                        db.execute("COMMIT")
-                    except BaseException:
-                        with suppress(sqlite3.Error):
-                            db.execute("ROLLBACK")
-                        raise
-            except (sqlite3.Error, OSError) as error:
-                raise self._problem(error) from error
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    db.execute("ROLLBACK")
+                raise
+
+    def compact(self) -> None:
+        """Write the file anew, without what was deleted: until then its bytes may still be in there.
+
+        Raises:
+            StoreError: the file cannot be used, or was read all the while.
+        """
+        with self._connected(write=True) as db:
+            db.execute("VACUUM")
+            (is_read, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if is_read:
+                raise self._locked()
 
     def close(self) -> None:
         """Close the file; what is stored stays, but for ``:memory:``."""
@@ -100,6 +107,21 @@ class Database:
         connection = getattr(self, "_connection", None)
         if connection is not None:
             connection.close()
+
+    @contextmanager
+    def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time; what goes wrong is told as a :class:`StoreError`."""
+        began = time.monotonic()
+        with self._lock:
+            if self._gave_up > began:  # those who queued behind the one that waited need not wait as long again
+                raise self._locked()
+            if self._connection is not None and self._found() != self._place:
+                self._left(write=write)
+            try:
+                with self._opened(write=write) as db:
+                    yield db
+            except (sqlite3.Error, OSError) as error:
+                raise self._problem(error) from error
 
     def _opened(self, *, write: bool) -> AbstractContextManager[sqlite3.Connection]:
         try:
@@ -144,11 +166,20 @@ class Database:
         except BaseException:
             db.close()
             raise
-        self._connection, self._place = db, self._found() if self._watched else None
+        self._connection, self._place = db, self._found()
         return db
+
+    def _left(self, *, write: bool) -> None:
+        """The open file is not the one at the path any more."""
+        if not self._pinned:
+            self._drop()
+        elif write:
+            raise StoreError(f"{self.path} was moved or deleted while it is in use: put it back, or start again")
 
     def _found(self) -> tuple[int, int] | None:
         """Which file is at the path."""
+        if self.in_memory:
+            return None
         try:
             file = os.stat(self.path)
         except OSError:

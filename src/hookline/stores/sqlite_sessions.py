@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..run.session import Session
 from .errors import StoreError
-from .record import SessionRecord, SessionSummary, as_written, checked_id, id_of, saving
+from .session_record import SessionRecord, SessionSummary, as_written, checked_id, id_of, saving
 from .sqlite import Database
 
 _SCHEMA = (

@@ -1,4 +1,4 @@
-"""How tickets are looked for in their file, and what is said of those that cannot be had."""
+"""The tables of tickets, how they are looked for there, and what is said of those that cannot be had."""
 
 from __future__ import annotations
 
@@ -11,6 +11,22 @@ from typing import Any
 from ..base.names import span
 from .ticket_rows import COLUMNS, TicketChange, TicketError, TicketRow, cut, number_of, one_of
 
+SCHEMA = (
+    """CREATE TABLE tickets (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, description TEXT NOT NULL,
+        criteria TEXT NOT NULL, column TEXT NOT NULL, tier TEXT NOT NULL, assignee TEXT NOT NULL,
+        created_by TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, summary TEXT NOT NULL,
+        reason TEXT NOT NULL, changes INTEGER NOT NULL, hold TEXT, held_until REAL
+    )""",
+    "CREATE INDEX by_column ON tickets (column, number)",
+    "CREATE INDEX by_assignee ON tickets (assignee, number)",
+    """CREATE TABLE history (
+        ticket INTEGER NOT NULL REFERENCES tickets (number), seq INTEGER NOT NULL, at REAL NOT NULL, by TEXT NOT NULL,
+        what TEXT NOT NULL, from_column TEXT NOT NULL, to_column TEXT NOT NULL, text TEXT NOT NULL,
+        assignee TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (ticket, seq)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX outcomes ON history (assignee, to_column)",
+)
 NOW = "CASE WHEN column = 'verifying' AND held_until <= ? THEN 'running' ELSE column END"
 """The column that a ticket is in at a time: a hold that has lasted too long is none."""
 ROW = (

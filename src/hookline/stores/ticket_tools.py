@@ -85,9 +85,9 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
             page: 1 for the first tickets, 2 for the next
         """
         columns = {"open": OPEN, "all": COLUMNS, "running": ("running", "verifying")}.get(column, (column,))
-        owner = who_acts(ctx) if mine else None
+        owner, page = who_acts(ctx) if mine else None, max(1, page)
         left = board.count(columns, assignee=owner, text=search) - PAGE * page
-        found = board.list(columns, assignee=owner, text=search, limit=PAGE, offset=PAGE * (max(1, page) - 1))
+        found = board.list(columns, assignee=owner, text=search, limit=PAGE, offset=PAGE * (page - 1))
         more = [f"({left} more: page={page + 1})"] if left > 0 else []
         if not found:
             what = {"open": "open tickets", "all": "tickets"}.get(column, f"tickets in {column}")

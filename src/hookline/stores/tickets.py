@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ..base.names import is_number, span
 from .errors import StoreError
 from .sqlite import Database
-from .ticket_queries import NOW, ROW, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken
+from .ticket_queries import NOW, ROW, SCHEMA, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken
 from .ticket_rows import (
     COLUMNS,
     MAX_TEXT,
@@ -32,22 +32,6 @@ from .ticket_rows import (
     one_of,
 )
 
-_SCHEMA = (
-    """CREATE TABLE tickets (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, description TEXT NOT NULL,
-        criteria TEXT NOT NULL, column TEXT NOT NULL, tier TEXT NOT NULL, assignee TEXT NOT NULL,
-        created_by TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, summary TEXT NOT NULL,
-        reason TEXT NOT NULL, changes INTEGER NOT NULL, hold TEXT, held_until REAL
-    )""",
-    "CREATE INDEX by_column ON tickets (column, number)",
-    "CREATE INDEX by_assignee ON tickets (assignee, number)",
-    """CREATE TABLE history (
-        ticket INTEGER NOT NULL REFERENCES tickets (number), seq INTEGER NOT NULL, at REAL NOT NULL, by TEXT NOT NULL,
-        what TEXT NOT NULL, from_column TEXT NOT NULL, to_column TEXT NOT NULL, text TEXT NOT NULL,
-        assignee TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (ticket, seq)
-    ) WITHOUT ROWID""",
-    "CREATE INDEX outcomes ON history (assignee, to_column)",
-)
 _BOARD = "board"
 """Who did what the board does by itself."""
 
@@ -71,7 +55,7 @@ class TicketBoard:
     def __init__(self, path: str | os.PathLike[str], *, hold_seconds: float = 600.0) -> None:
         if not is_number(hold_seconds) or not 0 < hold_seconds < 1e9:
             raise StoreError(f"hold_seconds is a number above 0, not {hold_seconds!r:.80}")
-        self._db = Database(path, holds="tickets", mark=0x486B4C54, version=1, schema=_SCHEMA)
+        self._db = Database(path, holds="tickets", mark=0x486B4C54, version=1, schema=SCHEMA)
         self.hold_seconds = hold_seconds
 
     @property

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from http.client import HTTPConnection, HTTPResponse
+from http.client import HTTPConnection
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -18,7 +18,8 @@ from ..base.names import is_number
 from ..base.workers import in_thread
 from ..kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
-from .http_client import Cutoff, FetchError, PinnedConnection, Reply, ask
+from .http_client import Cutoff, FetchError, PinnedConnection, ask
+from .pages import FetchedPage, is_page, page_of, sends_on
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
 SECONDS = 20.0
@@ -30,11 +31,6 @@ MAX_REDIRECTS = 5
 
 _HEADERS = {"User-Agent": "hookline", "Accept": "text/*, application/json, */*;q=0.1", "Accept-Encoding": "gzip"}
 _OURS = frozenset(("host", "connection", "content-length", "transfer-encoding", "accept-encoding", "upgrade", "te"))
-_TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|toml|javascript|x-ndjson|jsonl|rtf)")
-_CHARSET = re.compile(
-    r"(?:us-)?ascii|utf-?8|utf-?16(?:-?[lb]e)?|latin-?1|iso-?8859-?\d{1,2}|(?:windows|cp)-?125\d"
-    r"|shift_?jis|euc-?(?:jp|kr)|gb(?:k|2312|18030)|big5|koi8-?[ru]"
-)
 _NARROW = 16  # a listed network that is wider does not mean the special addresses in it
 _LOCALHOST = re.compile(r"(?:.*\.)?localhost")
 _AT_HOME = re.compile(r"[^.]*|(?:.*\.)?(?:localhost|local|internal|intranet|lan|home|corp|private|home\.arpa)")
@@ -42,17 +38,6 @@ _AT_HOME = re.compile(r"[^.]*|(?:.*\.)?(?:localhost|local|internal|intranet|lan|
 
 class EgressError(HooklineError, PermissionError):
     """A URL or an address that may not be reached, and why."""
-
-
-class FetchedPage(msgspec.Struct, frozen=True):
-    """What was fetched: ``url`` is where it came from in the end, ``cut`` says that there was more."""
-
-    url: str
-    status: int
-    reason: str
-    content_type: str
-    text: str
-    cut: bool = False
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -232,10 +217,10 @@ class Egress:
                 addresses = self.resolve(where) if where.address else cutoff.bounded(self.resolve, where)
                 reply = ask(
                     where, addresses, headers={**_HEADERS, **headers}, cutoff=cutoff, tls=self.tls,
-                    max_bytes=max_bytes, wanted=_is_page,
+                    max_bytes=max_bytes, wanted=is_page,
                 )  # fmt: skip
-                if not _sends_on(reply.status, reply.headers.get("location")):
-                    return _page(where, reply)
+                if not sends_on(reply.status, reply.headers.get("location")):
+                    return page_of(where, reply)
                 following = self._following(where, reply.headers["location"])
                 headers = headers if following.origin == where.origin else {}
                 where = following
@@ -378,32 +363,3 @@ def _checked(headers: Mapping[str, str] | None) -> dict[str, str]:
         if name.lower() in _OURS:
             raise ValueError(f"the header {name!r} is not yours to set")
     return {name.title(): value for name, value in (headers or {}).items()}
-
-
-def _sends_on(status: int, location: str | None) -> bool:
-    return status in (301, 302, 303, 307, 308) and location is not None
-
-
-def _is_page(response: HTTPResponse) -> bool:
-    return not _sends_on(response.status, response.headers.get("Location")) and _is_text(_kind(response.headers))
-
-
-def _kind(headers: Any) -> str:
-    return str(headers.get("Content-Type") or headers.get("content-type") or "").partition(";")[0].strip().lower()
-
-
-def _is_text(kind: str) -> bool:
-    return not kind or _TEXT.fullmatch(kind) is not None
-
-
-def _page(where: Url, reply: Reply) -> FetchedPage:
-    kind = _kind(reply.headers)
-    if not _is_text(kind) or (not kind and b"\0" in reply.body):
-        raise FetchError(f"{where} is {kind or 'binary'}, which is not text")
-    charset = re.search(r"charset=[\"']?([\w.:-]{1,40})", reply.headers.get("content-type", ""), re.IGNORECASE)
-    encoding = charset[1].lower() if charset and _CHARSET.fullmatch(charset[1].lower()) else "utf-8"
-    try:
-        text = reply.body.decode(encoding, "replace")
-    except LookupError:
-        text = reply.body.decode("utf-8", "replace")
-    return FetchedPage(str(where), reply.status, reply.reason, kind or "text/plain", text, reply.cut)

@@ -1,1 +1,1 @@
-"""Serving HTTP: one port for everything that is reached through it, and what every request passes first."""
+"""Serving HTTP: one port for all that is reached through it, what every request passes first, and how it starts."""

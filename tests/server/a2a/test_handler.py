@@ -214,6 +214,9 @@ async def test_ids_tie_a_task_to_what_caused_it(tmp_path):
         async with rig.client() as client:
             task = await sent(client, saying("hi", metadata={"correlation_id": "from-message"}))
             assert task.metadata["correlation_id"] == "from-message"
+            secret = "hl_" + "k" * 40
+            task = await sent(client, saying("hi", metadata={"correlation_id": secret}))
+            assert task.metadata["correlation_id"] != secret, "ids are written down, keys are not"
             assert task.metadata["run_id"] == task.id
         async with rig.client(headers={"X-Correlation-ID": "from-header"}) as client:
             events = await told(client, saying("hi", metadata={"correlation_id": "from-message"}))

@@ -239,6 +239,22 @@ async def test_what_could_not_be_sent_is_sent_after_a_restart(tmp_path):
         assert len(receiver.got) == 2
 
 
+async def test_a_receiver_of_a_run_of_another_program_is_kept_when_this_one_stops(tmp_path):
+    door, options = Door(), {"push": QUICK, "push_hosts": LISTED}
+    with receiving() as receiver:
+        async with serving_a2a(tmp_path, door.agent(), **options) as runs, runs.client() as client:
+            task = await sent(client, saying("go", now=True))
+            await until(lambda: door.entered)
+            async with serving_a2a(tmp_path, door.agent(), **options) as other, other.client() as there:
+                await there.create_task_push_notification_config(config(receiver.url, task_id=task.id))
+                await until(lambda: other.part.push._tasks)
+            assert [row.done for row in runs.service._store.pushes.of(task.id)] == [False]
+            async with serving_a2a(tmp_path, door.agent(), **options) as next_one:
+                door.open.set()
+                await idle(next_one)
+        assert receiver.states[-1] == "COMPLETED"
+
+
 def _only(rig):
     return next(iter(rig.service._live))
 

@@ -20,7 +20,7 @@ MOST = 24
 
 _LOOKALIKES = str.maketrans(
     "авезікмнорстухѕјԁɡһӏոսвαβεικνορτυχγηɑıᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",
-    "abe3ikmhopctyxsjdghlnubabeiknoptuxynaiabcdefghijklmnoprstuvwyz".replace("3", "e"),
+    "abeeikmhopctyxsjdghlnubabeiknoptuxynaiabcdefghijklmnoprstuvwyz",
 ) | {
     first + offset: chr(97 + offset)
     for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6)  # letters in boxes, circles and flags

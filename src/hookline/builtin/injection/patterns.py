@@ -79,7 +79,7 @@ def suspicion(text: str) -> Suspicion:
 
 
 def material(text: str) -> tuple[float, list[Window]]:
-    """What is learned from: the score of a text's forms, and its windows with all their features."""
+    """What the weights are learned from (bench/injection_weights.py): the score of the forms, and all windows."""
     found, forms = _forms(_part_of(text))
     return forms, [window for reading in found.readings for window in _windows(reading, found, None)]
 

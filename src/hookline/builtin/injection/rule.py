@@ -40,7 +40,7 @@ class Rule:
         weight: how much it says, from 0 to 1.
         needs: pieces of which a text that can match holds at least one: quicker to look for than the patterns.
         alternatives: patterns of folded text; any of them is the sign.
-        on: whether they are looked for in the text as one line or as it is.
+        on: ``text`` looks for them in the text as one line, ``lines`` in the text as it is, where ``^`` begins a line.
     """
 
     def __init__(

@@ -16,15 +16,13 @@ from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
 from ...base.event import Event
-from ...base.frozen import scrub
-from ...base.names import is_number
 from ...base.tasks import running_loop
 from ...kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from ...kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_TOKEN
 from ...kernel.records import HookExecuted
 from ...kernel.results import HookAction
 from ...kernel.state import AgentResult
-from ...kernel.values import Message, Usage
+from ...kernel.values import Message
 from ...run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -38,11 +36,11 @@ from ...run.events import (
 )
 from . import attributes as a
 from .messages import arguments_text, input_messages, output_messages, result_text
-from .spans import Attributes, Backend, Piece, Within
+from .spans import Backend, Piece, Within
+from .values import Attributes, clean, params_of, short, usage_of
 
 log = logging.getLogger("hookline")
 
-_LONGEST = 500
 _TO_COME = frozenset({BEFORE_TOOL, APPROVAL_DECIDED})
 _OF_A_CHAT = frozenset({ON_TOKEN, AFTER_LLM, ON_ERROR})
 
@@ -60,7 +58,7 @@ class RunSpans(AbstractContextManager[None]):
         self._backend, self._runs, self._id = backend, runs, ctx.run_id
         self._shift = time.time_ns() - time.perf_counter_ns()  # a wall clock may jump while the run goes on
         self._tools, ids, llm = ctx.tool_registry, ctx.ids, ctx.llm
-        self._provider, self._agent = "", _text(ids.agent)
+        self._provider, self._agent = "", short(ids.agent)
         self._calls: dict[str, Piece] = {}
         self._chats: list[Piece] = []
         self._waiting: dict[Any, list[tuple[str, Attributes, int]]] = {}
@@ -73,7 +71,7 @@ class RunSpans(AbstractContextManager[None]):
         }  # fmt: skip
         if llm is not None:
             about |= {a.PROVIDER_NAME: a.provider_name(llm.provider), a.REQUEST_MODEL: llm.name}
-        named = {name: _text(value) for name, value in about.items() if value}
+        named = {name: short(value) for name, value in about.items() if value}
         self._run = self._start(f"{a.INVOKE_AGENT} {self._agent}".strip(), SpanKind.INTERNAL, named)
         self._context = trace.set_span_in_context(self._run.span)
         self._within = Within(backend.key, self._run)
@@ -98,14 +96,14 @@ class RunSpans(AbstractContextManager[None]):
         """Begin the span of a model call, and be around it."""
         labels = {
             a.OPERATION_NAME: a.CHAT,
-            a.PROVIDER_NAME: _text(a.provider_name(self._provider)),
-            a.REQUEST_MODEL: _text(request.model),
+            a.PROVIDER_NAME: short(a.provider_name(self._provider)),
+            a.REQUEST_MODEL: short(request.model),
         }
         piece = self._start(f"{a.CHAT} {labels[a.REQUEST_MODEL]}".strip(), SpanKind.CLIENT, labels)
         piece.request, piece.task = request, _task()
         self._chats.append(piece)
         if piece.span.is_recording():
-            more = {a.PURPOSE: _text(request.purpose), a.ATTEMPT: request.attempt, **_params(request.params)}
+            more = {a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt, **params_of(request.params)}
             if request.response_format is not None:
                 more[a.OUTPUT_TYPE] = "json"
             if self._backend.content:
@@ -155,8 +153,8 @@ class RunSpans(AbstractContextManager[None]):
         labels = piece.labels | ({a.ERROR_TYPE: piece.error} if piece.error else {})
         try:
             if reply is not None:
-                labels[a.RESPONSE_MODEL] = _text(reply.model)
-                labels[a.PROVIDER_NAME] = _text(a.provider_name(reply.provider))
+                labels[a.RESPONSE_MODEL] = short(reply.model)
+                labels[a.PROVIDER_NAME] = short(a.provider_name(reply.provider))
                 for kind, count in (("input", reply.usage.input_tokens), ("output", reply.usage.output_tokens)):
                     self._backend.tokens.record(count, labels | {a.TOKEN_TYPE: kind})
             self._backend.seconds.record(piece.seconds, labels)
@@ -166,7 +164,7 @@ class RunSpans(AbstractContextManager[None]):
             self._end(piece)
 
     def _about_reply(self, reply: ModelReply) -> Attributes:
-        about = {a.FINISH_REASONS: [_text(reply.finish_reason)], **_usage(reply.usage)}
+        about = {a.FINISH_REASONS: [short(reply.finish_reason)], **usage_of(reply.usage)}
         if self._backend.content:
             about[a.OUTPUT_MESSAGES] = output_messages(reply.content, reply.tool_calls, reply.finish_reason)
         return about
@@ -185,11 +183,11 @@ class RunSpans(AbstractContextManager[None]):
     def _verdict(self, event: HookExecuted) -> None:
         if event.verb == HookAction.CONTINUE:
             return
-        about = {a.HOOK: _text(event.hook), a.POINT: str(event.point), a.VERB: str(event.verb)}
+        about = {a.HOOK: short(event.hook), a.POINT: str(event.point), a.VERB: str(event.verb)}
         self._backend.verdicts.add(1, about)
-        told = about | ({a.REASON: _text(event.reason)} if event.reason else {})
+        told = about | ({a.REASON: short(event.reason)} if event.reason else {})
         if event.error and self._backend.content:
-            told[a.EXCEPTION_MESSAGE] = _text(event.error)
+            told[a.EXCEPTION_MESSAGE] = short(event.error)
         task = _task()
         if event.point in _TO_COME and event.call_id:
             self._wait(event.call_id, a.VERDICT, told)
@@ -209,10 +207,10 @@ class RunSpans(AbstractContextManager[None]):
         if before is not None:
             self._end(before)
         known = self._tools is not None and self._tools.get(event.tool) is not None
-        name = _text(event.tool)
+        name = short(event.tool)
         span_name = f"{a.EXECUTE_TOOL} {name}" if known else a.EXECUTE_TOOL  # a model may invent names without end
         about: Attributes = {
-            a.OPERATION_NAME: a.EXECUTE_TOOL, a.TOOL_NAME: name, a.TOOL_CALL_ID: _text(event.call_id),
+            a.OPERATION_NAME: a.EXECUTE_TOOL, a.TOOL_NAME: name, a.TOOL_CALL_ID: short(event.call_id),
             a.TOOL_TYPE: "function", a.ATTEMPT: event.attempt,
         }  # fmt: skip
         self._calls[event.call_id] = piece = self._start(span_name, SpanKind.INTERNAL, about, self._context)
@@ -237,16 +235,16 @@ class RunSpans(AbstractContextManager[None]):
             return
         try:
             if self._backend.content and piece.span.is_recording():
-                piece.span.set_attribute(a.TOOL_RESULT, _clean(result_text(event.text)))
+                piece.span.set_attribute(a.TOOL_RESULT, clean(result_text(event.text)))
         finally:
             self._end(piece)
 
     def _failed(self, event: Failed) -> None:
         error = event.error
         if error.where == "hook":
-            about = {a.EXCEPTION_TYPE: _text(error.type), a.HOOK: _text(error.source)}
+            about = {a.EXCEPTION_TYPE: short(error.type), a.HOOK: short(error.source)}
             if self._backend.content:
-                about[a.EXCEPTION_MESSAGE] = _text(error.message)
+                about[a.EXCEPTION_MESSAGE] = short(error.message)
             self._tell(self._here(), a.EXCEPTION, about)
         elif error.where == "tool" and error.type != "Blocked":
             piece = self._calls.get(error.call_id)
@@ -259,16 +257,16 @@ class RunSpans(AbstractContextManager[None]):
         signal = event.signal
         if signal.kind != "completed":
             about = {a.STOP_KIND: str(signal.kind), a.HOOK: signal.hook, a.REASON: signal.message}
-            self._tell(self._run, a.STOP, {name: _text(value) for name, value in about.items() if value})
+            self._tell(self._run, a.STOP, {name: short(value) for name, value in about.items() if value})
 
     def _asked(self, event: ApprovalAsked) -> None:
-        told: Attributes = {a.TOOL_NAME: _text(event.tool)}
+        told: Attributes = {a.TOOL_NAME: short(event.tool)}
         if self._backend.content:
-            told[a.QUESTIONS] = [_text(question) for question in event.questions]
+            told[a.QUESTIONS] = [short(question) for question in event.questions]
         self._wait(event.call_id, a.ASKED, told)
 
     def _decided(self, event: ApprovalDecided) -> None:
-        self._wait(event.call_id, a.DECIDED, {a.DECISION: _text(event.decision), a.DECIDED_BY: _text(event.by)})
+        self._wait(event.call_id, a.DECIDED, {a.DECISION: short(event.decision), a.DECIDED_BY: short(event.by)})
 
     def _finished(self, event: RunFinished) -> None:
         self._result, self._run.over = event.result, self._now()
@@ -301,13 +299,13 @@ class RunSpans(AbstractContextManager[None]):
             self._tell(piece, name, attributes, at)
 
     def _spoil(self, piece: Piece, kind: str, message: str) -> None:
-        piece.error = _text(kind)
+        piece.error = short(kind)
         if piece.span.is_recording():
             piece.span.set_attribute(a.ERROR_TYPE, piece.error)
             piece.span.set_status(StatusCode.ERROR, self._words(message))
 
     def _words(self, error: object) -> str | None:
-        return _text(error) if self._backend.content else None
+        return short(error) if self._backend.content else None
 
     def _end(self, piece: Piece) -> None:
         if piece.open:
@@ -336,7 +334,7 @@ class RunSpans(AbstractContextManager[None]):
         span.set_attribute(a.STATUS, str(status))
         if result is None:
             return
-        span.set_attributes({a.STEPS: len(result.steps), **_usage(result.usage)})
+        span.set_attributes({a.STEPS: len(result.steps), **usage_of(result.usage)})
         if result.cost is not None:
             span.set_attribute(a.COST, result.cost)
         if result.stop is not None:
@@ -346,7 +344,7 @@ class RunSpans(AbstractContextManager[None]):
             span.set_attribute(a.OUTPUT_MESSAGES, output_messages(result.reply))
         if status == "failed":
             fatal = [error for error in result.errors if error.fatal] or list(result.errors)
-            span.set_attribute(a.ERROR_TYPE, _text(fatal[-1].type) if fatal else a.OTHER)
+            span.set_attribute(a.ERROR_TYPE, short(fatal[-1].type) if fatal else a.OTHER)
             span.set_status(StatusCode.ERROR, self._words(fatal[-1].message) if fatal else None)
 
 
@@ -373,31 +371,3 @@ def _try(work: Callable[..., None], *args: Any) -> None:
 
 def _task() -> asyncio.Task[Any] | None:
     return asyncio.current_task() if running_loop() is not None else None
-
-
-def _text(value: object) -> str:
-    return _clean(str(value)[:_LONGEST])
-
-
-def _clean(text: str) -> str:
-    """Text that can be sent: one lone surrogate would make an exporter lose all that it has to send."""
-    return text if text.isascii() else str(scrub(text))
-
-
-def _params(params: Mapping[str, Any]) -> Attributes:
-    found = {attribute: params[name] for name, attribute in a.PARAMS.items() if _is_sendable(params.get(name))}
-    stop = params.get("stop") or params.get("stop_sequences")
-    if isinstance(stop, (str, list, tuple)):
-        found[a.STOP_SEQUENCES] = [_text(item) for item in ([stop] if isinstance(stop, str) else stop)]
-    return found
-
-
-def _usage(usage: Usage) -> Attributes:
-    found = {a.INPUT_TOKENS: usage.input_tokens, a.OUTPUT_TOKENS: usage.output_tokens}
-    found |= {a.CACHE_READ_TOKENS: usage.cached_tokens} if usage.cached_tokens else {}
-    return {name: count for name, count in found.items() if _is_sendable(count)}
-
-
-def _is_sendable(value: Any) -> bool:
-    """Whether it is a number for which there is room: 64 bits."""
-    return is_number(value) and (isinstance(value, float) or -(2**63) <= value < 2**63)

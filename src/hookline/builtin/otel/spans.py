@@ -13,8 +13,7 @@ from opentelemetry.trace import Span
 
 from ...kernel.payloads import ModelRequest
 from . import attributes as a
-
-Attributes = dict[str, Any]
+from .values import Attributes
 
 
 class Backend:

@@ -17,7 +17,7 @@ _SHORTEST_RANDOM = 32
 _LONGEST_RANDOM = 256
 _LONGEST_KEY = 16_384
 _BEFORE_RUN = 24
-_NOT_CJK = r"⺀-\U0010ffff"  # detectors end where scripts without spaces begin: streamed text can be cut there
+_CJK = r"⺀-\U0010ffff"  # detectors end where scripts without spaces begin: streamed text can be cut there
 
 _PREFIXES = {
     "anthropic": r"sk-ant-[\w-]{16,}",
@@ -134,7 +134,7 @@ _BETWEEN = r"\\?[\"'`\]]{0,2}[ \t]{0,3}(?P<sep>=>|:=|={1,2}|:|->|\bis\b(?: now|:
 _QUOTED = r"(?:\"[^\"\n]{%d,200}+|'[^'\n]{%d,200}+|`[^`\n]{%d,200}+)"
 _ASSIGNED = re.compile(
     rf"(?i)(?P<name>{_NAME}){_BETWEEN}(?:(?:basic|bearer|digest|token)[ \t]{{1,3}})?"
-    rf"(?:(?P<quoted>{_QUOTED % (4, 4, 4)})|(?P<bare>[^\s\"'`,;&<>(){{}}\[\]{_NOT_CJK}]{{4,200}}+))"
+    rf"(?:(?P<quoted>{_QUOTED % (4, 4, 4)})|(?P<bare>[^\s\"'`,;&<>(){{}}\[\]{_CJK}]{{4,200}}+))"
 )
 _FIELD = re.compile(rf"(?i)(?P<name>{_NAME})\Z")
 _OPEN_QUOTE = re.compile(rf"(?i)(?:{_NAME}){_BETWEEN}{_QUOTED % (0, 0, 0)}\Z")
@@ -182,7 +182,7 @@ def url_login(text: str, at: int) -> tuple[int, int] | None:
 
 
 _LOGIN = re.compile(
-    rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{_NOT_CJK}]{{0,100}}:([^\s/@\"'<>{_NOT_CJK}]{{1,200}}))\Z"
+    rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{_CJK}]{{0,100}}:([^\s/@\"'<>{_CJK}]{{1,200}}))\Z"
 )
 
 

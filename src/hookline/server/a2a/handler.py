@@ -152,7 +152,9 @@ class Handler(RequestHandler):
             following = await self._following(run, context)
             await following.begin()
         except (Busy, StoreError) as error:  # the caller must learn of what has begun
-            said_so = f"the task {run.id} goes on, but cannot be followed now: {words(error)}"
+            log.error("the task %s cannot be followed: %s", run.id, words(error))
+            why = words(error) if isinstance(error, Busy) else "the server cannot use its files"
+            said_so = f"the task {run.id} goes on, but cannot be followed now: {why}"
             raise InternalError(said_so, {"task_id": run.id}) from None
         return following, ""
 
@@ -224,8 +226,6 @@ class Handler(RequestHandler):
             wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
             if params.HasField("status_timestamp_after"):
                 wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
-            if wanted["states"] == ["none"]:
-                return ListTasksResponse(page_size=size)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
             total = await self._service.count(visit.caller, **wanted)
             page = page_of(runs, size)
@@ -366,7 +366,7 @@ def _cut(task: Task, config: object) -> Task:
 def _states(params: ListTasksRequest) -> list[str]:
     if not params.status:
         return []
-    return [name for name, state in STATES.items() if state == params.status] or ["none"]
+    return [name for name, state in STATES.items() if state == params.status] or ["none"]  # a state that no run has
 
 
 def _again(refused: DecisionRefused, rows: list[ApprovalRow]) -> str:

@@ -120,8 +120,8 @@ class Story:
 
     def answered(self, key: Key) -> None:
         """A call does not wait any more, though the event that says so is not there yet."""
-        if self.waiting.pop(key, None) is not None:
-            self._go_on(None)
+        if self.waiting.pop(key, None) is not None and not self.waiting:
+            self.state, self.said = WORKING, None
 
     def task(self) -> Task:
         """The task as it is now."""
@@ -221,10 +221,6 @@ class Story:
         self._flush(made)
         self.state, self.said, self.at = state, note, event.at
         made.append(self._told(note, event.at, {**(told or {}), "seq": event.seq}))
-
-    def _go_on(self, note: Message | None) -> None:
-        if not self.waiting:
-            self.state, self.said = WORKING, note
 
     def _flush(self, made: list[Update]) -> None:
         if self._chunk:

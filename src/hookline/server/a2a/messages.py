@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
 from ...stores.approval_rows import ApprovalRow
+from ..headers import is_correlation_id
 
 SHORTEST = 9
 """How much of a call's id names it: ``appr_`` and four characters."""
@@ -20,7 +20,6 @@ SHORTEST = 9
 _YES = frozenset(("approve", "approved", "yes", "y", "allow", "ok"))
 _NO = frozenset(("deny", "denied", "no", "n", "reject"))
 _SAFE = 2**53
-_CORRELATION = re.compile(r"[!-~]{1,128}")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +79,7 @@ def _whole(value: Any) -> Any:
 def correlation_in(message: Message) -> str:
     """The correlation id that a message names in its metadata; empty if there is none that can be one."""
     given = MessageToDict(message.metadata).get("correlation_id")
-    return given if isinstance(given, str) and _CORRELATION.fullmatch(given) else ""
+    return given if isinstance(given, str) and is_correlation_id(given) else ""
 
 
 class Unclear(Exception):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from ...base.installing import NotInstalled
 from ...stores.audit.log import AuditLog
 from ...stores.run_log import RunLog
-from ..callers import ANYBODY, LOCAL
+from ..callers import ANYBODY, LOCAL, RIGHTS
 from ..endpoints import OPEN, ApiError, Endpoint, caller_of
 from ..errors import UnknownAgent
+from ..leaving import unless_gone
 from ..service import RunService
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-T = TypeVar("T")
-_ANY = ("read", "run", "approve", "admin")
 
 
 class A2aPart:
@@ -65,19 +61,18 @@ class A2aPart:
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What can be asked for."""
-        seen = OPEN if self._options.public_card else _ANY
+        seen = OPEN if self._options.public_card else RIGHTS
         card = "/.well-known/agent-card.json"
         return [
             Endpoint("GET", card, self._card, seen, "first_agent_card", "The A2A card of the first agent", answer=dict),
             Endpoint("GET", f"/a2a/{{agent}}{card}", self._card, seen, "agent_card", "The A2A card of an agent",
                      answer=dict, problems=(404,)),
-            Endpoint("POST", "/a2a/{agent}", self._call, _ANY[:3], "a2a", "A2A JSON-RPC, versions 1.0 and 0.3",
-                     body=dict, answer=dict, problems=(404,)),
+            Endpoint("POST", "/a2a/{agent}", self._call, ("read", "run", "approve"), "a2a",
+                     "A2A JSON-RPC, versions 1.0 and 0.3", body=dict, answer=dict, problems=(404,)),
         ]  # fmt: skip
 
     async def _card(self, request: Request) -> Response:
         from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-        from starlette.responses import JSONResponse
 
         from .cards import card_of
 
@@ -85,8 +80,6 @@ class A2aPart:
         return JSONResponse(agent_card_to_dict(card_of(visit.agent, visit.base, keyed=visit.keyed)))
 
     async def _call(self, request: Request) -> Response:
-        from starlette.responses import JSONResponse
-
         from .envelope import Refused, check
 
         visit = self._visit(request)
@@ -96,7 +89,7 @@ class A2aPart:
             return JSONResponse(refused.answer)
         visit.enter(request)
         try:
-            response = await _unless_gone(request, self._dispatcher.handle_requests(request))
+            response = await unless_gone(request.receive, self._dispatcher.handle_requests(request))
         except BaseException:
             visit.close()
             raise
@@ -119,24 +112,3 @@ class A2aPart:
         base = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"
         keyed = self._options.exposed or caller.id not in (LOCAL, ANYBODY.id)
         return Visit(caller, agent, base, keyed, request)
-
-
-async def _unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """What the work gives; it is let go of when nobody is there any more to get it."""
-    from starlette.requests import ClientDisconnect
-
-    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not doing.done():
-            raise ClientDisconnect
-        return doing.result()
-    finally:
-        for task in (doing, gone):
-            task.cancel()
-        await asyncio.wait((doing, gone))
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -185,7 +185,8 @@ class Push:
                         await self._send(row, story.task())
                         await self._sent(row, event.seq, over=story.over)
                     before = now
-            await self._sent(row, story.seq, over=True)
+            if story.over:  # else the run goes on in another program, and this one stops: the next one tells
+                await self._sent(row, story.seq, over=True)
         finally:
             reader.close()
 

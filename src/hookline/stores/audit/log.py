@@ -147,11 +147,11 @@ class AuditLog:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Its files, as a path and as globs of names: itself, its checkpoint, and those that are full."""
+        """Its files: the paths of itself and of its checkpoint, and a glob of the names of those that are full."""
         if self.path is None:
             return ()
         stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
-        return str(self.path), glob.escape(head_path(self.path).name), f"{stem}-[0-9]*{suffix}"
+        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}"
 
     @property
     def lost(self) -> int:

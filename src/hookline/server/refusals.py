@@ -1,0 +1,29 @@
+"""What the service and the files say no to, as errors that tell a caller what to do."""
+
+from __future__ import annotations
+
+import logging
+
+from ..base.frozen import EMPTY
+from ..base.names import words
+from ..stores.errors import StoreError
+from .endpoints import ApiError
+from .errors import Busy, NotNow, OtherRequest, ServiceError, Unavailable, UnknownAgent, UnknownRun
+
+log = logging.getLogger("hookline")
+
+_STATUS: dict[type[ServiceError], int] = {
+    UnknownRun: 404, UnknownAgent: 404, Busy: 429, Unavailable: 503, NotNow: 409, OtherRequest: 409,
+}  # fmt: skip
+_SOON = "5"
+
+
+def refusal(error: ServiceError | StoreError) -> ApiError:
+    """The error with the status that fits; what files say is logged and not told, as it tells of paths."""
+    if isinstance(error, StoreError):
+        log.error("a request could not be answered: %s", words(error))
+        said = "what is stored cannot be used now: try again later"
+        return ApiError(503, "store", said, {"Retry-After": _SOON})
+    status = _STATUS.get(type(error), 400)
+    later = str(max(1, round(error.retry_after))) if isinstance(error, Busy) else _SOON
+    return ApiError(status, error.code, words(error), {"Retry-After": later} if status in (429, 503) else EMPTY)

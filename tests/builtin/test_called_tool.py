@@ -1,0 +1,35 @@
+"""Guards that judge calls by their tool, outside of a run."""
+
+import pytest
+
+from hookline import BEFORE_TOOL, AgentContext, EgressGuard, HookError, PathGuard, ToolRegistry, tool
+from hookline.testing import fire_hook
+
+
+@tool
+def fetch_into(url: str, path: str) -> str:
+    """Fetch a page into a file."""
+    return "done"
+
+
+def with_tools(*tools):
+    ctx = AgentContext()
+    ctx.tool_registry = ToolRegistry(tools)
+    return ctx
+
+
+GUARDS = (PathGuard("."), EgressGuard(["example.com"], resolve=False))
+BAD = {"url": "https://evil.test/x", "path": "/etc/passwd"}
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
+def test_a_guard_can_be_tried_alone_with_the_tool_it_judges_by(guard):
+    verdict = fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=with_tools(fetch_into))
+    assert verdict.action == "block"
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
+@pytest.mark.parametrize("ctx", [None, with_tools()], ids=["no tools", "other tools"])
+def test_without_that_tool_it_fails_closed_and_says_what_to_do(guard, ctx):
+    with pytest.raises(HookError, match=r"in a test, set ctx.tool_registry = ToolRegistry"):
+        fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=ctx)

@@ -1,0 +1,64 @@
+"""Why a run ends, and which cause wins when several meet (DESIGN 5.4, 5.5)."""
+
+import asyncio
+from itertools import combinations
+
+import pytest
+
+from hookline import AgentResult, CallRefused, ErrorInfo, HookError, RunFailed, StopSignal, Verdict
+from hookline.run.causes import Ended, Stopped, status_of, strength, stronger
+
+ENDED = Ended(Verdict(None, value="over", hook="h", reason="r"))
+WEAKEST_FIRST = [
+    (Stopped(), "stopped"),
+    (ENDED, "ended"),
+    (asyncio.CancelledError(), "cancelled"),
+    (HookError("h", "before_tool", ValueError("no")), "failed"),
+]
+
+
+def test_every_cause_gives_its_status():
+    assert status_of(None) == "stopped"
+    for cause, status in WEAKEST_FIRST:
+        assert status_of(cause) == status
+    assert status_of(ValueError("anything else")) == "failed"
+    for status in ("stopped", "ended", "cancelled", "failed", "completed"):
+        assert status_of(CallRefused("no", status=status)) == status
+    assert status_of(CallRefused("no", status="nonsense")) == "failed"
+
+
+@pytest.mark.parametrize(("weak", "strong"), list(combinations([c for c, _ in WEAKEST_FIRST], 2)))
+def test_the_stronger_cause_counts_whichever_came_first(weak, strong):
+    assert stronger(weak, strong) is strong
+    assert stronger(strong, weak) is strong
+
+
+@pytest.mark.parametrize("cause", [cause for cause, _ in WEAKEST_FIRST])
+def test_of_equals_the_first_counts(cause):
+    other = CallRefused("no", status=status_of(cause))
+    assert stronger(cause, other) is cause
+    assert stronger(other, cause) is other
+    assert stronger(None, cause) is cause
+
+
+def test_an_end_carries_what_the_hook_said():
+    assert (ENDED.reply, ENDED.hook, ENDED.reason, str(ENDED)) == ("over", "h", "r", "over")
+
+
+def test_a_failed_run_says_why_and_carries_its_result():
+    errors = (ErrorInfo("hook", "A", "first"), ErrorInfo("hook", "B", "last"))
+    result, cause = AgentResult(status="failed", errors=errors), ValueError("the cause")
+    failed = RunFailed(result, cause)
+    assert (str(failed), failed.result, failed.__cause__) == ("the cause", result, cause)
+    assert str(RunFailed(result)) == "last"
+    assert RunFailed(result).__cause__ is None
+    assert str(RunFailed(AgentResult(status="failed")))
+
+
+def test_the_strongest_signal_is_the_first_of_the_list():
+    assert [strength(StopSignal(kind)) for kind in ("error", "stop_requested", "completed", "unknown")] == [
+        0,
+        1,
+        10,
+        11,
+    ]

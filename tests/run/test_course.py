@@ -1,0 +1,568 @@
+"""What the parts of a run share: fires, checkpoints, failures, cancellation, steering (DESIGN 4.7, 4.8, 5, 6.6)."""
+
+import asyncio
+import time
+
+import pytest
+
+from hookline import (
+    AFTER_LLM,
+    AFTER_STEP,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    AgentContext,
+    Budget,
+    CallRefused,
+    HookError,
+    HookResult,
+    Message,
+    PassThrough,
+    Point,
+    RunFailed,
+    RunStart,
+    Session,
+    Signalled,
+    Steered,
+    StepFinished,
+    StopSignal,
+    Usage,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
+from hookline.kernel import points as points_module
+from hookline.kernel.points import POINTS
+from hookline.testing import EventLog, scripted_agent
+
+
+@pytest.fixture
+def own_points():
+    """A test may declare points of its own; they are gone after it."""
+    before, names = dict(POINTS), dict(points_module._NAMES)
+    yield
+    for table, was in ((POINTS, before), (points_module._NAMES, names)):
+        table.clear()
+        table.update(was)
+
+
+@pytest.fixture
+def checked(own_points):
+    return Point("test_course_checked", RunStart, verbs=("replace", "end", "stop"), closed="refused")
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+ADD = call("add", a=1, b=2)
+
+
+# Points that a hook or a tool fires
+
+
+def check(checked, seen):
+    @tool
+    async def check(ctx) -> str:
+        """Ask the hooks."""
+        try:
+            verdict = await ctx.fire(checked, RunStart("a"))
+        except Exception as error:
+            seen.append(error)
+            raise
+        seen.append(verdict)
+        return "asked"
+
+    return check
+
+
+def test_an_end_at_a_point_that_a_tool_fired_is_the_tools_to_act_upon(checked):
+    seen = []
+
+    @hook(checked, name="ender")
+    def end(ctx, payload):
+        return HookResult.end("over")
+
+    result = scripted_agent([call("check"), reply("x")], tools=[check(checked, seen)], hooks=[end]).run("x")
+    assert (result.status, result.messages[2].content) == ("completed", "asked")
+    assert (seen[0].action.value, seen[0].value, seen[0].hook) == ("end", "over", "ender")
+
+
+def test_a_stop_at_a_point_that_a_tool_fired_stops_the_run_after_the_call(checked):
+    seen = []
+
+    @hook(checked)
+    def stop(ctx, payload):
+        return HookResult.stop("enough")
+
+    result = scripted_agent([call("check"), reply("x")], tools=[check(checked, seen)], hooks=[stop]).run("x")
+    assert (result.status, result.stop.message) == ("stopped", "enough")
+    assert result.messages[2].content == "asked"
+
+
+def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(checked):
+    seen = []
+
+    @hook(checked)
+    async def ask(ctx, payload):
+        await ctx.llm.complete("may I?")
+
+    @hook(BEFORE_TOOL)
+    def spend(ctx, request):
+        ctx.budget.charge(Usage(50, 50), 0.0)
+
+    agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=100)))
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert seen == []  # the limit was met before the call began
+
+    @hook(checked)
+    async def spend_and_ask(ctx, payload):
+        ctx.budget.charge(Usage(50, 50), 0.0)
+        await ctx.llm.complete("may I?")
+
+    result = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[spend_and_ask]).run(
+        "x", ctx=AgentContext(budget=Budget(max_tokens=100))
+    )
+    assert isinstance(seen[0], CallRefused)
+    assert seen[0].status == "stopped"
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert result.messages[2].is_error
+
+
+@pytest.mark.parametrize(("closed", "fatal"), [("refused", False), ("the run fails", True)])
+def test_a_closed_failure_at_such_a_point_is_fatal_where_the_point_says_so(own_points, closed, fatal):
+    point = Point(f"test_course_{fatal}", RunStart, closed=closed)
+    told = []
+
+    @hook(point, name="broken")
+    def broken(ctx, payload):
+        raise ValueError("no")
+
+    @observer(ON_ERROR)
+    def watch(ctx, failure):
+        told.append((failure.fatal, failure.errors[0].source))
+
+    @tool
+    async def ask(ctx) -> str:
+        """Ask the hooks."""
+        try:
+            await ctx.fire(point, RunStart("a"))
+        except HookError as error:
+            return f"refused by {error.hook}"
+        return "never"
+
+    result = scripted_agent([call("ask"), reply("x")], tools=[ask], hooks=[broken, watch]).run("x")
+    assert result.messages[2].content == "refused by broken"
+    assert told == [(fatal, "broken")]
+
+
+# What else was said where something failed
+
+
+def test_a_stop_beside_a_closed_failure_is_recorded_and_so_is_an_open_failure():
+    log = EventLog()
+
+    @guard(BEFORE_STEP, priority=3)
+    def stop(ctx, step):
+        return HookResult.stop("enough")
+
+    @guard(BEFORE_STEP, priority=2, on_failure="open", name="shaky")
+    def shaky(ctx, step):
+        raise KeyError("shaky")
+
+    @guard(BEFORE_STEP, priority=1, name="broken")
+    def broken(ctx, step):
+        raise ValueError("no")
+
+    with pytest.raises(RunFailed) as failed:
+        scripted_agent([reply("x")], hooks=[stop, shaky, broken], sinks=[log]).run("x")
+    assert [event.signal.message for event in log.of(Signalled)] == ["enough"]
+    assert {error.source: error.fatal for error in failed.value.result.errors} == {"shaky": False, "broken": True}
+
+
+def test_a_refused_question_leaves_the_signals_of_its_point_behind():
+    @guard(BEFORE_STEP, priority=2)
+    def stop(ctx, step):
+        return HookResult.stop("enough")
+
+    @guard(BEFORE_STEP, priority=1)
+    async def ask(ctx, step):
+        ctx.budget.charge(Usage(5, 5), 0.0)
+        await ctx.llm.complete("may I?")
+
+    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=Budget(max_tokens=9)))
+    assert (result.status, result.stop.kind, result.stop.message) == ("stopped", "stop_requested", "enough")
+
+
+def test_the_failure_of_an_interceptor_names_it():
+    class Broken(PassThrough):
+        async def intercept(self, point, payload, ctx, how=None):
+            if point is BEFORE_LLM:
+                raise ValueError("no")
+            return await super().intercept(point, payload, ctx)
+
+    with pytest.raises(RunFailed, match=r"'Broken' failed at before_llm.*no") as failed:
+        scripted_agent([reply("x")], interceptor=Broken()).run("x")
+    (error,) = failed.value.result.errors
+    assert (error.where, error.type, error.source, error.fatal) == ("hook", "ValueError", "Broken", True)
+    assert isinstance(failed.value.__cause__.__cause__, ValueError)
+
+
+# Checkpoints
+
+
+def test_a_complete_run_may_still_be_asked_about_and_a_stopped_one_may_not():
+    answers = []
+
+    @hook(ON_STOP)
+    async def judge(ctx, stopping):
+        answers.append((await ctx.llm.complete("good?")).content)
+
+    scripted_agent([reply("x"), reply("yes")], hooks=[judge]).run("x")
+    assert answers == ["yes"]
+
+    @hook(AFTER_LLM)
+    def stop(ctx, answer):
+        return HookResult.stop("enough") if answer.purpose == "step" else None
+
+    result = scripted_agent([reply("x"), reply("yes")], hooks=[judge, stop]).run("x")
+    assert answers == ["yes"]
+    assert (result.status, result.stop.message) == ("stopped", "enough")
+
+
+def test_a_run_that_is_complete_while_its_calls_are_judged_runs_none_of_them():
+    @guard(BEFORE_TOOL)
+    def done(ctx, request):
+        return HookResult.stop("that is all", kind="finish_reason")
+
+    result = scripted_agent([[ADD, ADD], reply("x")], tools=[add], hooks=[done]).run("x")
+    assert (result.status, result.stop.kind) == ("completed", "finish_reason")
+    assert result.steps[0].outcomes == ("cancelled", "cancelled")
+
+
+def test_the_step_limit_breaks_off_no_step_though_others_are_looked_at_there():
+    agent = scripted_agent([ADD, reply("x")], tools=[add], max_steps=1)
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=10_000)))
+    assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
+    assert result.steps[0].outcomes == ("ok",)
+
+
+def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
+    class Clock:
+        now = 0.0
+
+        def time(self):
+            return 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock, looks = Clock(), []
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait until the loop has looked at the clock."""
+        budget = ctx.budget
+        real = budget.out_of_time
+
+        def look():
+            looks.append(real())
+            clock.now = 2.0
+            return looks[-1]
+
+        budget.out_of_time = look
+        await asyncio.sleep(30)
+        return "late"
+
+    ctx = AgentContext(budget=Budget(max_seconds=0.01, clock=clock), clock=clock)
+    result = scripted_agent([call("wait"), reply("x")], tools=[wait]).run("x", ctx=ctx)
+    assert looks[0] is None
+    assert looks[1].kind == "time_limit"
+    assert (result.status, result.stop.kind) == ("stopped", "time_limit")
+    assert result.steps[0].outcomes == ("cancelled",)
+
+
+async def test_a_time_limit_that_passes_while_the_run_ends_disturbs_nobody():
+    @hook(ON_RUN_END)
+    async def slow(ctx, result):
+        await asyncio.sleep(0.2)
+
+    ctx = AgentContext(budget=Budget(max_seconds=0.15))
+    result = await scripted_agent([reply("x")], hooks=[slow]).arun("x", ctx=ctx)
+    await asyncio.sleep(0.01)
+    assert (result.status, result.errors) == ("completed", ())
+    assert asyncio.current_task().cancelling() == 0
+
+
+# Cancellation
+
+
+async def test_the_hooks_of_a_cancelled_run_may_still_wait_and_the_first_reason_counts():
+    seen = []
+
+    @observer(AFTER_STEP, ON_RUN_END)
+    async def watch(point, ctx, payload):
+        await asyncio.sleep(0.001)
+        seen.append(str(point))
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait long."""
+        ctx.interrupt.cancel("one")
+        ctx.interrupt.cancel("two")
+        await asyncio.sleep(30)
+        return "never"
+
+    result = await scripted_agent([call("wait")], tools=[wait], hooks=[watch]).arun("x")
+    assert (result.status, result.stop) == ("cancelled", StopSignal("user_requested", "one"))
+    assert seen == ["after_step", "on_run_end"]
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_caller_that_is_cancelled_tells_the_run_and_its_children_why():
+    reasons, waiting = [], asyncio.Event()
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait long."""
+        ctx.interrupt.subscribe(reasons.append)
+        waiting.set()
+        await asyncio.sleep(30)
+        return "never"
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        reasons.append(result.stop)
+
+    task = asyncio.create_task(scripted_agent([call("wait")], tools=[wait], hooks=[watch]).arun("x"))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert reasons == ["the caller was cancelled", StopSignal("user_requested", "the caller was cancelled")]
+
+
+async def test_a_run_that_was_cancelled_before_it_began_asks_nobody():
+    ctx = AgentContext()
+    ctx.interrupt.cancel("no more")
+    agent = scripted_agent([reply("x")])
+    result = await agent.arun("x", ctx=ctx)
+    assert (result.status, result.stop.message) == ("cancelled", "no more")
+    assert agent.model.requests == []
+    assert result.messages == ()
+
+
+# Steering
+
+
+async def test_what_is_said_to_a_run_comes_in_order_and_once():
+    log = EventLog()
+    gate = asyncio.Event()
+
+    @tool
+    async def pause() -> str:
+        """Wait."""
+        await gate.wait()
+        return "ok"
+
+    agent = scripted_agent([call("pause"), reply("done")], tools=[pause], sinks=[log])
+    run = agent.start("x")
+    while not agent.model.requests:
+        await asyncio.sleep(0)
+    assert run.steer("one")
+    assert run.steer("two")
+    gate.set()
+    result = await run.result()
+    assert result.messages[3:5] == (Message("user", "one"), Message("user", "two"))
+    assert [event.text for event in log.of(Steered)] == ["one", "two"]
+    assert run.steer("three") is False
+
+
+async def test_what_came_too_late_for_a_run_is_there_for_the_next():
+    session = Session("s")
+
+    @hook(ON_STOP)
+    def stop(ctx, stopping):
+        run.steer("and then?")
+
+    @hook(AFTER_LLM)
+    def enough(ctx, answer):
+        return HookResult.stop("enough")
+
+    run = scripted_agent([reply("x")], hooks=[stop, enough]).start("go", session=session)
+    assert (await run.result()).status == "stopped"
+    assert [m.content for m in session.messages] == ["go", "x", "and then?"]
+
+
+async def test_nothing_can_be_said_to_a_run_at_its_end():
+    said = []
+
+    @hook(ON_RUN_END)
+    def late(ctx, result):
+        said.append(run.steer("too late"))
+
+    run = scripted_agent([reply("x")], hooks=[late]).start("go")
+    result = await run.result()
+    assert said == [False]
+    assert [m.content for m in result.messages] == ["go", "x"]
+
+
+@hook(ON_RUN_START)
+def nothing(ctx, start):
+    return None
+
+
+def test_a_hook_that_goes_away_while_its_point_is_fired_is_not_called_at_the_next():
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def once(ctx, step):
+        seen.append(step.index)
+        remove()
+
+    agent = scripted_agent([ADD, reply("x")], tools=[add])
+    remove = agent.register_hook(once)
+    agent.run("x")
+    assert seen == [0]
+
+
+def test_a_hook_that_a_sink_registers_between_two_steps_is_called_in_the_next():
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def late(ctx, step):
+        seen.append(step.index)
+
+    def sink(event):
+        if event.index == 0:
+            agent.register_hook(late)
+
+    sink.events = frozenset((StepFinished,))
+    agent = scripted_agent([ADD, reply("x")], tools=[add], sinks=[sink])
+    agent.run("x")
+    assert seen == [1]
+
+
+def test_time_that_a_run_took_is_told_by_its_budget():
+    began = time.monotonic()
+    result = scripted_agent([reply("x")], hooks=[nothing]).run("x")
+    assert 0 < result.elapsed <= time.monotonic() - began
+
+
+# Questions inside a hook
+
+
+def test_a_hook_that_comes_while_another_one_asks_the_model_judges_its_next_question():
+    seen = []
+
+    @observer(BEFORE_LLM)
+    def late(ctx, request):
+        seen.append(request.purpose)
+
+    @hook(ON_RUN_START)
+    async def ask(ctx, start):
+        await ctx.llm.complete("a", purpose="first")
+        agent.register_hook(late)
+        await ctx.llm.complete("b", purpose="second")
+
+    @observer(BEFORE_LLM)
+    def always(ctx, request):
+        return None
+
+    for hooks in ([ask], [ask, always]):
+        seen.clear()
+        agent = scripted_agent([reply("1"), reply("2"), reply("3")], hooks=hooks)
+        agent.run("x")
+        assert seen == ["second", "step"]
+
+
+def test_each_hook_that_asks_is_left_out_of_its_own_question_and_of_no_other():
+    seen = []
+
+    def asking(name):
+        @hook(BEFORE_STEP, BEFORE_LLM, name=name)
+        async def ask(point, ctx, payload):
+            if point == BEFORE_STEP:
+                await ctx.llm.complete("?", purpose=name)
+            else:
+                seen.append((name, payload.purpose))
+
+        return ask
+
+    scripted_agent([reply(str(n)) for n in range(3)], hooks=[asking("a"), asking("b")]).run("x")
+    assert seen == [("b", "a"), ("a", "b"), ("a", "step"), ("b", "step")]
+
+
+# Failures of those who are told of failures
+
+
+def closed(ctx):
+    raise KeyError("second")
+
+
+async def refused(ctx):
+    await ctx.llm.complete("?", purpose="refused")
+
+
+async def stopped(ctx):
+    ctx.budget.charge(Usage(50, 50), 0.0)
+    await ctx.llm.complete("?")
+
+
+@pytest.mark.parametrize("second", [closed, refused, stopped])
+def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
+    told = []
+
+    @hook(BEFORE_STEP, name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @hook(ON_ERROR, name="second")
+    async def mend(ctx, failure):
+        told.append(failure.errors[0].source)
+        made = second(ctx)
+        if made is not None:
+            await made
+
+    @hook(BEFORE_LLM, name="wall")
+    def wall(ctx, request):
+        return HookResult.end("no") if request.purpose == "refused" else None
+
+    @observer(ON_ERROR, name="shaky")
+    def shaky(ctx, failure):
+        raise OSError("third")
+
+    agent = scripted_agent([reply("x")], hooks=[first, mend, wall, shaky])
+    with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
+        agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+    assert told == ["first"]
+    assert {"first", "shaky"} <= {error.source for error in failed.value.result.errors}
+    assert failed.value.result.errors[0].message == str(failed.value.__cause__)
+
+
+def test_an_observer_of_failures_that_fails_is_recorded_and_not_told_again():
+    told = []
+
+    @hook(BEFORE_STEP, on_failure="open", name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @observer(ON_ERROR, name="shaky")
+    def shaky(ctx, failure):
+        told.append(failure.errors[0].source)
+        raise OSError("second")
+
+    result = scripted_agent([reply("x")], hooks=[first, shaky]).run("x")
+    assert told == ["first"]
+    assert [(error.source, error.fatal) for error in result.errors] == [("first", False), ("shaky", False)]
+    assert result.status == "completed"

@@ -1,0 +1,84 @@
+"""What every run has of its own: an id, and a switch that cancels it."""
+
+import re
+import threading
+
+from hookline.run.interrupt import Interrupt, make_id
+
+
+def test_ids_are_made_of_their_prefix_and_96_random_bits():
+    ids = {make_id("run") for _ in range(300)}
+    assert len(ids) == 300
+    assert all(re.fullmatch(r"run_[0-9a-f]{24}", each) for each in ids)
+    assert make_id().startswith("id_")
+
+
+def test_only_the_first_cancellation_counts_and_each_watcher_is_told_once():
+    heard = []
+    switch = Interrupt(heard.append)
+    assert (switch.cancelled, switch.reason) == (False, "")
+    switch.subscribe(lambda reason: heard.append(f"also {reason}"))
+    switch.cancel("one")
+    switch.cancel("two")
+    assert (switch.cancelled, switch.reason) == (True, "one")
+    assert heard == ["one", "also one"]
+
+
+def test_a_cancellation_without_a_reason_says_cancelled():
+    switch = Interrupt()
+    switch.cancel()
+    assert switch.reason == "cancelled"
+
+
+def test_one_who_subscribes_too_late_is_told_at_once():
+    heard = []
+    switch = Interrupt()
+    switch.cancel("gone")
+    switch.subscribe(heard.append)
+    assert heard == ["gone"]
+
+
+def test_one_who_left_is_not_told_and_the_others_are():
+    heard = []
+    switch = Interrupt()
+    leave = switch.subscribe(heard.append)
+    switch.subscribe(lambda reason: heard.append(f"also {reason}"))
+    leave()
+    switch.cancel("x")
+    assert heard == ["also x"]
+
+
+def test_a_watcher_that_fails_is_logged_and_the_others_are_told(caplog):
+    heard = []
+
+    def fail(reason):
+        raise ValueError("broken watcher")
+
+    Interrupt(fail, heard.append).cancel("x")
+    assert heard == ["x"]
+    assert "broken watcher" in caplog.text
+
+
+def test_a_switch_is_followed_when_anybody_but_its_own_run_would_notice():
+    switch = Interrupt(print)
+    assert not switch.followed
+    leave = switch.subscribe(repr)
+    assert switch.followed
+    leave()
+    assert not switch.followed
+    assert not switch.cancel_token.is_set()
+    assert switch.followed
+
+
+def test_sync_code_can_wait_for_the_cancellation_however_late_it_asks():
+    early = Interrupt()
+    token = early.cancel_token
+    waiter = threading.Thread(target=token.wait)
+    waiter.start()
+    early.cancel()
+    waiter.join(5)
+    assert not waiter.is_alive()
+    assert early.cancel_token is token
+    late = Interrupt()
+    late.cancel()
+    assert late.cancel_token.is_set()

@@ -1,0 +1,281 @@
+"""Plugins that come and go: whole, or not at all (DESIGN 6.7)."""
+
+import asyncio
+
+import pytest
+
+from hookline import (
+    BEFORE_STEP,
+    ON_RUN_END,
+    Agent,
+    AgentContext,
+    Budget,
+    HookRegistry,
+    Plugin,
+    RegistrationError,
+    ScriptedModel,
+    Session,
+    StopSignal,
+    Tool,
+    call,
+    observer,
+    reply,
+    tool,
+)
+from hookline.testing import scripted_agent
+
+
+def named(name):
+    def do() -> str:
+        return name
+
+    return Tool(do, name=name, description="Do it.")
+
+
+def watcher(seen, word):
+    @observer(BEFORE_STEP, name=word)
+    def watch(ctx, step):
+        seen.append(word)
+
+    return watch
+
+
+def plugin(seen, word="p", *, version="1", tools=("do",), **options):
+    return Plugin(
+        word,
+        hooks=[watcher(seen, f"{word}{version}")],
+        tools=[named(name) for name in tools],
+        version=version,
+        activate=lambda api: seen.append(f"+{word}{version}"),
+        deactivate=lambda: seen.append(f"-{word}{version}"),
+        **options,
+    )
+
+
+def state(agent):
+    return sorted(tool.name for tool in agent.tools), [p.name for p in agent.plugins], len(list(agent.hooks))
+
+
+def test_a_plugin_is_put_in_once_and_taken_out_whole():
+    seen = []
+    agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
+    before = state(agent)
+    agent.plug(plugin(seen))
+    assert state(agent) == (["do", "mine"], ["p"], 1)
+    with pytest.raises(RegistrationError, match="'p' is there already"):
+        agent.plug(plugin(seen))
+    assert state(agent) == (["do", "mine"], ["p"], 1)
+    agent.run("x")
+    agent.unplug("p")
+    assert state(agent) == before
+    agent.run("x")
+    agent.unplug("p")
+    assert seen == ["+p1", "p1", "-p1"]
+
+
+def test_a_new_version_takes_the_place_of_the_old_one():
+    seen = []
+    agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
+    agent.plug(plugin(seen, tools=("do", "old")))
+    agent.plug(plugin(seen, version="2", tools=("do", "new")), renew=True)
+    assert state(agent) == (["do", "mine", "new"], ["p"], 1)
+    assert agent.plugins[0].version == "2"
+    agent.run("x")
+    assert seen == ["+p1", "+p2", "-p1", "p2"]
+    agent.unplug("p")
+    assert state(agent) == (["mine"], [], 0)
+
+
+def broken(agent):
+    raise ValueError("cannot be configured")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"configure": broken}, "cannot be configured"), ({"tools": ("mine",)}, "'mine', the other is of the agent")],
+)
+@pytest.mark.parametrize("renew", [False, True])
+def test_a_plugin_that_cannot_be_put_in_leaves_everything_as_it_was(options, error, renew):
+    seen = []
+    agent = scripted_agent([reply("x")] * 2, tools=[named("mine")])
+    if renew:
+        agent.plug(plugin(seen))
+    before, seen[:] = state(agent), []
+    with pytest.raises((ValueError, RegistrationError), match=error):
+        agent.plug(plugin(seen, version="2", **options), renew=renew)
+    assert state(agent) == before
+    assert seen == ["+p2", "-p2"]
+    agent.run("x")
+    assert seen[2:] == (["p1"] if renew else [])
+    agent.unplug("p")
+    assert state(agent)[0] == ["mine"]
+
+
+def test_a_tool_whose_name_another_plugin_has_names_that_plugin():
+    agent = scripted_agent([reply("x")])
+    agent.plug(plugin([], "one"))
+    with pytest.raises(RegistrationError, match="plugin 'two'.*'do', the other is of plugin 'one'"):
+        agent.plug(plugin([], "two"))
+    assert state(agent) == (["do"], ["one"], 1)
+
+
+def test_of_two_failures_the_first_one_counts():
+    def cannot_go():
+        raise KeyError("second")
+
+    agent = scripted_agent([reply("x")])
+    with pytest.raises(ValueError, match="cannot be configured"):
+        agent.plug(Plugin("p", configure=broken, activate=lambda api: None, deactivate=cannot_go))
+    assert state(agent) == ([], [], 0)
+
+
+def test_a_plugin_that_two_agents_share_is_registered_once_in_a_shared_registry():
+    seen = []
+    shared, registry = plugin(seen), HookRegistry()
+    agents = [Agent(name, llm=ScriptedModel([reply("x")] * 2), hooks=registry, plugins=[shared]) for name in ("a", "b")]
+    agents[0].run("x")
+    assert seen == ["+p1", "p1"]
+    assert [state(agent) for agent in agents] == [(["do"], ["p"], 1)] * 2
+    agents[0].unplug("p")
+    assert seen == ["+p1", "p1"]  # the other one has it still
+    agents[1].unplug("p")
+    assert seen[-1] == "-p1"
+
+
+def test_what_is_taken_out_of_an_agent_is_out_of_those_that_follow_it():
+    seen = []
+    leader = scripted_agent([reply("x")], plugins=[plugin(seen), plugin(seen, "q", tools=("other",))])
+    follower = Agent("f", llm=ScriptedModel([reply("x")]), tools=list(leader.tools), hooks=leader.hooks)
+    leader.lead(follower)
+    assert [p.name for p in follower.plugins] == ["p", "q"]
+    assert [tool.name for tool in follower.tools_for(("q",))] == ["other"]
+    leader.unplug("p")
+    assert ([p.name for p in follower.plugins], [tool.name for tool in follower.tools]) == (["q"], ["other"])
+    leader.plug(plugin(seen, "q", version="2", tools=("other",)), renew=True)
+    assert (follower.plugins, list(follower.tools)) == ((), [])
+    assert [p.version for p in leader.plugins] == ["2"]
+
+
+def test_a_filter_takes_the_tools_of_a_plugin_along_and_leaves_the_agents_own():
+    agent = scripted_agent([], tools=[named("mine")], plugins=[plugin([]), plugin([], "q", tools=("other",))])
+
+    def names(allowed):
+        return sorted(each.name for each in agent.tools_for(allowed))
+
+    assert names(None) == ["do", "mine", "other"]
+    assert names(()) == ["mine"]
+    assert names(("q",)) == ["mine", "other"]
+    assert agent.tools_for(("p", "q")) is agent.tools
+
+
+def test_the_hooks_of_a_toolset_join_those_of_the_agent_or_of_its_plugin_once():
+    seen = []
+    watch = watcher(seen, "set")
+
+    class Set:
+        tool_hooks = (watch,)
+
+        def tools(self):
+            return [named("do")]
+
+    agent = scripted_agent([reply("x")] * 3, tools=[Set()], hooks=[watch])
+    agent.run("x")
+    assert seen == ["set"]
+    agent = scripted_agent([reply("x")] * 3, plugins=[Plugin("p", tools=[Set()])])
+    agent.run("x")
+    agent.run("x", allowed_plugins=[])
+    assert seen == ["set", "set"]
+    agent.unplug("p")
+    agent.run("x")
+    assert seen == ["set", "set"]
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def test_an_agent_keeps_what_it_is_given():
+    def sink(event):
+        return None
+
+    agent = Agent(
+        "a", "what for", "Be brief.", llm=ScriptedModel([reply("x")]), tools=[add], allowed_plugins=["p"], max_steps=7,
+        max_parallel_tools=2, params={"t": [1]}, response_format={"type": "object"}, sinks=[sink],
+    )  # fmt: skip
+    assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
+    assert (agent.allowed_plugins, agent.max_steps, agent.max_parallel_tools) == (("p",), 7, 2)
+    assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))
+    assert (agent.plugins, agent.interceptor) == ((), None)
+    bare = scripted_agent([])
+    assert (bare.max_steps, bare.max_parallel_tools, bare.allowed_plugins, bare.sinks) == (20, 8, None, ())
+
+
+def test_an_agents_own_filter_holds_and_a_run_can_only_narrow_it():
+    seen = []
+    plugins = [plugin(seen, name, tools=()) for name in "pqr"]
+    agent = scripted_agent([reply("x")] * 4, plugins=plugins, allowed_plugins=["p", "q"])
+    for allowed in (None, ["q", "r"], ["r"], []):
+        seen.clear()
+        agent.run("x", allowed_plugins=allowed)
+        assert seen == {None: ["p1", "q1"], "q": ["q1"]}.get(allowed if allowed is None else "".join(allowed)[:1], [])
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "limit"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (3, 2, 2), (None, None, None)]
+)
+def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def watch(ctx, step):
+        seen.append(ctx.budget.max_steps)
+
+    agent = scripted_agent([reply("x")] * 2, max_steps=own, hooks=[watch])
+    agent.run("x", ctx=AgentContext(budget=Budget(max_steps=given)))
+    agent.run("x")
+    assert seen == [limit, own]
+
+
+def test_what_a_run_is_not_given_is_made_up():
+    seen = []
+
+    @observer(BEFORE_STEP)
+    def watch(ctx, step):
+        seen.append(ctx.session.id)
+
+    def over(inner):
+        @tool
+        async def ask(ctx) -> str:
+            """Ask."""
+            return (await inner.arun("x", ctx=ctx)).reply
+
+        return ask
+
+    child = scripted_agent([reply("x")], name="child", max_parallel_tools=1)
+    parent = scripted_agent([call("ask"), reply("x")], tools=[over(child)], hooks=[watch])
+    parent.run("x", session=Session())
+    assert len(set(seen)) == 2
+    assert all(each.startswith("session_") for each in seen)
+    assert (child.description, child.instructions, child.max_parallel_tools) == ("", "", 1)
+
+
+async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
+    results = []
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        results.append(result.stop)
+
+    @tool
+    async def wait() -> str:
+        """Wait long."""
+        await asyncio.sleep(30)
+        return "never"
+
+    stream = scripted_agent([call("wait")], tools=[wait], hooks=[watch]).stream("x")
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert results == [StopSignal("user_requested", "the reader left")]
