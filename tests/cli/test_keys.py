@@ -84,6 +84,7 @@ def test_a_key_is_revoked_by_name_or_id(keys, store):
         (("add", "x", "--scope", "reed"), "Did you mean 'read'"),
         (("add", "ci", "--scope", "run"), "already: revoke it first"),
         (("add", "x", "--scope", "run", "--expires", "soon"), "30d"),
+        (("add", "x", "--scope", "run", "--expires", "999999w"), "30d"),
         (("add", "x", "--scope", "run", "--expires", "2001-01-01"), "expired already"),
         (("add", "x", "--scope", "run", "--metadata", "role"), "KEY=VALUE"),
         (("add", "x\x1b[2J", "--scope", "run"), "name of 1 to 64"),

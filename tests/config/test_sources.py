@@ -148,11 +148,12 @@ def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_fold
     below = tmp_path / "below"
     below.mkdir()
     (tmp_path / "hookline.toml").write_text(
-        'folder = "data"\nmodel = "scripted:turns.json"\n'
+        'folder = "data"\nmodel = "scripted:turns.json"\napproval_file = "approvals.db"\n'
         'hooks = ["rules.py", "rules.py:one", "package.rules:two", { use = "more.py:Three" }]'
     )
     settings = load(folder=below, env={"HOOKLINE_TOOLS": "tools.py"}).settings
     assert settings.folder == str(tmp_path / "data")
+    assert settings.approval_file == str(tmp_path / "approvals.db")
     assert settings.model == f"scripted:{tmp_path / 'turns.json'}"
     assert settings.hooks == (
         str(tmp_path / "rules.py"),
@@ -286,6 +287,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         '  { use = "ToolOutputTruncatorHook", args = { artifacts = true } },\n'
         '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
         '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
+        '  { use = "hookline:TapeHook", args = { path = "tapes" } },\n'
         "]\n"
     )
     (tmp_path / "below").mkdir()
@@ -298,6 +300,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         {"artifacts": True},
         {"path": "as/it/is"},
         {"key": "role"},
+        {"path": f"{tmp_path}/tapes"},
     ]
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from hookline import (
     Tape,
     TapeHook,
     Team,
+    areplay,
     call,
     guard,
     hook,
@@ -43,6 +45,7 @@ from hookline import (
     replay,
     tool,
 )
+from hookline.tape import entries as on
 
 CALLED: list[str] = []
 
@@ -523,3 +526,101 @@ def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     record(path, [call("add", a=1, b=2), "done"], no_ones)
     tape = Tape.load(path)
     assert all(replay(tape, [no_ones]).same for _ in range(3))
+
+
+async def test_two_tapes_of_one_run_are_both_whole(tmp_path: Path) -> None:
+    paths = [tmp_path / "first.tape", tmp_path / "second.tape"]
+    started = asyncio.Event()
+
+    @tool
+    async def wait(ctx: Any) -> str:
+        """Wait to be told."""
+        ctx.progress(0.5, "half")
+        started.set()
+        return "told"
+
+    agent = Agent("a", llm=ScriptedModel([call("wait"), call("add", a=3, b=4), "done"]), tools=[wait, add])
+    run = agent.start("go", hooks=[TapeHook(path) for path in paths])
+    await started.wait()
+    run.steer("And be polite.")
+    await run.result()
+    for path in paths:
+        check(path)
+        assert any(isinstance(entry, on.SteeredIn) for entry in Tape.load(path).entries)
+
+
+def test_a_run_in_a_tool_of_a_recorded_run_may_have_its_own_tape(path: Path, tmp_path: Path) -> None:
+    @tool
+    def ask() -> str:
+        """Ask another agent."""
+        record(tmp_path / "inner.tape", [call("add", a=1, b=2), "3"], no_ones)
+        return "asked"
+
+    record(path, [call("ask"), "done"], tools=[ask])
+    check(path)
+    assert len(check(tmp_path / "inner.tape", no_ones).then) == 1
+
+
+def test_a_subagent_with_a_tape_of_its_own_is_on_both(path: Path, tmp_path: Path) -> None:
+    inner = tmp_path / "inner.tape"
+    helper = Agent("helper", llm=ScriptedModel([call("add", a=1, b=2), "3"]), tools=[add], hooks=[TapeHook(inner)])
+    boss = Agent("boss", llm=ScriptedModel([call("delegate", to="helper", task="sum"), "ok"]), tools=[Team([helper])])
+    boss.run("go", hooks=[TapeHook(path)])
+    assert replay(path, boss).same
+    assert replay(inner).same
+
+
+@pytest.mark.parametrize("limit", [float("inf"), 1e6, 2.5])
+def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
+    budget = Budget(max_steps=limit, max_tokens=limit, max_tool_calls=limit)  # type: ignore[arg-type]
+    record(path, [call("add", a=3, b=4), "done"], ctx=AgentContext(budget=budget))
+    check(path)
+
+
+def test_a_run_without_end_is_recorded(path: Path) -> None:
+    agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
+    agent.run("a task", hooks=[TapeHook(path)])
+    assert check(path).tape.run.max_steps is None
+
+
+def test_a_hook_may_seed_its_chance(path: Path) -> None:
+    seen: list[float] = []
+
+    @guard(BEFORE_LLM)
+    def toss(ctx: Any, payload: Any) -> None:
+        ctx.random.seed(7)
+        seen.append(ctx.random.random())
+
+    record(path, ["done"], toss)
+    check(path, toss)
+    assert seen == [Random(7).random()] * 2
+
+
+def test_a_reply_that_a_hook_broke_off_then_has_no_end_now(path: Path) -> None:
+    @guard(ON_TOKEN)
+    def cut(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.end("cut") if "two" in payload.text else None
+
+    record(path, ["one two three"], cut)
+    check(path, cut)
+    assert replay(path).left == "what was broken off there then would have gone on"
+
+
+async def test_giving_up_a_replay_ends_it(path: Path) -> None:
+    await asyncio.to_thread(record, path, ["done"])
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    @hook(BEFORE_LLM)
+    async def linger(ctx: Any, payload: Any) -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    work = asyncio.create_task(areplay(path, [linger]))
+    await reached.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await asyncio.wait_for(ended.wait(), 10)

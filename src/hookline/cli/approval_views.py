@@ -14,27 +14,10 @@ from rich.text import Text
 
 from ..stores.approval_rows import ApprovalRow, GrantRow
 from .screen import console, facts, nearby, show, state, table
-from .text import arguments_text, counted, printable, short
+from .text import ID_LENGTH, arguments_text, counted, printable, short, short_id
+from .times import roughly
 
-SHORT = 8
-"""How much of an id is shown."""
-
-_GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{SHORT}}})[0-9a-f]*")
-
-
-def short_id(id: str) -> str:
-    """The beginning of an id, without what it is an id of."""
-    return id.rpartition("_")[2][:SHORT]
-
-
-def span(seconds: float) -> str:
-    """So long, roughly."""
-    seconds = max(0.0, seconds)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
+_GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{ID_LENGTH}}})[0-9a-f]*")
 
 NARROW = 100
 """Columns below which less of a call is listed: show tells the rest."""
@@ -62,7 +45,7 @@ def show_rows(rows: Sequence[ApprovalRow], *, all: bool, file: str) -> None:
         (
             short_id(row.id), state(row.status), short(row.tool, 30), arguments_text(row.arguments, 60),
             short("; ".join(q.text for q in row.questions), 60) if narrow else questions_of(row), short(row.agent, 20),
-            span(now - row.asked), _became(row) if all else span(row.expires - now),
+            roughly(now - row.asked), _became(row) if all else roughly(row.expires - now),
         )
         for row in reversed(rows)
     ]  # fmt: skip
@@ -77,7 +60,7 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[Any]], left_out: set[s
 
 def _became(row: ApprovalRow) -> str:
     if row.status == "pending":
-        return f"expires in {span(row.expires - time.time())}"
+        return f"expires in {roughly(row.expires - time.time())}"
     later = {"session": " (session)", "always": " (always)"}.get(row.remember, "")
     return short(_GRANT.sub(r"\1", row.by), 40) + later
 
@@ -119,7 +102,7 @@ def show_grants(rows: Sequence[GrantRow], *, file: str) -> None:
     lines = [
         (
             short_id(row.id), short(row.tool, 30), _covered(row), _where(row), short(", ".join(row.hooks), 40),
-            short(row.by, 30), span(time.time() - row.at),
+            short(row.by, 30), roughly(time.time() - row.at),
         )
         for row in reversed(rows)
     ]  # fmt: skip
@@ -152,7 +135,7 @@ def drawn(rows: Sequence[ApprovalRow], skipped: int, file: str) -> Any:
     for row in reversed(rows):
         cells = (
             short_id(row.id), short(row.tool, 30), arguments_text(row.arguments, 60), short(row.agent, 20),
-            span(now - row.asked), span(row.expires - now),
+            roughly(now - row.asked), roughly(row.expires - now),
         )  # fmt: skip
         made.add_row(*map(Text, cells))
     note = f"{counted(skipped, 'call')} skipped: hookline approvals approve ID" if skipped else ""
@@ -168,4 +151,4 @@ def one_line(text: str) -> str:
 def _when(at: float) -> str:
     ago = time.time() - at
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
-    return f"{when} ({span(ago)} ago)" if ago >= 0 else f"{when} (in {span(-ago)})"
+    return f"{when} ({roughly(ago)} ago)" if ago >= 0 else f"{when} (in {roughly(-ago)})"

@@ -10,10 +10,10 @@ from ..base.workers import in_thread
 from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.errors import StoreError
 from .approval_answers import asked, called, decided_text, person
-from .approval_views import drawn, questions_of, short_id
+from .approval_views import drawn, questions_of
 from .exits import COMPLETED
 from .terminal import Terminal
-from .text import arguments_text, printable
+from .text import arguments_text, printable, short_id
 from .view import is_capable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..stores.errors import StoreError
 from .approval_answers import Said, asked, described, person
 from .failures import say_note
 from .terminal import Terminal
-from .text import printable
+from .text import printable, short_id
 
 if TYPE_CHECKING:
     from ..stores.approval_rows import ApprovalRow
@@ -83,7 +83,7 @@ class Approver:
     async def _say_waiting(self, row: ApprovalRow) -> None:
         name = printable(row.tool, keep="")
         with self._paused():
-            sys.stderr.write(f"waiting: {name} needs approval: hookline approvals show {row.id[5:13]}\n")
+            sys.stderr.write(f"waiting: {name} needs approval: hookline approvals show {short_id(row.id)}\n")
 
     async def _ask(self, row: ApprovalRow) -> None:
         """Ask here, and decide; if somebody else does so first, the question is withdrawn."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -17,13 +16,13 @@ from ..config.errors import ConfigError
 from ..stores.audit.format import stamp
 from ..stores.audit.lines import MAX_LINE
 from .text import cost_text, counted, short
+from .times import seconds_of
 
 Record = dict[str, Any]
 
 POLL = 0.2
 NARROW = 110
 """Columns below which a row has only the time of day; the date stands above the rows of a day."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _HEAD = frozenset((
     "v", "seq", "time", "type", "run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id", "prev",
     "sig",
@@ -90,9 +89,10 @@ def moment(text: str | None, option: str) -> str:
     """
     if text is None:
         return ""
-    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return stamp(time.time() - int(ago[1]) * _UNITS[ago[2]]).decode()
+    ago = seconds_of(text)
     try:
+        if ago is not None:
+            return stamp(time.time() - ago).decode()
         return stamp(datetime.fromisoformat(text).timestamp()).decode()
     except (ValueError, OverflowError, OSError):
         raise ConfigError(f"{option} takes 10m, 2h, 1d or a time such as 2026-11-15T10:00, not {text!r:.80}") from None

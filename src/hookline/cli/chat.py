@@ -43,7 +43,7 @@ def chat(
     from .conversation import Chat
     from .logs import quiet_logs
     from .plugins import close_plugins
-    from .recording import recorder
+    from .recording import recorded, recorder
     from .sessions import opened
     from .speaking import answering
     from .stream import StreamView
@@ -55,15 +55,17 @@ def chat(
     settings = config.settings
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
-    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorder(settings)]
+    recorders = recorder(settings)
+    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorders]
     conversation = opened(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
-    answerer, agent = answering(config, hooks, conversation, plugins)
-    make_ready(agent.model)
     with suppress(ImportError):
         import readline  # noqa: F401 - editing and history for input()
     try:
+        answerer, agent = answering(config, hooks, conversation, plugins)
+        make_ready(agent.model)
         Chat(answerer, settings, view, session, conversation, plugins, reload=reload).talk()
     finally:
         close_plugins(plugins)
+        recorded(recorders)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command, Group
 from .options import takes_settings
+from .times import seconds_of
 
 if TYPE_CHECKING:
     from ..stores.keys import KeyStore
@@ -35,7 +35,6 @@ Examples:
 """
 NARROW = 90
 """Columns below which it is not shown when keys were made and used."""
-_UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 class _Listing(Group):
@@ -175,10 +174,9 @@ def _moment(text: str | None) -> float | None:
     """The time that is meant, or that long from now."""
     if text is None or text == "never":
         return None
-    span = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
-    if span is not None:
-        return time.time() + int(span[1]) * _UNITS[span[2]]
+    left = seconds_of(text)
     try:
-        return datetime.fromisoformat(text).timestamp()
+        at = datetime.fromisoformat(text) if left is None else datetime.fromtimestamp(time.time() + left)
+        return at.timestamp()
     except (ValueError, OverflowError, OSError):
         raise ConfigError(f"--expires: expected 12h, 30d, 8w or a time such as 2027-01-31; got {text!r:.80}") from None

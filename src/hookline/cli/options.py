@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ import typer
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
 from ..config.sources import Flag, load
-from .text import printable
+from .failures import say_note
 
 APPROVALS = {
     "ask": "When a hook asks for approval, run and chat ask at the terminal (with none, they deny); serve and gateway "
@@ -42,7 +41,7 @@ def takes_settings(*keys: str) -> Callable[[Callable[..., int]], Callable[..., i
             flags = [flag for key in chosen for flag in _given(key, given)]
             config = load(flags, file=config_file)
             for note in config.notes:
-                sys.stderr.write(f"note: {printable(note, keep='')}\n")
+                say_note(note)
             return command(config, **mine)
 
         with_config.__signature__ = inspect.Signature([*own, *options, _CONFIG])  # type: ignore[attr-defined]

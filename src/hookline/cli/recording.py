@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from ..config.settings import Settings
 from ..kernel.errors import HooklineError
-from .text import printable
+from .failures import say_note
 
 PATIENCE = 5.0
 """Seconds that the end of a run waits for the file."""
@@ -23,7 +22,7 @@ def recorder(settings: Settings) -> list[Any]:
             return []
         hook.store.open()
     except HooklineError as error:
-        sys.stderr.write(f"note: this is not recorded: {printable(str(error), keep='')}\n")
+        say_note(f"this is not recorded: {error}")
         return []
     return [hook]
 
@@ -33,4 +32,4 @@ def recorded(hooks: list[Any]) -> None:
     for hook in hooks:
         hook.flush(PATIENCE)
         if (problem := hook.problem()) is not None:
-            sys.stderr.write(f"note: {printable(problem, keep='')}\n")
+            say_note(problem)

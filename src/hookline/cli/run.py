@@ -84,10 +84,10 @@ def run(
     ctx = context(settings, conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
     tapes = [TapeHook(tape)] if tape else []
-    answerer, agent = answering(config, [approver, *recorders, *tapes], ctx.session, plugins)
-    make_ready(agent.model)
     lines = JsonLines(ctx.interrupt) if json else None
     try:
+        answerer, agent = answering(config, [approver, *recorders, *tapes], ctx.session, plugins)
+        make_ready(agent.model)
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
             outcome = together(list(perform_all(answerer, text, ctx, sinks, settings.metadata)))

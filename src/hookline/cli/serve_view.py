@@ -10,7 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from .gateway_view import logged
-from .text import arguments_text, counted, printable, short
+from .text import arguments_text, counted, printable, short, short_id
+from .times import roughly
 from .view import is_capable
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def _run(run: ServedRun, doing: str, caller: str, now: float) -> list[Text]:
     return [
         Text(run.id[:16]), Text(printable(run.agent, keep="")), Text(printable(caller, keep="")),
         Text(run.status, style=STATES.get(run.status, "")), Text(printable(told, keep="")),
-        Text(age(now - run.created), style="dim"),
+        Text(roughly(now - run.created), style="dim"),
     ]  # fmt: skip
 
 
@@ -255,14 +256,5 @@ def _call(row: ApprovalRow, now: float) -> list[Text]:
 
     what = f"  {printable(row.tool, keep='')} {arguments_text(row.arguments, 400)}"
     call = Text(what, no_wrap=True, overflow="ellipsis")
-    left = f"  for {age(now - row.asked)}, {age(row.expires - now)} left"
-    return [call, Text.assemble(("    hookline approvals approve ", ""), (row.id[5:13], "bold"), (left, "dim"))]
-
-
-def age(seconds: float) -> str:
-    """``42 s``, ``5 m``, ``3 h``."""
-    seconds = max(0.0, seconds)
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    left = f"  for {roughly(now - row.asked)}, {roughly(row.expires - now)} left"
+    return [call, Text.assemble(("    hookline approvals approve ", ""), (short_id(row.id), "bold"), (left, "dim"))]

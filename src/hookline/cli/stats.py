@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +13,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .help import Command
 from .options import takes_settings
+from .times import seconds_of
 
 if TYPE_CHECKING:
     from ..stores.runs import RunStore
@@ -26,8 +26,6 @@ Examples:
   hookline stats --run last
   hookline stats runs.db --json | jq .totals.cost
 """
-
-_UNITS = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -102,10 +100,10 @@ def since_time(text: str, now: float | None = None) -> float:
     Raises:
         ConfigError: it means none.
     """
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
+    ago = seconds_of(text)
     try:
-        if found:
-            return (time.time() if now is None else now) - int(found[1]) * _UNITS[found[2]]
+        if ago is not None:
+            return (time.time() if now is None else now) - ago
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise ConfigError(f"--since: expected 30m, 24h, 7d, 2w or a date such as 2026-11-01; got {text!r}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from rich.text import Text
@@ -10,7 +9,7 @@ from rich.text import Text
 from ..base.names import span
 from ..stores.run_stats import RunStats, Totals
 from ..stores.runs import CallRow, RunRow, VerdictRow
-from .screen import console, nearby, show, table
+from .screen import console, nearby, show, table, when
 from .text import counted, printable, short
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -256,10 +255,4 @@ def _short_id(run_id: str) -> str:
 
 
 def _when(at: float | None) -> str:
-    """A time, as precisely as it matters: today's without the date."""
-    if at is None:
-        return ""
-    moment, now = time.localtime(at), time.localtime()
-    if moment[:3] == now[:3]:
-        return time.strftime("%H:%M:%S", moment)
-    return time.strftime("%d %b %H:%M" if moment[0] == now[0] else "%d %b %Y", moment)
+    return "" if at is None else when(at)

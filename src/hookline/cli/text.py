@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and signs in many scripts."""
 
+ID_LENGTH = 8
+"""How much of an id is shown."""
+
 
 def printable(text: str, *, keep: str = "\n\t") -> str:
     """The text with control characters shown, not obeyed: a model's words must not move the cursor."""
@@ -30,6 +33,11 @@ def short(text: str, width: int = 100) -> str:
     """The text as one line of at most ``width`` characters."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def short_id(id: str) -> str:
+    """The beginning of an id, without what it is an id of."""
+    return id.rpartition("_")[2][:ID_LENGTH]
 
 
 def wrapped(line: str, out: TextIO) -> str:

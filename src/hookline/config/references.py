@@ -13,9 +13,12 @@ from ..plugins.discovery import is_path
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
 _MODEL_FILES = ("local:", "scripted:")
-_FOLDERS = frozenset(("folder", "sessions", "runs", "audit", "plugins_folder", "personalities", "tickets", "skills"))
+_PLACES = frozenset((
+    "folder", "sessions", "runs", "audit", "approval_file", "plugins_folder", "personalities", "tickets", "skills",
+))  # fmt: skip
+"""Settings that are a file or a folder."""
 _PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
-"""What built-in hooks call their arguments that are paths."""
+"""What hooks of Hookline's own call their arguments that are paths."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -38,7 +41,7 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in _FOLDERS and value:
+    if key in _PLACES and value:
         return str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
@@ -52,7 +55,8 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
 
 def _anchored(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        args = item.args if item.use not in BUILTINS else {k: _path(k, v, folder) for k, v in item.args.items()}
+        ours = item.use in BUILTINS or item.use.startswith("hookline:")
+        args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
         return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
     found = _FILE.fullmatch(item)
     if not found:

@@ -81,14 +81,14 @@ class Comparison:
         """Whether a replay will have this event too."""
         return not entry.inside and _matters(entry.event)
 
-    def take(self, event: Event) -> int | None:
-        """Compare an event; its position on the tape, if it is there too."""
+    def take(self, event: Event, lane: int) -> int | None:
+        """Compare an event of this lane; its position on the tape, if it is there too."""
         data = scrub(event.payload)
         if not _matters(data):
             return None
         if (decision := _decision(data)) is not None:
             self._decided.append(decision)
-        place, core = (event.run_id, on.LANE.get()), _core(data)
+        place, core = (event.run_id, lane), _core(data)
         then, index = self._then.get(place, []), self._count.get(place, 0)
         if index < len(then) and _core(then[index][1]) == core:
             self._count[place] = index + 1
@@ -116,6 +116,8 @@ class Comparison:
 
 def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[Difference]:
     """The decisions that differ."""
+    same = next((i for i, (a, b) in enumerate(zip(then, now, strict=False)) if a != b), min(len(then), len(now)))
+    then, now = then[same:], now[same:]  # the rest takes its time if there are many
     for verb, a, b, c, d in SequenceMatcher(None, then, now, autojunk=False).get_opcodes():
         if verb != "equal":
             for was, new in zip_longest(then[a:b], now[c:d]):

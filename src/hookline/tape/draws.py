@@ -37,7 +37,7 @@ class TapedClock:
 
     def stamp(self) -> float:
         """The time of an event, which no hook reads from here."""
-        return float(self.inner.time())
+        return float(unwrapped(self).time())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -48,6 +48,12 @@ class TapedRandom(Random):
 
     inner: Random
     source: Source
+
+    def seed(self, a: Any = None, version: int = 2) -> None:
+        """Begin a sequence anew."""
+        super().seed(a, version)
+        if hasattr(self, "inner"):  # not while it is made
+            self.inner.seed(a, version)
 
     def random(self) -> float:
         """A number from 0 to 1."""

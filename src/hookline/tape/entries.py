@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -21,9 +20,8 @@ from ..models.errors import ProviderError
 VERSION = 1
 """The version of the format. A reader knows one."""
 
-
-LANE: ContextVar[int] = ContextVar("hookline_tape_lane", default=0)
-"""The lane that we are in: the number of a call of a tool or of an approval; below 0 for what a tool reports."""
+Limit = Any
+"""A limit of a budget: a whole number, a float such as ``1e6``, or ``None``."""
 
 
 class Entry(Frozen, frozen=True, tag=snake, tag_field="entry", omit_defaults=True):
@@ -73,10 +71,10 @@ class TapedTool(Frozen, frozen=True, omit_defaults=True):
 class Ledger(Frozen, frozen=True, omit_defaults=True):
     """A budget that a run counted in: its limits, and what had been used before."""
 
-    max_tokens: int | None = None
+    max_tokens: Limit = None
     max_seconds: float | None = None
     max_cost: float | None = None
-    max_tool_calls: int | None = None
+    max_tool_calls: Limit = None
     input: int = 0
     output: int = 0
     cached: int = 0
@@ -99,7 +97,7 @@ class RunBegan(Entry, frozen=True):
     tools: tuple[TapedTool, ...] = ()
     model: str = ""
     provider: str = ""
-    max_steps: int | None = None
+    max_steps: Limit = None
     ledgers: tuple[Ledger, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
 

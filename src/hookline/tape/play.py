@@ -24,6 +24,8 @@ from . import entries as on
 from .clock import PlayedClock
 from .compare import Comparison
 from .draws import supply
+from .lanes import LANE
+from .places import Places
 from .played_model import PlayedModel
 from .tape import Tape
 
@@ -60,27 +62,8 @@ class Player:
                 self._lanes.setdefault(entry.lane, []).append(index)
         self._cursor = self._front = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._answers = {
-            entry.number: index
-            for index, entry in enumerate(self._entries)
-            if isinstance(entry, (on.ModelAnswered, on.ToolAnswered))
-        }
-        self._reports: dict[int, list[int]] = {}
-        for index, entry in enumerate(self._entries):
-            if isinstance(entry, on.ToolReported):
-                self._reports.setdefault(entry.number, []).append(index)
-        self._asked = [i for i, e in enumerate(self._entries) if isinstance(e, on.ModelAsked) and not e.inside]
-        self._called = {
-            (e.run, e.request.id, e.request.attempt): i
-            for i, e in enumerate(self._entries)
-            if isinstance(e, on.ToolCalled) and not e.inside
-        }
-        self._approved = {
-            (e.run, e.call_id, e.attempt): i
-            for i, e in enumerate(self._entries)
-            if isinstance(e, on.ApprovalAnswered) and not e.inside
-        }
-        self.counted: Mapping[str, float | None] = {e.key: e.value for e in self._entries if isinstance(e, on.Counted)}
+        self._places = Places(self._entries)
+        self.counted: Mapping[str, float | None] = self._places.counted
         self._draws: dict[tuple[int, str], list[tuple[int, Any]]] = {}
         for index, entry in enumerate(self._entries):
             for kind, value in entry.values if isinstance(entry, on.Drawn) else ():
@@ -89,7 +72,6 @@ class Player:
                 before = ahead[place] if place < len(ahead) else len(self._entries)
                 self._draws.setdefault((entry.lane, kind), []).append((before, value))
         self._ids = [tape.run.ids.run_id]
-        self._cancels = [e.reason for e in self._entries if isinstance(e, on.CancelledFrom)]
         self._skip()
 
     # A hook that listens.
@@ -112,7 +94,7 @@ class Player:
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape."""
         if not self.left:
-            position = self.compare.take(event)
+            position = self.compare.take(event, LANE.get(self))
             if position is not None:
                 self.clock.advance(event_offset(self._entries[position], self.tape))
                 self.passed(position)
@@ -156,9 +138,9 @@ class Player:
         return False
 
     def _cancel(self) -> bool:
-        if self.run is None or not self._cancels:
+        if self.run is None or not self._places.cancels:
             return False
-        self.run.cancel(self._cancels.pop(0))
+        self.run.cancel(self._places.cancels.pop(0))
         return True
 
     def _stir(self) -> None:
@@ -201,7 +183,7 @@ class Player:
                 if before < len(self._entries):
                     self.clock.advance(self._entries[before].at)
                 if tries > 1 and not self._cancel() and tries > patience / IDLE:
-                    await self.leave("a call was broken off there, and nothing on the tape says why")
+                    await self.leave("what was broken off there then would have gone on")
 
     async def leave(self, why: str) -> Never:
         """End the replay: from here on the tape has no answers."""
@@ -216,7 +198,7 @@ class Player:
 
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """What was read at this place; the value of here and now where nothing was."""
-        lane = on.LANE.get()
+        lane = LANE.get(self)
         values, ahead = self._draws.get((lane, kind), []), self._lanes.get(lane, [])
         while ahead and self._passed[ahead[0]]:
             ahead.pop(0)
@@ -249,39 +231,35 @@ class Player:
 
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """What the tool gave. One that only runs agents is called, for these are on the tape."""
-        position = self._called.get((request.ids.run_id, request.id, request.attempt))
-        if position is None:
+        known = self._places.called.get((request.ids.run_id, request.id, request.attempt))
+        if known is None:
             return await self.leave(f"{request.name} was not called there then")
-        called = self._entries[position]
-        assert isinstance(called, on.ToolCalled)
+        position, called = known
         if self.strict and called.request.arguments != request.arguments:
             return await self.leave(f"{request.name} was called with other arguments then")
-        on.LANE.set(called.number)
+        LANE.set(self, called.number)
         self.passed(position)
-        end = self._answers.get(called.number)
+        given = self._places.results.get(called.number)
         if tool.runs_agents and called.runs_agents:
             try:
                 return await tool.call(values, ctx)
             finally:
-                if end is not None:
-                    self.passed(end)
-        for index in self._reports.get(called.number, ()):
+                if given is not None:
+                    self.passed(given[0])
+        for index, report in self._places.reports.get(called.number, ()):
             await self._turn(index)
             self.passed(index)
-            report = self._entries[index]
-            assert isinstance(report, on.ToolReported)
-            lane = on.LANE.set(-called.number)
+            lane = LANE.set(self, -called.number)
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
-            on.LANE.reset(lane)
-        given_up = self._given_up(called, end)
+            LANE.reset(lane)
+        given_up = self._given_up(called, given)
         if given_up is not None and tool.timeout is not None:
             await self._turn(given_up)
             raise OutOfTime
-        if end is None:
+        if given is None:
             return await self.leave(f"the tape ends before {request.name} does")
-        answer = self._entries[end]
-        assert isinstance(answer, on.ToolAnswered)
+        end, answer = given
         if answer.cancelled:
             await self._broken_off(end, answer.at - called.at)
         await self._turn(end)
@@ -293,24 +271,20 @@ class Player:
             raise answer.raised.error()
         return answer.value
 
-    def _given_up(self, called: on.ToolCalled, end: int | None) -> int | None:
+    def _given_up(self, called: on.ToolCalled, given: tuple[int, on.ToolAnswered] | None) -> int | None:
         """Where on the tape its run gave up waiting for a tool, if it did: before the tool gave anything."""
         request = called.request
-        wanted = {"type": "tool_ended", "run_id": called.run, "call_id": request.id, "attempt": request.attempt}
-        for index, entry in enumerate(self._entries[:end]):
-            if isinstance(entry, on.Happened) and wanted.items() <= entry.event.items():
-                return index if entry.event["outcome"] == "error" else None
-        return None
+        place, outcome = self._places.ended.get((called.run, request.id, request.attempt), (-1, ""))
+        return place if outcome == "error" and (given is None or place < given[0]) else None
 
     def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
         """Count what was used inside a tool, which nobody uses now."""
-        numbers = {e.number: e for e in self._entries if isinstance(e, on.ModelAsked) and e.inside == called.number}
-        for entry in self._entries if ctx is not None else ():
-            if isinstance(entry, on.ModelAnswered) and entry.number in numbers and entry.response is not None:
-                payer = ctx._ctx if numbers[entry.number].run == called.run else ctx.budget
-                payer.charge(entry.response.usage, entry.response.cost)
-            elif isinstance(entry, on.ToolCalled) and entry.inside == called.number:
+        for entry in self._places.inside.get(called.number, ()) if ctx is not None else ():
+            if isinstance(entry, on.ToolCalled):
                 ctx.budget.count_tool_call()
+            elif (known := self._places.replies.get(entry.number)) and (response := known[1].response) is not None:
+                payer = ctx._ctx if entry.run == called.run else ctx.budget
+                payer.charge(response.usage, response.cost)
 
     async def _broken_off(self, end: int, after: float) -> None:
         try:
@@ -323,12 +297,11 @@ class Player:
     ) -> Verdict:
         """What the approvers said then; they are not asked again. Where nobody was asked then, nobody approves."""
         call = asked.call
-        position = self._approved.get((call.ids.run_id, call.id, call.attempt))
-        if position is None:
+        known = self._places.approved.get((call.ids.run_id, call.id, call.attempt))
+        if known is None:
             return Verdict(asked)
-        said = self._entries[position]
-        assert isinstance(said, on.ApprovalAnswered)
-        on.LANE.set(said.number)
+        position, said = known
+        LANE.set(self, said.number)
         if said.cancelled:
             await self._broken_off(position, said.at)
         failed = said.failed
@@ -348,7 +321,7 @@ class Player:
     async def answer_to(self, request: ModelRequest) -> tuple[on.ModelAnswered, int]:
         """What the model said to this request, and where on the tape."""
         digests, wanted = on.digests_of(request), (request.ids.run_id, request.purpose)
-        asked = [(i, e) for i in self._asked if (e := self._ask(i)) and (e.run, e.request.purpose) == wanted]
+        asked = [pair for pair in self._places.asked if (pair[1].run, pair[1].request.purpose) == wanted]
         if not asked:
             what = "model call" if request.purpose == "step" else f"model call for {request.purpose!r}"
             return await self.leave(f"the tape has no further {what}")
@@ -357,24 +330,17 @@ class Player:
         if not same and self.strict:
             parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
             return await self.leave(f"the model would have been sent other {' and '.join(parts)}")
-        del self._asked[bisect_left(self._asked, position)]
+        self._places.asked.remove((position, entry))
         self.passed(position)
-        end = self._answers.get(entry.number)
-        if end is None:
+        known = self._places.replies.get(entry.number)
+        if known is None:
             return await self.leave("the tape ends before the model's reply")
-        answer = self._entries[end]
-        assert isinstance(answer, on.ModelAnswered)
-        return answer, end
-
-    def _ask(self, index: int) -> on.ModelAsked:
-        entry = self._entries[index]
-        assert isinstance(entry, on.ModelAsked)
-        return entry
+        return known[1], known[0]
 
     async def end_of(self, answer: on.ModelAnswered, end: int) -> ModelResponse | None:
         """Wait for the place of an answer, and give how it ended."""
         if answer.cancelled:
-            await self._broken_off(end, answer.at)
+            await self._broken_off(end, answer.at - self._places.began[answer.number])
         await self._turn(end)
         self.passed(end)
         if answer.raised is not None:

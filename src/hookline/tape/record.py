@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,10 @@ from ..tools.tool import Checked, Tool, jsonable
 from . import entries as on
 from .draws import supply, unwrapped
 from .errors import TapeError
+from .lanes import INSIDE, LANE
 from .recorded_model import RecordedModel
 
 SUFFIX = ".tape"
-
-_INSIDE: ContextVar[int] = ContextVar("hookline_tape_inside", default=0)
-"""The number of the tool call that we are in, if it is one that a replay does not call."""
 
 
 class TapeHook:
@@ -92,17 +89,19 @@ class TapeHook:
 
     @contextmanager
     def _recorded(self, ctx: AgentContext, payload: RunStart) -> Iterator[None]:
-        outer = ctx.outside
-        if isinstance(outer, Recording) and outer.owner is self:
-            recording, leave = outer, None
+        outer, leave = ctx.outside, None
+        while isinstance(outer, Recording) and outer.owner is not self:
+            outer = outer.inner
+        if isinstance(outer, Recording):
+            recording = outer
         else:
             recording = Recording(self, self._file_of(payload.ids.run_id), ctx)
             ctx.outside = recording
             leave = ctx.interrupt.subscribe(recording.cancelled)
         with self._lock:
             self._going[ctx.run_id] = recording
-        recording.began(ctx, payload)
         try:
+            recording.began(ctx, payload)
             yield
         finally:
             with self._lock:
@@ -122,7 +121,7 @@ class Recording:
 
     def __init__(self, owner: TapeHook, path: Path, ctx: AgentContext) -> None:
         self.owner, self.problem = owner, ""
-        self._path, self._inner = path, ctx.outside
+        self._path, self.inner = path, ctx.outside
         self._lock = threading.RLock()
         self._numbers, self._asked = 0, dict[str, Sequence[Message]]()
         self._known: set[str] = set()
@@ -142,18 +141,18 @@ class Recording:
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value, and note it."""
         value = real()
-        if not _INSIDE.get():
+        if not INSIDE.get(self):
             with self._lock:
-                self._draws.setdefault(on.LANE.get(), []).append((kind, value))
+                self._draws.setdefault(LANE.get(self), []).append((kind, value))
         return value
 
     def write(self, entry: on.Entry) -> None:
         """Write an entry, after what was drawn before it."""
-        at, lane = self._clock.monotonic() - self._zero, on.LANE.get()
+        at, lane = self._clock.monotonic() - self._zero, LANE.get(self)
         with self._lock:
             drawn = self._draws.pop(lane, ())
             lines = [on.Drawn(at, lane=lane, values=tuple(drawn))] if drawn else []
-            self._put(*lines, msgspec.structs.replace(entry, at=at, lane=lane, inside=_INSIDE.get()))
+            self._put(*lines, msgspec.structs.replace(entry, at=at, lane=lane, inside=INSIDE.get(self)))
 
     def _put(self, *lines: on.Entry) -> None:
         if self._file is None:
@@ -200,7 +199,8 @@ class Recording:
                 ),
                 tools=tuple(_taped(tool, offered) for tool in tools or ()),
                 model=llm.name if llm is not None else "", provider=llm.provider if llm is not None else "",
-                max_steps=None if steps is None else int(steps), ledgers=tuple(_ledgers(budget)),
+                max_steps=None if steps is None else +steps,  # a plain number: the default is of a class of its own
+                ledgers=tuple(_ledgers(budget)),
                 allowed_plugins=ctx.allowed_plugins,
             )
         )  # fmt: skip
@@ -213,6 +213,8 @@ class Recording:
     def steered(self, run_id: str, text: str) -> None:
         """Somebody put a message in."""
         self.write(on.SteeredIn(run=run_id, text=text))
+        if self.inner is not None:
+            self.inner.steered(run_id, text)
 
     def cancelled(self, reason: str) -> None:
         """Somebody cancelled."""
@@ -228,11 +230,11 @@ class Recording:
 
     def model(self, model: Model) -> Model:
         """The model, with everything it says written down."""
-        return RecordedModel(self, model if self._inner is None else self._inner.model(model))
+        return RecordedModel(self, model if self.inner is None else self.inner.model(model))
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
         """The tool's own validation; what it changes or refuses is written down."""
-        checked = tool.validate(arguments) if self._inner is None else self._inner.validate(tool, arguments)
+        checked = tool.validate(arguments) if self.inner is None else self.inner.validate(tool, arguments)
         if isinstance(checked, str):
             self.write(on.ArgumentsChecked(tool=tool.name, arguments=arguments, problem=checked))
         elif checked.arguments != arguments:
@@ -242,13 +244,13 @@ class Recording:
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call the tool, and write down what it gives."""
         number = self.number()
-        on.LANE.set(number)
+        LANE.set(self, number)
         self.write(on.ToolCalled(number=number, run=request.ids.run_id, request=request, runs_agents=tool.runs_agents))
         answer = on.ToolAnswered(number=number)
-        inside = None if tool.runs_agents or _INSIDE.get() else _INSIDE.set(number)
+        inside = None if tool.runs_agents or INSIDE.get(self) else INSIDE.set(self, number)
         given = ctx if ctx is None or inside is None else self._listening(ctx, number)
         try:
-            work = tool.call(values, given) if self._inner is None else self._inner.call(request, tool, values, given)
+            work = tool.call(values, given) if self.inner is None else self.inner.call(request, tool, values, given)
             value = await work
             answer = msgspec.structs.replace(answer, value=jsonable(value))
             return value
@@ -258,20 +260,20 @@ class Recording:
             raise
         finally:
             if inside is not None:
-                _INSIDE.reset(inside)
+                INSIDE.reset(inside)
             self.write(answer)
 
     def _listening(self, ctx: CallContext, number: int) -> CallContext:
         """The context of a call; what it reports is the run's, so that hooks may read and be heard."""
 
         def report(fraction: float | None, message: str) -> None:
-            inside, lane = _INSIDE.set(0), on.LANE.set(-number)
+            inside, lane = INSIDE.set(self, 0), LANE.set(self, -number)
             try:
                 self.write(on.ToolReported(number=number, fraction=fraction, message=message))
                 ctx._report(fraction, message)
             finally:
-                _INSIDE.reset(inside)
-                on.LANE.reset(lane)
+                INSIDE.reset(inside)
+                LANE.reset(lane)
 
         return CallContext(ctx._ctx, report)
 
@@ -280,10 +282,10 @@ class Recording:
     ) -> Verdict:
         """Ask the approvers, and write down what they say."""
         call = asked.call
-        on.LANE.set(number := self.number())
+        LANE.set(self, number := self.number())
         said = on.ApprovalAnswered(number=number, run=call.ids.run_id, call_id=call.id, attempt=call.attempt)
         try:
-            verdict = await (ask() if self._inner is None else self._inner.approve(asked, ask, report))
+            verdict = await (ask() if self.inner is None else self.inner.approve(asked, ask, report))
             said = said.replace(answer=verdict.value, by=verdict.hook, failures=verdict.failures)
             return verdict
         except HookError as error:

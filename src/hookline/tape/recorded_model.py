@@ -62,8 +62,6 @@ class RecordedModel:
                     break
                 pieces.append(piece)
                 yield piece
-        except GeneratorExit:
-            raise
         except BaseException as error:
             ended = on.ending_of(error)
             raise
@@ -109,5 +107,5 @@ def price_key(usage: Usage) -> str:
 def _as_taped(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
         return {"response": msgspec.structs.replace(response, content=response.content or "")}
-    raised = on.Raised("ModelError", f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse")
-    return {"raised": msgspec.structs.replace(raised, family="model")}
+    wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
+    return {"raised": on.Raised("ModelError", wrong, "model")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -76,8 +77,16 @@ def replay(
     work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
     if must_nest():
         with own_loop() as aio:
-            return asyncio.run_coroutine_threadsafe(work, aio).result()
-    return asyncio.run_coroutine_threadsafe(work, background_loop()).result()
+            return _wait(asyncio.run_coroutine_threadsafe(work, aio))
+    return _wait(asyncio.run_coroutine_threadsafe(work, background_loop()))
+
+
+def _wait(work: Future[Replay]) -> Replay:
+    try:
+        return work.result()
+    except KeyboardInterrupt:
+        work.cancel()
+        raise
 
 
 async def areplay(
@@ -88,7 +97,7 @@ async def areplay(
     run_hooks: Iterable[Any] = (),
     strict: bool = True,
 ) -> Replay:
-    """:func:`replay`, without blocking.
+    """:func:`replay`, without blocking. Cancelling the caller ends it.
 
     Raises:
         TapeError: the tape cannot be replayed.
@@ -105,6 +114,9 @@ async def areplay(
         result = await player.run.result()
     except RunFailed as failed:
         result = failed.result
+    except asyncio.CancelledError:
+        player.run.cancel("the replay was given up")
+        raise
     if not player.left:
         player.compare.finish()
     then, now = player.compare.decisions(player.place if player.left else len(tape.entries))

@@ -75,6 +75,8 @@ class Crew:
         self.members: Mapping[str, Member] = {}
         self.problems: Mapping[str, str] = {}
         """What is wrong now, by file."""
+        self.based: tuple[object, ...] = ()
+        """What the agents are made on top of now."""
         self._models, self._keep, self._tools = models, keep, tools
         self._by_file: dict[Path, Member] = {}
         self._watch, self._lock = Watch(), threading.Lock()
@@ -95,9 +97,6 @@ class Crew:
             if changed or self.problems:  # what is wrong may be elsewhere, such as a file that is missing
                 self.based = self._base()
                 self._read(mains)
-
-    based: tuple[object, ...] = ()
-    """What the agents are made on top of now."""
 
     def _base(self) -> tuple[object, ...]:
         """What would make all agents out of date if it changed."""

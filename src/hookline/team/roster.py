@@ -249,7 +249,7 @@ class Roster(Turns, Mapping[str, Agent]):
         try:
             now = await self.switch(session, name)
         except HooklineError as error:
-            return f"{_sentence(words(error))}"
+            return _sentence(words(error))
         return f"{now.shown} speaks now."
 
     def _listing(self, session: Session) -> str:
