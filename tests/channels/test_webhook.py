@@ -366,7 +366,7 @@ def test_the_secret_is_not_shown():
 
 
 async def test_the_example_with_curl_works(client, deliver, channel):
-    block = re.search(r"```bash\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    block = re.search(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
     settings = {"WEBHOOK_SECRET": SECRET, "URL": f"{str(client.base_url).rstrip('/')}/webhook/webhook"}
     done = await asyncio.create_subprocess_exec(
         "bash", "-euc", block, env={**os.environ, **settings}, stdout=subprocess.PIPE, stderr=subprocess.PIPE

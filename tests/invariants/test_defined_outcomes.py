@@ -554,7 +554,8 @@ TEXTS = {
     "EchoedPayloadHook.fallback", "EgressGuard.tools", "EpisodeLoggerHook.scope", "MemoryInjectionHook.scope",
     "PersistSessionHook.session_id",
     "PlanModeHook.question", "RoleBasedAccessHook.key", "TicketRules.key",
-    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "ToolRetryHook.tools",
+    "SafetyGuardrailHook.reply", "SensitiveDataHook.reply", "TerminalGuard.argument", "TerminalGuard.tools",
+    "ToolRetryHook.tools",
 }  # fmt: skip
 PATHS = {
     "ApprovalsHook.store", "AuditLogHook.checkpoint", "AuditLogHook.logger", "AuditLogHook.path",

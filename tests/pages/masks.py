@@ -3,9 +3,12 @@
 import re
 
 _VARY = re.compile(
-    r"(?P<any>\.\.\.|…)|(?P<id>(?<=[a-z]_)[0-9a-f]{4,}|\b[0-9a-f]{8,}\b)|(?P<number>\d[\d.,:]*)|(?P<space> {2,})"
+    r"(?P<any>\.\.\.|…)|(?P<id>(?<=[a-z]_)[0-9a-f]{4,}|\b[0-9a-f]{8,}\b)|(?P<time>\d[\d.]* (µs|ms|s)\b)"
+    r"|(?P<number>\d[\d.,:]*)|(?P<space> {2,})"
 )
-_AS = {"any": ".*", "id": "[0-9a-f]+", "number": r"\d[\d.,:]*", "space": " +"}
+_AS = {
+    "any": ".*", "id": "[0-9a-f]+", "time": r"\d[\d.]* (µs|ms|s)", "number": r"\d[\d.,:]*", "space": " +",
+}  # fmt: skip
 
 
 def pattern(line):

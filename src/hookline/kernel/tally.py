@@ -128,7 +128,7 @@ class Tally(msgspec.Struct):
         log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
         self.failures += (_info(error, error.cause, fatal=entry.on_failure == "closed"),)
         if entry.on_failure == "block":
-            self.settle(HookAction.BLOCK, f"Blocked: hook {entry.name!r} failed.", entry.name, "the hook failed")
+            self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
     def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
