@@ -324,7 +324,8 @@ def test_an_approver_that_fails_denies_and_the_run_goes_on():
     result, decisions = run_asked(broken)
     assert result.status == "completed"
     assert result.steps[0].outcomes == ("blocked",)
-    assert decisions[0][0] == "denied"
+    assert decisions == [("denied", "boss", "The approval failed.")]
+    assert results(result) == [("The approval failed.", True)]
 
 
 def test_an_edited_call_is_validated_and_judged_again_by_the_guards():
@@ -824,6 +825,7 @@ def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limi
     assert ctx.budget.tool_calls == ran
     assert [m.is_error for m in result.messages if m.role == "tool"] == [False] * ran + [True] * (4 - ran)
     assert len(progress) == 8
+    assert result.messages[-1].content == "Cancelled: the tool call limit is reached."
 
 
 def test_a_blocked_call_does_not_count_against_the_limit():
@@ -916,3 +918,104 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
     late[0].progress(0.75)  # the run is over: nobody is disturbed
     assert result.status == "completed"
+
+
+def test_a_denial_without_a_message_says_so_all_the_same():
+    result, decisions = run_asked(HookResult.deny(""))
+    assert results(result) == [("Denied.", True)]
+    assert decisions == [("denied", "boss", "Denied.")]
+
+
+def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
+    @hook(AFTER_TOOL)
+    def again(ctx, done):
+        return HookResult.retry() if done.outcome == "ok" else None
+
+    ctx = AgentContext(budget=Budget(max_tool_calls=1))
+    result, _, settled, log = told([TWO, reply("x")], [again], ctx=ctx)
+    assert settled == [(IDS[0], "ok"), (IDS[1], "cancelled")]
+    assert [event.why for event in log.of(RetryIgnored)] == ["the run is over"]
+
+
+def test_a_cancellation_that_a_tool_makes_up_is_its_error():
+    @tool
+    async def odd() -> str:
+        """Be cancelled by nobody."""
+        raise asyncio.CancelledError
+
+    result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
+    assert (result.status, settled) == ("completed", [("call_0_0", "error")])
+
+
+def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
+    log = EventLog()
+
+    @tool
+    async def quick(ctx) -> str:
+        """Report and return."""
+        ctx.progress(1.0, "there")
+        return "ok"
+
+    scripted_agent([call("quick"), reply("x")], tools=[quick], sinks=[log]).run("x")
+    told = [type(event) for event in log if isinstance(event, (ToolStarted, ToolProgressed, ToolEnded))]
+    assert told == [ToolStarted, ToolProgressed, ToolEnded]
+
+
+@tool
+async def fail(n: int) -> str:
+    """Fail."""
+    raise ValueError(n)
+
+
+async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
+    broken_off = []
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            broken_off.append("wait")
+            raise
+        return "late"
+
+    @hook(ON_ERROR, name="broken")
+    def broken(ctx, failure):
+        raise KeyError("closed")
+
+    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+        await scripted_agent([[call("wait"), call("fail", n=1)]], tools=[wait, fail], hooks=[broken]).arun("x")
+    assert broken_off == ["wait"]
+
+
+def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts():
+    @hook(ON_ERROR, name="broken")
+    def broken(ctx, failure):
+        if failure.errors[0].message == "7":
+            raise KeyError("closed")
+        return HookResult.end("over")
+
+    calls = [call("fail", n=n) for n in range(8)]
+    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+        scripted_agent([calls], tools=[fail], hooks=[broken], max_parallel_tools=8).run("x")
+
+
+async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
+    gate = asyncio.Event()
+
+    @tool
+    async def stubborn(ctx) -> str:
+        """Go on whatever happens."""
+        ctx.interrupt.cancel("bored")
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    agent = scripted_agent([[call("stubborn"), call("stubborn")]], tools=[stubborn])
+    result = await asyncio.wait_for(agent.arun("x"), 20)
+    gate.set()
+    assert (result.status, result.steps[0].outcomes) == ("cancelled", ("cancelled", "cancelled"))
