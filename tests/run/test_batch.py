@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hookline import (
+    AFTER_LLM,
     AFTER_TOOL,
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
@@ -17,6 +18,7 @@ from hookline import (
     AgentContext,
     ApprovalDecided,
     Budget,
+    HookRegistry,
     HookResult,
     RetryIgnored,
     RunFailed,
@@ -26,6 +28,7 @@ from hookline import (
     ToolProgressed,
     ToolSettled,
     ToolStarted,
+    Usage,
     call,
     guard,
     hook,
@@ -33,6 +36,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.kernel.dispatch import PLAIN
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -1019,3 +1023,48 @@ async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
     result = await asyncio.wait_for(agent.arun("x"), 20)
     gate.set()
     assert (result.status, result.steps[0].outcomes) == ("cancelled", ("cancelled", "cancelled"))
+
+
+@pytest.mark.parametrize("why", ["signal", "limit"])
+def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(request.id)
+
+    @hook(AFTER_LLM)
+    def stop(ctx, answer):
+        if why == "signal":
+            return HookResult.stop("enough")
+        ctx.budget.charge(Usage(50, 50), 0.0)
+        return None
+
+    ctx = AgentContext(budget=Budget(max_tokens=100) if why == "limit" else None)
+    result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
+    assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
+    assert judged == []
+
+
+async def test_an_interceptor_is_told_that_an_edited_call_begins_at_the_guards():
+    starts, hooks = [], HookRegistry([careful, approver(HookResult.edit({"a": 5}))])
+
+    class Noting:
+        async def intercept(self, point, payload, ctx, how=PLAIN):
+            if point is BEFORE_TOOL:
+                starts.append(how.start)
+            return await hooks.stack.intercept(point, payload, ctx, how)
+
+    result = await scripted_agent([ADD, reply("x")], tools=[add], interceptor=Noting()).arun("x")
+    assert results(result) == [("15", False)]
+    assert starts == ["rewrite", "guard"]
+
+
+def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
+    @tool
+    async def leave() -> str:
+        """Leave."""
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scripted_agent([[call("leave"), ADD], reply("x")], tools=[leave, add]).run("x")

@@ -761,3 +761,10 @@ async def test_hooks_at_the_end_that_are_cut_off_leave_no_cancellation_behind(mo
 
     await scripted_agent([reply("x")], hooks=[slow]).arun("x")
     assert asyncio.current_task().cancelling() == 0
+
+
+async def test_a_run_may_be_cancelled_before_its_task_has_begun_and_the_log_stays_empty(caplog):
+    run = scripted_agent([reply("x")]).start("x")
+    run.cancel("no more")
+    assert (await run.result()).status == "cancelled"
+    assert caplog.messages == []

@@ -125,6 +125,8 @@ def test_the_loops_own_purpose_cannot_be_borrowed():
 
     with pytest.raises(RunFailed, match="for the calls of the loop itself"):
         scripted_agent([reply("x")], hooks=[pretend]).run("x")
+    with pytest.raises(HooklineError, match='^purpose "step" is for the calls of the loop itself; name another$'):
+        GatedModel(ScriptedModel(), lambda model, request: None).complete("hm", purpose="step")
 
 
 def test_tokens_can_be_counted_from_anywhere():
