@@ -1068,3 +1068,9 @@ def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
 
     with pytest.raises(KeyboardInterrupt):
         scripted_agent([[call("leave"), ADD], reply("x")], tools=[leave, add]).run("x")
+
+
+def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
+    agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tool_calls=1)))
+    assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -20,8 +21,10 @@ from hookline import (
     Budget,
     CallRefused,
     HookError,
+    HookRegistry,
     HookResult,
     Message,
+    ModelReplied,
     PassThrough,
     Point,
     RunFailed,
@@ -751,7 +754,8 @@ async def test_a_failure_counts_though_the_caller_was_cancelled_at_the_same_mome
     assert callers[0].cancelled()
 
 
-async def test_hooks_at_the_end_that_are_cut_off_leave_no_cancellation_behind(monkeypatch):
+@pytest.mark.parametrize("before", [0, 1])
+async def test_hooks_at_the_end_that_are_cut_off_leave_as_many_cancellations_as_there_were(monkeypatch, before):
     monkeypatch.setattr("hookline.run.course.GRACE", 0.01)
 
     @hook(ON_RUN_END)
@@ -759,8 +763,15 @@ async def test_hooks_at_the_end_that_are_cut_off_leave_no_cancellation_behind(mo
         ctx.interrupt.cancel("bored")
         await asyncio.sleep(30)
 
-    await scripted_agent([reply("x")], hooks=[slow]).arun("x")
-    assert asyncio.current_task().cancelling() == 0
+    async def caller():
+        for _ in range(before):
+            asyncio.current_task().cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        await scripted_agent([reply("x")], hooks=[slow]).arun("x")
+        return asyncio.current_task().cancelling()
+
+    assert await asyncio.ensure_future(caller()) == before
 
 
 async def test_a_run_may_be_cancelled_before_its_task_has_begun_and_the_log_stays_empty(caplog):
@@ -768,3 +779,64 @@ async def test_a_run_may_be_cancelled_before_its_task_has_begun_and_the_log_stay
     run.cancel("no more")
     assert (await run.result()).status == "cancelled"
     assert caplog.messages == []
+
+
+async def test_a_result_that_comes_when_the_time_is_up_is_too_late():
+    clock = Alarms()
+
+    @tool
+    async def slow() -> str:
+        """Take all the time there is."""
+        clock.ring()
+        return "late"
+
+    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    result = await scripted_agent([call("slow"), reply("x")], tools=[slow]).arun("x", ctx=ctx)
+    assert (result.stop.kind, result.steps[0].outcomes) == ("time_limit", ("cancelled",))
+
+
+def test_of_two_calls_that_break_off_a_run_at_the_same_moment_the_first_counts():
+    @hook(ON_PROGRESS, on_failure="closed", name="broken")
+    def broken(ctx, progress):
+        if progress.phase == "progress":
+            raise ValueError(progress.call_id)
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait."""
+        ctx.progress(0.5, "half")
+        await asyncio.sleep(30)
+        return "late"
+
+    with pytest.raises(RunFailed, match="call_0_0"):
+        scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[broken]).run("x")
+
+
+async def test_a_hook_may_ask_the_model_within_an_interceptor_of_your_own():
+    answers, hooks = [], HookRegistry()
+
+    @hooks.register
+    @hook(BEFORE_STEP)
+    async def ask(ctx, step):
+        answers.append((await ctx.llm.complete("may I?")).content)
+
+    class Own:
+        async def intercept(self, point, payload, ctx, how):
+            return await hooks.stack.intercept(point, payload, ctx, how)
+
+    result = await scripted_agent([reply("yes"), reply("x")], interceptor=Own()).arun("x")
+    assert (result.reply, answers) == ("x", ["yes"])
+
+
+def test_a_hook_that_a_sink_registers_within_a_step_is_called_there():
+    judged = []
+
+    def sink(event):
+        if isinstance(event, ModelReplied) and not judged:
+            judged.append("registered")
+            agent.hooks.register(guard(BEFORE_TOOL)(lambda ctx, request: judged.append("late")))
+
+    early = guard(BEFORE_TOOL)(lambda ctx, request: judged.append("early"))
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[early], sinks=[sink])
+    agent.run("x")
+    assert judged == ["registered", "early", "late"]
