@@ -11,6 +11,7 @@ from hookline import (
     AFTER_TOOL,
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
+    BEFORE_LLM,
     BEFORE_TOOL,
     ON_ERROR,
     ON_PROGRESS,
@@ -952,7 +953,12 @@ def test_a_cancellation_that_a_tool_makes_up_is_its_error():
 
 
 def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
-    log = EventLog()
+    heard = []
+
+    def sink(event):
+        heard.append(type(event))
+
+    sink.events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
 
     @tool
     async def quick(ctx) -> str:
@@ -960,9 +966,8 @@ def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
         ctx.progress(1.0, "there")
         return "ok"
 
-    scripted_agent([call("quick"), reply("x")], tools=[quick], sinks=[log]).run("x")
-    told = [type(event) for event in log if isinstance(event, (ToolStarted, ToolProgressed, ToolEnded))]
-    assert told == [ToolStarted, ToolProgressed, ToolEnded]
+    scripted_agent([call("quick"), reply("x")], tools=[quick], sinks=[sink]).run("x")
+    assert heard == [ToolStarted, ToolProgressed, ToolEnded]
 
 
 @tool
@@ -993,16 +998,26 @@ async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
     assert broken_off == ["wait"]
 
 
-def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts():
+@pytest.mark.parametrize("which", range(0, 8, 2))
+def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts(which):
+    @tool
+    async def either(n: int, ctx) -> str:
+        """Fail, or have the run ended."""
+        if n == which:
+            raise ValueError(n)
+        return (await ctx.llm.complete("?", purpose="end")).content
+
+    @guard(BEFORE_LLM)
+    def wall(ctx, request):
+        return HookResult.end("over") if request.purpose == "end" else None
+
     @hook(ON_ERROR, name="broken")
     def broken(ctx, failure):
-        if failure.errors[0].message == "7":
-            raise KeyError("closed")
-        return HookResult.end("over")
+        raise KeyError("closed")
 
-    calls = [call("fail", n=n) for n in range(8)]
+    calls = [call("either", n=n) for n in range(8)]
     with pytest.raises(RunFailed, match="'broken' failed at on_error"):
-        scripted_agent([calls], tools=[fail], hooks=[broken], max_parallel_tools=8).run("x")
+        scripted_agent([calls], tools=[either], hooks=[wall, broken], max_parallel_tools=8).run("x")
 
 
 async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():

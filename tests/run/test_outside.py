@@ -54,6 +54,12 @@ async def double(n: int, ctx) -> int:
     return 2 * n
 
 
+@tool
+async def plain() -> str:
+    """A tool that asks for nothing."""
+    return "ok"
+
+
 def context(world):
     ctx = AgentContext()
     ctx.outside = world
@@ -62,12 +68,14 @@ def context(world):
 
 async def test_arguments_and_calls_of_tools_go_through_it():
     world = World()
-    agent = scripted_agent([call("double", n="4"), reply("done")], tools=[double])
+    agent = scripted_agent([call("double", n="4"), call("plain"), reply("done")], tools=[double, plain])
     result = await agent.arun("x", ctx=context(world))
     assert result.messages[2].content == "8"
     assert [seen for seen in world.seen if seen[0] != "model"] == [
         ("validate", "double", {"n": "4"}),
         ("call", "double", "double", {"n": 4}, True),
+        ("validate", "plain", {}),
+        ("call", "plain", "plain", {}, False),
     ]
 
 
