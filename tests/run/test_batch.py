@@ -19,8 +19,10 @@ from hookline import (
     AgentContext,
     ApprovalDecided,
     Budget,
+    HookAction,
     HookRegistry,
     HookResult,
+    PassThrough,
     RetryIgnored,
     RunFailed,
     Signalled,
@@ -30,6 +32,7 @@ from hookline import (
     ToolSettled,
     ToolStarted,
     Usage,
+    Verdict,
     call,
     guard,
     hook,
@@ -1089,3 +1092,15 @@ def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(max_tool_calls=1)))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
+
+
+@pytest.mark.parametrize("problem", ["Not on a Sunday.", ""])
+def test_an_interceptor_may_find_a_call_invalid_though_its_arguments_are_right(problem):
+    class Strict(PassThrough):
+        async def intercept(self, point, payload, ctx, how=PLAIN):
+            verdict = await super().intercept(point, payload, ctx, how)
+            return Verdict(verdict.payload, HookAction.INVALID, problem) if point is BEFORE_TOOL else verdict
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], interceptor=Strict()).run("x")
+    assert results(result) == [(problem, True)]
+    assert [(error.type, error.message) for error in result.errors] == [("InvalidCall", problem)]

@@ -840,3 +840,12 @@ def test_a_hook_that_a_sink_registers_within_a_step_is_called_there():
     agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[early], sinks=[sink])
     agent.run("x")
     assert judged == ["registered", "early", "late"]
+
+
+def test_hooks_may_come_while_a_run_goes_through_an_interceptor_of_your_own():
+    class Registering(PassThrough):
+        async def intercept(self, point, payload, ctx, how):
+            HookRegistry().register(nothing)
+            return await super().intercept(point, payload, ctx, how)
+
+    assert scripted_agent([reply("x")], interceptor=Registering()).run("x").reply == "x"
