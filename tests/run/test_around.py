@@ -217,3 +217,53 @@ def test_a_coroutine_that_is_closed_leaves_what_it_entered(scripted_agent):
     task.get_coro().close()
     loop.close()
     assert wrapper.seen == ["wait", "run"]
+
+
+async def test_one_that_leaves_is_given_the_error_itself_and_where_it_came_from(scripted_agent):
+    class Noting(Wrapper):
+        def around(self, ctx, payload):
+            return self if isinstance(payload, ModelRequest) else None
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, kind, error, trace):
+            self.seen.append((kind, error, trace))
+
+    wrapper, failure = Noting(), ValueError("oh no")
+    with pytest.raises(RunFailed):
+        await scripted_agent([failure], hooks=[wrapper]).arun("hi")
+    ((kind, error, trace),) = wrapper.seen
+    assert (kind, error) == (ValueError, failure)
+    assert trace is not None
+
+
+@pytest.mark.parametrize("breaks_off", [False, True])
+async def test_the_log_tells_which_one_failed_and_around_what(scripted_agent, caplog, breaks_off):
+    class Broken(Wrapper):
+        def __repr__(self):
+            return self.name
+
+        def around(self, ctx, payload):
+            if not isinstance(payload, ModelRequest):
+                return None
+            if self.name == "first":
+                raise ValueError("oh no")
+            return self
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *error):
+            raise ValueError("oh no")
+
+    agent = scripted_agent([OSError("gone") if breaks_off else "done"], hooks=[Broken("first"), Broken("second")])
+    if breaks_off:
+        with pytest.raises(RunFailed, match="gone"):
+            await agent.arun("hi")
+    else:
+        await agent.arun("hi")
+    assert caplog.messages[:2] == [
+        "hook first failed to go around ModelRequest",
+        "second failed at the end of ModelRequest",
+    ]

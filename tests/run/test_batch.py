@@ -7,9 +7,11 @@ import time
 import pytest
 
 from hookline import (
+    AFTER_LLM,
     AFTER_TOOL,
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
+    BEFORE_LLM,
     BEFORE_TOOL,
     ON_ERROR,
     ON_PROGRESS,
@@ -17,7 +19,10 @@ from hookline import (
     AgentContext,
     ApprovalDecided,
     Budget,
+    HookAction,
+    HookRegistry,
     HookResult,
+    PassThrough,
     RetryIgnored,
     RunFailed,
     Signalled,
@@ -26,6 +31,8 @@ from hookline import (
     ToolProgressed,
     ToolSettled,
     ToolStarted,
+    Usage,
+    Verdict,
     call,
     guard,
     hook,
@@ -33,6 +40,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.kernel.dispatch import PLAIN
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -324,7 +332,8 @@ def test_an_approver_that_fails_denies_and_the_run_goes_on():
     result, decisions = run_asked(broken)
     assert result.status == "completed"
     assert result.steps[0].outcomes == ("blocked",)
-    assert decisions[0][0] == "denied"
+    assert decisions == [("denied", "boss", "The approval failed.")]
+    assert results(result) == [("The approval failed.", True)]
 
 
 def test_an_edited_call_is_validated_and_judged_again_by_the_guards():
@@ -824,6 +833,7 @@ def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limi
     assert ctx.budget.tool_calls == ran
     assert [m.is_error for m in result.messages if m.role == "tool"] == [False] * ran + [True] * (4 - ran)
     assert len(progress) == 8
+    assert result.messages[-1].content == "Cancelled: the tool call limit is reached."
 
 
 def test_a_blocked_call_does_not_count_against_the_limit():
@@ -916,3 +926,181 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
     late[0].progress(0.75)  # the run is over: nobody is disturbed
     assert result.status == "completed"
+
+
+def test_a_denial_without_a_message_says_so_all_the_same():
+    result, decisions = run_asked(HookResult.deny(""))
+    assert results(result) == [("Denied.", True)]
+    assert decisions == [("denied", "boss", "Denied.")]
+
+
+def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
+    @hook(AFTER_TOOL)
+    def again(ctx, done):
+        return HookResult.retry() if done.outcome == "ok" else None
+
+    ctx = AgentContext(budget=Budget(max_tool_calls=1))
+    result, _, settled, log = told([TWO, reply("x")], [again], ctx=ctx)
+    assert settled == [(IDS[0], "ok"), (IDS[1], "cancelled")]
+    assert [event.why for event in log.of(RetryIgnored)] == ["the run is over"]
+
+
+def test_a_cancellation_that_a_tool_makes_up_is_its_error():
+    @tool
+    async def odd() -> str:
+        """Be cancelled by nobody."""
+        raise asyncio.CancelledError
+
+    result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
+    assert (result.status, settled) == ("completed", [("call_0_0", "error")])
+
+
+def test_how_far_a_call_is_comes_before_its_end_though_no_hook_listens():
+    heard = []
+
+    def sink(event):
+        heard.append(type(event))
+
+    sink.events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
+
+    @tool
+    async def quick(ctx) -> str:
+        """Report and return."""
+        ctx.progress(1.0, "there")
+        return "ok"
+
+    scripted_agent([call("quick"), reply("x")], tools=[quick], sinks=[sink]).run("x")
+    assert heard == [ToolStarted, ToolProgressed, ToolEnded]
+
+
+@tool
+async def fail(n: int) -> str:
+    """Fail."""
+    raise ValueError(n)
+
+
+async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
+    broken_off = []
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            broken_off.append("wait")
+            raise
+        return "late"
+
+    @hook(ON_ERROR, name="broken")
+    def broken(ctx, failure):
+        raise KeyError("closed")
+
+    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+        await scripted_agent([[call("wait"), call("fail", n=1)]], tools=[wait, fail], hooks=[broken]).arun("x")
+    assert broken_off == ["wait"]
+
+
+@pytest.mark.parametrize("which", range(0, 8, 2))
+def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts(which):
+    @tool
+    async def either(n: int, ctx) -> str:
+        """Fail, or have the run ended."""
+        if n == which:
+            raise ValueError(n)
+        return (await ctx.llm.complete("?", purpose="end")).content
+
+    @guard(BEFORE_LLM)
+    def wall(ctx, request):
+        return HookResult.end("over") if request.purpose == "end" else None
+
+    @hook(ON_ERROR, name="broken")
+    def broken(ctx, failure):
+        raise KeyError("closed")
+
+    calls = [call("either", n=n) for n in range(8)]
+    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+        scripted_agent([calls], tools=[either], hooks=[wall, broken], max_parallel_tools=8).run("x")
+
+
+async def test_calls_that_do_not_heed_a_cancellation_do_not_hold_up_the_run():
+    gate = asyncio.Event()
+
+    @tool
+    async def stubborn(ctx) -> str:
+        """Go on whatever happens."""
+        ctx.interrupt.cancel("bored")
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+        return "late"
+
+    agent = scripted_agent([[call("stubborn"), call("stubborn")]], tools=[stubborn])
+    result = await asyncio.wait_for(agent.arun("x"), 20)
+    gate.set()
+    assert (result.status, result.steps[0].outcomes) == ("cancelled", ("cancelled", "cancelled"))
+
+
+@pytest.mark.parametrize("why", ["signal", "limit"])
+def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
+    judged = []
+
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        judged.append(request.id)
+
+    @hook(AFTER_LLM)
+    def stop(ctx, answer):
+        if why == "signal":
+            return HookResult.stop("enough")
+        ctx.budget.charge(Usage(50, 50), 0.0)
+        return None
+
+    ctx = AgentContext(budget=Budget(max_tokens=100) if why == "limit" else None)
+    result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
+    assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
+    assert judged == []
+
+
+async def test_an_interceptor_is_told_that_an_edited_call_begins_at_the_guards():
+    starts, hooks = [], HookRegistry([careful, approver(HookResult.edit({"a": 5}))])
+
+    class Noting:
+        async def intercept(self, point, payload, ctx, how=PLAIN):
+            if point is BEFORE_TOOL:
+                starts.append(how.start)
+            return await hooks.stack.intercept(point, payload, ctx, how)
+
+    result = await scripted_agent([ADD, reply("x")], tools=[add], interceptor=Noting()).arun("x")
+    assert results(result) == [("15", False)]
+    assert starts == ["rewrite", "guard"]
+
+
+def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
+    @tool
+    async def leave() -> str:
+        """Leave."""
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scripted_agent([[call("leave"), ADD], reply("x")], tools=[leave, add]).run("x")
+
+
+def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
+    agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
+    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tool_calls=1)))
+    assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
+
+
+@pytest.mark.parametrize("problem", ["Not on a Sunday.", ""])
+def test_an_interceptor_may_find_a_call_invalid_though_its_arguments_are_right(problem):
+    class Strict(PassThrough):
+        async def intercept(self, point, payload, ctx, how=PLAIN):
+            verdict = await super().intercept(point, payload, ctx, how)
+            return Verdict(verdict.payload, HookAction.INVALID, problem) if point is BEFORE_TOOL else verdict
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], interceptor=Strict()).run("x")
+    assert results(result) == [(problem, True)]
+    assert [(error.type, error.message) for error in result.errors] == [("InvalidCall", problem)]

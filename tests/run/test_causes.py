@@ -42,7 +42,8 @@ def test_of_equals_the_first_counts(cause):
 
 
 def test_an_end_carries_what_the_hook_said():
-    assert (ENDED.reply, ENDED.hook, ENDED.reason, str(ENDED)) == ("over", "h", "r", "over")
+    ended = Ended(Verdict(None, value="over", hook="h", reason="r"))
+    assert (ended.reply, ended.hook, ended.reason, str(ended)) == ("over", "h", "r", "over")
 
 
 def test_a_failed_run_says_why_and_carries_its_result():
@@ -52,7 +53,7 @@ def test_a_failed_run_says_why_and_carries_its_result():
     assert (str(failed), failed.result, failed.__cause__) == ("the cause", result, cause)
     assert str(RunFailed(result)) == "last"
     assert RunFailed(result).__cause__ is None
-    assert str(RunFailed(AgentResult(status="failed")))
+    assert str(RunFailed(AgentResult(status="failed"))) == "unknown failure"
 
 
 def test_the_strongest_signal_is_the_first_of_the_list():

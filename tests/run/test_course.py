@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -12,6 +13,7 @@ from hookline import (
     BEFORE_STEP,
     BEFORE_TOOL,
     ON_ERROR,
+    ON_PROGRESS,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
@@ -19,8 +21,10 @@ from hookline import (
     Budget,
     CallRefused,
     HookError,
+    HookRegistry,
     HookResult,
     Message,
+    ModelReplied,
     PassThrough,
     Point,
     RunFailed,
@@ -134,7 +138,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
         "x", ctx=AgentContext(budget=Budget(max_tokens=100))
     )
     assert isinstance(seen[0], CallRefused)
-    assert seen[0].status == "stopped"
+    assert (str(seen[0]), seen[0].status) == ("the run is stopping", "stopped")
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert result.messages[2].is_error
 
@@ -290,6 +294,38 @@ def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
     assert looks[1].kind == "time_limit"
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
     assert result.steps[0].outcomes == ("cancelled",)
+
+
+async def test_a_clock_that_has_alarms_is_asked_for_one_a_moment_after_the_limit():
+    alarms, rung = [], []
+
+    class Clock:
+        now = 0.0
+
+        def time(self):
+            return 0.0
+
+        def monotonic(self):
+            return self.now
+
+        def call_later(self, seconds, callback):
+            alarms.append((seconds, callback))
+            return asyncio.get_running_loop().call_later(60, rung.append, seconds)
+
+    clock = Clock()
+
+    @tool
+    async def wait() -> str:
+        """Wait until the clock is past the limit."""
+        clock.now = 7.5
+        alarms[0][1]()
+        await asyncio.sleep(30)
+        return "late"
+
+    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    result = await scripted_agent([call("wait"), reply("x")], tools=[wait]).arun("x", ctx=ctx)
+    assert [seconds for seconds, _ in alarms] == [pytest.approx(7.001, abs=1e-6)]
+    assert (result.status, result.stop.kind) == ("stopped", "time_limit")
 
 
 async def test_a_time_limit_that_passes_while_the_run_ends_disturbs_nobody():
@@ -566,3 +602,250 @@ def test_an_observer_of_failures_that_fails_is_recorded_and_not_told_again():
     assert told == ["first"]
     assert [(error.source, error.fatal) for error in result.errors] == [("first", False), ("shaky", False)]
     assert result.status == "completed"
+
+
+@pytest.mark.parametrize("second", [closed, refused, stopped])
+def test_a_failure_of_those_who_are_told_of_an_open_failure_does_not_hide_the_closed_one_beside_it(second):
+    told = []
+
+    @guard(BEFORE_STEP, priority=2, on_failure="open", name="shaky")
+    def shaky(ctx, step):
+        raise KeyError("shaky")
+
+    @guard(BEFORE_STEP, priority=1, name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @hook(ON_ERROR, name="second")
+    async def mend(ctx, failure):
+        told.append(failure.errors[0].source)
+        if failure.errors[0].source == "shaky" and (made := second(ctx)) is not None:
+            await made
+
+    @hook(BEFORE_LLM, name="wall")
+    def wall(ctx, request):
+        return HookResult.end("no") if request.purpose == "refused" else None
+
+    agent = scripted_agent([reply("x")], hooks=[shaky, first, mend, wall])
+    with pytest.raises(RunFailed, match="'first' failed at before_step"):
+        agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+    assert told == ["first", "shaky"]
+
+
+def test_of_two_failures_in_one_step_the_first_one_gives_the_reason():
+    @hook(BEFORE_STEP, name="first")
+    def first(ctx, step):
+        raise ValueError("first")
+
+    @hook(AFTER_STEP, on_failure="closed", name="second")
+    def second(ctx, step):
+        raise ValueError("second")
+
+    with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
+        scripted_agent([reply("x")], hooks=[first, second]).run("x")
+    assert [error.source for error in failed.value.result.errors] == ["first", "second"]
+
+
+# A cancellation and something else at the same moment
+
+
+class Alarms:
+    """A clock whose alarm goes off when it is told to."""
+
+    now, callback = 0.0, None
+
+    def time(self):
+        return 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def call_later(self, seconds, callback):
+        self.callback = callback
+        return asyncio.get_running_loop().call_later(60, lambda: None)
+
+    def ring(self):
+        self.now = 99.0
+        self.callback()
+
+
+async def run_with(what, *hooks):
+    """How a run ended in which a tool did ``what``, and whether its caller was cancelled."""
+    clock, ended = Alarms(), []
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait."""
+        what(clock, ctx)
+        await asyncio.sleep(30)
+        return "late"
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        ended.append(result.status)
+
+    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    agent = scripted_agent([call("wait"), reply("x")], tools=[wait], hooks=[watch, *hooks])
+    caller = asyncio.ensure_future(agent.arun("x", ctx=ctx))
+    await asyncio.wait({caller})
+    return ended[0], caller.cancelled()
+
+
+def leave(clock, ctx):
+    asyncio.current_task().cancel()
+
+
+def ring(clock, ctx):
+    clock.ring()
+
+
+def cancel(clock, ctx):
+    ctx.interrupt.cancel("bored")
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "status", "left"),
+    [(ring, leave, "cancelled", True), (leave, ring, "cancelled", True), (cancel, ring, None, False),
+     (ring, cancel, None, False)],
+)  # fmt: skip
+async def test_a_caller_is_cancelled_if_somebody_else_did_it_though_time_is_up_too(first, then, status, left):
+    def both(clock, ctx):
+        first(clock, ctx)
+        then(clock, ctx)
+
+    ended, was_cancelled = await run_with(both)
+    assert was_cancelled is left
+    assert status is None or ended == status
+
+
+async def test_a_caller_that_is_cancelled_after_the_time_was_up_is_told():
+    @hook(AFTER_STEP)
+    async def late(ctx, step):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    assert await run_with(ring, late) == ("cancelled", True)
+
+
+async def test_a_failure_counts_though_the_caller_was_cancelled_at_the_same_moment():
+    callers, ended = [], []
+
+    @hook(ON_PROGRESS, on_failure="closed", name="broken")
+    def broken(ctx, progress):
+        if progress.phase == "progress":
+            callers[0].cancel()
+            raise ValueError("no")
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait."""
+        ctx.progress(0.5, "half")
+        await asyncio.sleep(30)
+        return "late"
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        ended.append(result.status)
+
+    agent = scripted_agent([call("wait"), reply("x")], tools=[wait], hooks=[broken, watch])
+    callers.append(asyncio.ensure_future(agent.arun("x")))
+    await asyncio.wait(callers)
+    assert ended == ["failed"]
+    assert callers[0].cancelled()
+
+
+@pytest.mark.parametrize("before", [0, 1])
+async def test_hooks_at_the_end_that_are_cut_off_leave_as_many_cancellations_as_there_were(monkeypatch, before):
+    monkeypatch.setattr("hookline.run.course.GRACE", 0.01)
+
+    @hook(ON_RUN_END)
+    async def slow(ctx, result):
+        ctx.interrupt.cancel("bored")
+        await asyncio.sleep(30)
+
+    async def caller():
+        for _ in range(before):
+            asyncio.current_task().cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        await scripted_agent([reply("x")], hooks=[slow]).arun("x")
+        return asyncio.current_task().cancelling()
+
+    assert await asyncio.ensure_future(caller()) == before
+
+
+async def test_a_run_may_be_cancelled_before_its_task_has_begun_and_the_log_stays_empty(caplog):
+    run = scripted_agent([reply("x")]).start("x")
+    run.cancel("no more")
+    assert (await run.result()).status == "cancelled"
+    assert caplog.messages == []
+
+
+async def test_a_result_that_comes_when_the_time_is_up_is_too_late():
+    clock = Alarms()
+
+    @tool
+    async def slow() -> str:
+        """Take all the time there is."""
+        clock.ring()
+        return "late"
+
+    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    result = await scripted_agent([call("slow"), reply("x")], tools=[slow]).arun("x", ctx=ctx)
+    assert (result.stop.kind, result.steps[0].outcomes) == ("time_limit", ("cancelled",))
+
+
+def test_of_two_calls_that_break_off_a_run_at_the_same_moment_the_first_counts():
+    @hook(ON_PROGRESS, on_failure="closed", name="broken")
+    def broken(ctx, progress):
+        if progress.phase == "progress":
+            raise ValueError(progress.call_id)
+
+    @tool
+    async def wait(ctx) -> str:
+        """Wait."""
+        ctx.progress(0.5, "half")
+        await asyncio.sleep(30)
+        return "late"
+
+    with pytest.raises(RunFailed, match="call_0_0"):
+        scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[broken]).run("x")
+
+
+async def test_a_hook_may_ask_the_model_within_an_interceptor_of_your_own():
+    answers, hooks = [], HookRegistry()
+
+    @hooks.register
+    @hook(BEFORE_STEP)
+    async def ask(ctx, step):
+        answers.append((await ctx.llm.complete("may I?")).content)
+
+    class Own:
+        async def intercept(self, point, payload, ctx, how):
+            return await hooks.stack.intercept(point, payload, ctx, how)
+
+    result = await scripted_agent([reply("yes"), reply("x")], interceptor=Own()).arun("x")
+    assert (result.reply, answers) == ("x", ["yes"])
+
+
+def test_a_hook_that_a_sink_registers_within_a_step_is_called_there():
+    judged = []
+
+    def sink(event):
+        if isinstance(event, ModelReplied) and not judged:
+            judged.append("registered")
+            agent.hooks.register(guard(BEFORE_TOOL)(lambda ctx, request: judged.append("late")))
+
+    early = guard(BEFORE_TOOL)(lambda ctx, request: judged.append("early"))
+    agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[early], sinks=[sink])
+    agent.run("x")
+    assert judged == ["registered", "early", "late"]
+
+
+def test_hooks_may_come_while_a_run_goes_through_an_interceptor_of_your_own():
+    class Registering(PassThrough):
+        async def intercept(self, point, payload, ctx, how):
+            HookRegistry().register(nothing)
+            return await super().intercept(point, payload, ctx, how)
+
+    assert scripted_agent([reply("x")], interceptor=Registering()).run("x").reply == "x"

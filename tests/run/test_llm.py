@@ -125,6 +125,8 @@ def test_the_loops_own_purpose_cannot_be_borrowed():
 
     with pytest.raises(RunFailed, match="for the calls of the loop itself"):
         scripted_agent([reply("x")], hooks=[pretend]).run("x")
+    with pytest.raises(HooklineError, match='^purpose "step" is for the calls of the loop itself; name another$'):
+        GatedModel(ScriptedModel(), lambda model, request: None).complete("hm", purpose="step")
 
 
 def test_tokens_can_be_counted_from_anywhere():
@@ -311,3 +313,21 @@ async def test_a_request_is_counted_by_the_model_itself_where_it_can_and_part_by
     model, made = asked[0]
     assert model is rough.model
     assert made == ModelRequest((Message("system", "s"), Message("user", "u")), (), "rough", purpose="hook")
+
+
+async def test_the_parts_of_a_request_are_its_messages_and_one_line_for_each_tool():
+    counted = []
+
+    class Letters(ScriptedModel):
+        def count_tokens(self, content):
+            counted.append(content)
+            return len(content)
+
+    specs = (ToolSpec("pay", "Pay money.", {"type": "object"}), ToolSpec("ask", "Ask.", {"type": "object"}))
+    request = ModelRequest((Message("user", "one"),), specs)
+    model = GatedModel(Letters(), lambda model, request: None)
+    await model.count_request(request)
+    assert counted[1:] == ['pay Pay money. {"type":"object"}\nask Ask. {"type":"object"}\n']
+    counted.clear()
+    await model.count_request(request.replace(tools=()))
+    assert counted == [request.messages]
