@@ -17,8 +17,8 @@ COSTS = {
 STREAMS = {
     "flood": "server-sent events, words without a pause",
     "sse": "server-sent events",
-    "stalled": "the same, beside 20 clients that never read",
-    "resume": "the same, each leaves twice and comes back",
+    "stalled": "server-sent events, beside 20 clients that never read",
+    "resume": "server-sent events, each leaves twice and comes back",
     "a2a": "A2A",
     "openai": "chat completions of OpenAI",
 }
