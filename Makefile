@@ -23,7 +23,7 @@ cover: $(VENV)/.dev debian
 
 # The lines and branches of kernel and loop that their own tests reach: at least 95 % of each.
 cover-core: $(VENV)/.dev
-	@CI=1 $(BIN)/pytest -n 2 --cov=hookline.kernel --cov=hookline.run --cov-report= tests/kernel tests/run tests/invariants
+	@CI=1 $(BIN)/pytest -n 2 --cov=hookline._kernel --cov=hookline._run --cov-report= tests/kernel tests/run tests/invariants
 	@$(BIN)/python tests/mutation/covered.py
 
 # Changes the code in every small way and sees whether a test notices: PART=kernel or PART=loop (tests/mutation).

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from hookline import POINTS
-from hookline.builtin import BUILTINS
+from hookline.hooks import BUILTINS
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "examples" / "cookbook"

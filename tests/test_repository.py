@@ -9,7 +9,7 @@ import pytest
 import hookline
 
 ROOT = Path(__file__).parent.parent
-KERNEL = sorted((ROOT / "src/hookline/kernel").glob("*.py"))
+KERNEL = sorted((ROOT / "src/hookline/_kernel").glob("*.py"))
 
 
 def python(*args):
@@ -22,7 +22,7 @@ def lines(path):
 
 def test_the_kernel_can_be_read_in_one_sitting():
     assert sum(map(lines, KERNEL)) < 2000
-    assert lines(ROOT / "src/hookline/kernel/dispatch.py") < 250
+    assert lines(ROOT / "src/hookline/_kernel/dispatch.py") < 250
 
 
 def test_no_module_asks_to_become_a_folder():

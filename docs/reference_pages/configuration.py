@@ -15,7 +15,7 @@ from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, Declare
 from hookline.plugins.manifest import Manifest
 from hookline.plugins.settings import Setting
 from hookline.server.options import ServerOptions
-from hookline.team.personalities import FIELDS, Personality
+from hookline.teams.personalities import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
 

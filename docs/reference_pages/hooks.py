@@ -3,8 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-from hookline.builtin import CONCERNS
-from hookline.builtin.catalogue import BuiltinRow, builtin_rows
+from hookline.hooks import CONCERNS
+from hookline.hooks.catalogue import BuiltinRow, builtin_rows
 
 from .markdown import GENERATED, block, call, cell, listed, table
 
@@ -29,7 +29,7 @@ def page(_: str) -> str:
 
 
 def _section(row: BuiltinRow) -> str:
-    value: Any = getattr(import_module(f"hookline.builtin.{row.module}"), row.name)
+    value: Any = getattr(import_module(f"hookline.hooks.{row.module}"), row.name)
     text = f"\n### {row.name}\n\n{block(call(row.name, value), 'py')}"
     options = listed(value)
     if options:

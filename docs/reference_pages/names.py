@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 import hookline
 from hookline import Event, Frozen, Point, Tool, testing
 from hookline.api import _LATER
-from hookline.builtin import BUILTINS
+from hookline.hooks import BUILTINS
 
 from .markdown import GENERATED, block, call, listed, more, signature, told
 

@@ -7,7 +7,7 @@ programs which need only a part (the command line showing its help, say) do not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.version import __version__ as __version__
+from ._base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403

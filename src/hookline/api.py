@@ -3,11 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .base.event import Event
-from .base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
-from .base.installing import NotInstalled
-from .builtin import BUILTINS
-from .kernel.errors import (
+from ._base.event import Event
+from ._base.frozen import Frozen, FrozenDict, FrozenList, History, freeze, thaw
+from ._base.installing import NotInstalled
+from ._kernel.errors import (
     CallRefused,
     HookError,
     HooklineError,
@@ -16,8 +15,8 @@ from .kernel.errors import (
     ModelError,
     RegistrationError,
 )
-from .kernel.hook import FunctionHook, Hook, guard, hook, observer
-from .kernel.payloads import (
+from ._kernel.hook import FunctionHook, Hook, guard, hook, observer
+from ._kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
     ApprovalRequest,
@@ -46,7 +45,7 @@ from .kernel.payloads import (
     ToolCallResult,
     ToolPath,
 )
-from .kernel.points import (
+from ._kernel.points import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TICKET_REVISION,
@@ -79,12 +78,12 @@ from .kernel.points import (
     TOOL_END_WITH_PATH,
     Point,
 )
-from .kernel.points import resolve as resolve_point
-from .kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
-from .kernel.registry import HookRegistry, HookStack, Interceptor, PassThrough
-from .kernel.results import Answer, HookAction, HookResult, Verdict
-from .kernel.state import AgentResult, AgentState
-from .kernel.values import (
+from ._kernel.points import resolve as resolve_point
+from ._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
+from ._kernel.registry import HookRegistry, HookStack, Interceptor, PassThrough
+from ._kernel.results import Answer, HookAction, HookResult, Verdict
+from ._kernel.state import AgentResult, AgentState
+from ._kernel.values import (
     ErrorInfo,
     Ids,
     InboundMessage,
@@ -97,31 +96,11 @@ from .kernel.values import (
     ToolSpec,
     Usage,
 )
-from .models.errors import (
-    AuthError,
-    BadRequest,
-    ContextOverflow,
-    ModelTimeout,
-    Overloaded,
-    ProviderError,
-    RateLimited,
-    UnknownModel,
-    Unreachable,
-)
-from .models.protocol import FINISH_REASONS, Model
-from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
-from .plugins.discovery import installed_plugins
-from .plugins.errors import PluginError
-from .plugins.loading import load_plugin
-from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
-from .plugins.settings import Setting
-from .providers.names import get_model
-from .reference import points_table
-from .run.agent import Agent
-from .run.budget import Budget
-from .run.causes import RunFailed
-from .run.context import AgentContext
-from .run.events import (
+from ._run.agent import Agent
+from ._run.budget import Budget
+from ._run.causes import RunFailed
+from ._run.context import AgentContext
+from ._run.events import (
     ApprovalAsked,
     ApprovalDecided,
     Discarded,
@@ -143,64 +122,37 @@ from .run.events import (
     ToolSettled,
     ToolStarted,
 )
-from .run.handle import Run
-from .run.interrupt import Interrupt
-from .run.llm import GatedModel
-from .run.session import Session
+from ._run.handle import Run
+from ._run.interrupt import Interrupt
+from ._run.llm import GatedModel
+from ._run.session import Session
+from .hooks import BUILTINS
+from .models.errors import (
+    AuthError,
+    BadRequest,
+    ContextOverflow,
+    ModelTimeout,
+    Overloaded,
+    ProviderError,
+    RateLimited,
+    UnknownModel,
+    Unreachable,
+)
+from .models.protocol import FINISH_REASONS, Model
+from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .plugins.discovery import installed_plugins
+from .plugins.errors import PluginError
+from .plugins.loading import load_plugin
+from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
+from .plugins.settings import Setting
+from .providers.names import get_model
+from .reference import points_table
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
-    from .builtin.approvals import ApprovalPending, ApprovalsHook
-    from .builtin.audit_log import AuditLogHook
-    from .builtin.audit_trail import AuditTrailHook
-    from .builtin.compaction import Compactor, ContextCompactionHook
-    from .builtin.context_config import ApplyContextConfigHook
-    from .builtin.echoed_payload import EchoedPayloadHook
-    from .builtin.echoing import EchoingHook
-    from .builtin.egress_guard import EgressGuard
-    from .builtin.episodes import EpisodeLoggerHook
-    from .builtin.fallback import FallbackModelHook
-    from .builtin.finish_reason import FinishReasonHook
-    from .builtin.grounded_reply import GroundedReplyHook
-    from .builtin.guards import guards
-    from .builtin.injection_guard import InjectionGuard
-    from .builtin.limits import (
-        CostLimitHook,
-        ExecutionTimeLimitHook,
-        StepsLimitHook,
-        TokenUsageLimitHook,
-        ToolCallsLimitHook,
-    )
-    from .builtin.loop_detector import LoopDetectorHook
-    from .builtin.memory import MemoryInjectionHook
-    from .builtin.metrics import MetricsHook
-    from .builtin.model_retry import ModelRetryHook
-    from .builtin.notes import NotesInjectorHook
-    from .builtin.observability import ObservabilityHook
-    from .builtin.path_guard import PathGuard
-    from .builtin.plan_mode import PlanModeHook
-    from .builtin.rate_limit import RateLimitHook
-    from .builtin.response_cache import ResponseCacheHook
-    from .builtin.roles import RoleBasedAccessHook
-    from .builtin.safety import SafetyGuardrailHook
-    from .builtin.schema_retry import SchemaRetryHook
-    from .builtin.sensitive.detectors import SensitiveValue, find_sensitive
-    from .builtin.sensitive.redactor import Redactor
-    from .builtin.sensitive_data import SensitiveDataHook
-    from .builtin.sessions import PersistSessionHook
-    from .builtin.shadow import ShadowDecided, shadow
-    from .builtin.skill_evolver import SkillEvolverHook
-    from .builtin.skills import SkillsHook
-    from .builtin.small_models import default_slm_hooks
-    from .builtin.telemetry import OpenTelemetryHook
-    from .builtin.terminal_guard import TerminalGuard
-    from .builtin.ticket_judge import TicketJudgeHook
-    from .builtin.ticket_rules import TicketRules
-    from .builtin.timing import TimingHook
-    from .builtin.token_budget import TokenBudgetHook
-    from .builtin.tool_retry import ToolRetryHook
-    from .builtin.truncation import ToolOutputTruncatorHook
+    from ._web.errors import WebError
+    from ._web.host import HttpHost
     from .channels.access import Access
     from .channels.gateway import Gateway
     from .channels.memory import MemoryChannel
@@ -210,6 +162,56 @@ if TYPE_CHECKING:
     from .channels.telegram import TelegramChannel
     from .channels.web import WebChannel
     from .channels.webhook import WebhookChannel
+    from .hooks.approvals import ApprovalPending, ApprovalsHook
+    from .hooks.audit_log import AuditLogHook
+    from .hooks.audit_trail import AuditTrailHook
+    from .hooks.compaction import Compactor, ContextCompactionHook
+    from .hooks.context_config import ApplyContextConfigHook
+    from .hooks.echoed_payload import EchoedPayloadHook
+    from .hooks.echoing import EchoingHook
+    from .hooks.egress_guard import EgressGuard
+    from .hooks.episodes import EpisodeLoggerHook
+    from .hooks.fallback import FallbackModelHook
+    from .hooks.finish_reason import FinishReasonHook
+    from .hooks.grounded_reply import GroundedReplyHook
+    from .hooks.guards import guards
+    from .hooks.injection_guard import InjectionGuard
+    from .hooks.limits import (
+        CostLimitHook,
+        ExecutionTimeLimitHook,
+        StepsLimitHook,
+        TokenUsageLimitHook,
+        ToolCallsLimitHook,
+    )
+    from .hooks.loop_detector import LoopDetectorHook
+    from .hooks.memory import MemoryInjectionHook
+    from .hooks.metrics import MetricsHook
+    from .hooks.model_retry import ModelRetryHook
+    from .hooks.notes import NotesInjectorHook
+    from .hooks.observability import ObservabilityHook
+    from .hooks.path_guard import PathGuard
+    from .hooks.plan_mode import PlanModeHook
+    from .hooks.rate_limit import RateLimitHook
+    from .hooks.response_cache import ResponseCacheHook
+    from .hooks.roles import RoleBasedAccessHook
+    from .hooks.safety import SafetyGuardrailHook
+    from .hooks.schema_retry import SchemaRetryHook
+    from .hooks.sensitive.detectors import SensitiveValue, find_sensitive
+    from .hooks.sensitive.redactor import Redactor
+    from .hooks.sensitive_data import SensitiveDataHook
+    from .hooks.sessions import PersistSessionHook
+    from .hooks.shadow import ShadowDecided, shadow
+    from .hooks.skill_evolver import SkillEvolverHook
+    from .hooks.skills import SkillsHook
+    from .hooks.small_models import default_slm_hooks
+    from .hooks.telemetry import OpenTelemetryHook
+    from .hooks.terminal_guard import TerminalGuard
+    from .hooks.ticket_judge import TicketJudgeHook
+    from .hooks.ticket_rules import TicketRules
+    from .hooks.timing import TimingHook
+    from .hooks.token_budget import TokenBudgetHook
+    from .hooks.tool_retry import ToolRetryHook
+    from .hooks.truncation import ToolOutputTruncatorHook
     from .plugins.manager import PluginManager
     from .server.app import Server
     from .server.build import build_server
@@ -240,10 +242,10 @@ if TYPE_CHECKING:
     from .tape.record import TapeHook
     from .tape.replay import Replay, areplay, replay
     from .tape.tape import Tape
-    from .team.errors import SubagentRefused, SwitchRefused
-    from .team.personalities import Personality
-    from .team.roster import Roster
-    from .team.subagents import Team
+    from .teams.errors import SubagentRefused, SwitchRefused
+    from .teams.personalities import Personality
+    from .teams.roster import Roster
+    from .teams.subagents import Team
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError
@@ -254,18 +256,16 @@ if TYPE_CHECKING:
     from .tools.pages import FetchedPage
     from .tools.shell import shell_tool
     from .tools.web import fetch_tool
-    from .web.errors import WebError
-    from .web.host import HttpHost
 
 LLMAgent = Agent
 AgentEvent = Event
 
 _PARTS = {
-    ".builtin.approvals": ("ApprovalPending",),
-    ".builtin.compaction": ("Compactor",),
-    ".builtin.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
-    ".builtin.sensitive.redactor": ("Redactor",),
-    ".builtin.shadow": ("ShadowDecided",),
+    ".hooks.approvals": ("ApprovalPending",),
+    ".hooks.compaction": ("Compactor",),
+    ".hooks.sensitive.detectors": ("SensitiveValue", "find_sensitive"),
+    ".hooks.sensitive.redactor": ("Redactor",),
+    ".hooks.shadow": ("ShadowDecided",),
     ".channels.access": ("Access",),
     ".channels.gateway": ("Gateway",),
     ".channels.memory": ("MemoryChannel",),
@@ -305,10 +305,10 @@ _PARTS = {
     ".tape.record": ("TapeHook",),
     ".tape.replay": ("Replay", "areplay", "replay"),
     ".tape.tape": ("Tape",),
-    ".team.errors": ("SubagentRefused", "SwitchRefused"),
-    ".team.personalities": ("Personality",),
-    ".team.roster": ("Roster",),
-    ".team.subagents": ("Team",),
+    ".teams.errors": ("SubagentRefused", "SwitchRefused"),
+    ".teams.personalities": ("Personality",),
+    ".teams.roster": ("Roster",),
+    ".teams.subagents": ("Team",),
     ".tools.basic": ("calculator", "clock"),
     ".tools.command_line": ("CommandError", "CommandLine", "parse_command"),
     ".tools.egress": ("Egress", "EgressError"),
@@ -319,11 +319,11 @@ _PARTS = {
     ".tools.pages": ("FetchedPage",),
     ".tools.shell": ("shell_tool",),
     ".tools.web": ("fetch_tool",),
-    ".web.errors": ("WebError",),
-    ".web.host": ("HttpHost",),
+    "._web.errors": ("WebError",),
+    "._web.host": ("HttpHost",),
 }
 _LATER = {name: module for module, names in _PARTS.items() for name in names} | {
-    name: f".builtin.{module}" for name, module in BUILTINS.items()
+    name: f".hooks.{module}" for name, module in BUILTINS.items()
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .kernel.points import POINTS
+from ._kernel.points import POINTS
 
 
 def points_table() -> str:

@@ -14,18 +14,18 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from .base.event import Event
-from .base.frozen import Frozen
-from .base.names import nearest
-from .base.tasks import running_loop
-from .kernel.errors import RegistrationError
-from .kernel.hook import compile_hook
-from .kernel.points import resolve
-from .kernel.registry import HookRegistry
-from .kernel.results import Verdict
+from ._base.event import Event
+from ._base.frozen import Frozen
+from ._base.names import nearest
+from ._base.tasks import running_loop
+from ._kernel.errors import RegistrationError
+from ._kernel.hook import compile_hook
+from ._kernel.points import resolve
+from ._kernel.registry import HookRegistry
+from ._kernel.results import Verdict
+from ._run.agent import Agent
+from ._run.context import AgentContext
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
-from .run.agent import Agent
-from .run.context import AgentContext
 
 __all__ = [
     "EventLog",

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from hookline.base import background
-from hookline.base.background import Background
+from hookline._base import background
+from hookline._base.background import Background
 
 
 def gathering(**options):
@@ -100,7 +100,7 @@ def test_a_thread_with_nothing_to_do_ends_and_the_next_item_starts_another(monke
 def test_the_end_of_the_program_waits_for_what_is_not_written(tmp_path, ending):
     program = f"""
 import time
-from hookline.base.background import Background
+from hookline._base.background import Background
 def write(batch):
     time.sleep(0.2)
     open({str(tmp_path / "out")!r}, "a").write("".join(batch))
@@ -118,7 +118,7 @@ for n in range(10):
 def test_a_forked_process_writes_its_own_items_and_not_its_parents(tmp_path):
     program = f"""
 import os
-from hookline.base.background import Background
+from hookline._base.background import Background
 def write(batch):
     with open({str(tmp_path)!r} + "/" + str(os.getpid() == parent), "a") as file:
         file.write("".join(batch))

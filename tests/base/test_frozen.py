@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Frozen, FrozenDict, FrozenList, History, Message, RunStart, ToolCallRequest, freeze, thaw
-from hookline.base.frozen import MAX_DEPTH, Growing, plain
-from hookline.kernel.payloads import ModelRequest, ToolCallResult
+from hookline._base.frozen import MAX_DEPTH, Growing, plain
+from hookline._kernel.payloads import ModelRequest, ToolCallResult
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(

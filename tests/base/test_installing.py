@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hookline.base.installing as installing
-from hookline.base.installing import NotInstalled
+import hookline._base.installing as installing
+from hookline._base.installing import NotInstalled
 
 ROOT = Path(installing.__file__).parents[3]
 
@@ -20,10 +20,10 @@ def test_a_checkout_is_installed_from_its_folder(monkeypatch, tmp_path):
 
 def test_an_installed_package_is_installed_by_its_name(tmp_path):
     folder = tmp_path / "lib" / "site-packages"
-    shutil.copytree(ROOT / "src" / "hookline" / "base", folder / "hookline" / "base")
+    shutil.copytree(ROOT / "src" / "hookline" / "_base", folder / "hookline" / "_base")
     (folder / "hookline" / "__init__.py").touch()
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n')
-    code = "from hookline.base.installing import install_command\nprint(install_command('mcp'))\n"
+    code = "from hookline._base.installing import install_command\nprint(install_command('mcp'))\n"
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True
     )

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from hookline.base import workers
-from hookline.base.workers import in_thread
+from hookline._base import workers
+from hookline._base.workers import in_thread
 
 var = contextvars.ContextVar("var", default="unset")
 

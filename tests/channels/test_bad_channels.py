@@ -6,6 +6,7 @@ import math
 import pytest
 
 from hookline import Agent, ScriptedModel
+from hookline._web.errors import WebError
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.lanes import Lanes
@@ -14,7 +15,6 @@ from hookline.channels.postman import Postman
 from hookline.channels.protocol import ChannelError, Health
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
-from hookline.web.errors import WebError
 
 
 def on(folder, *channels):

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from hookline import BEFORE_LLM, Agent, PluginManager, ScriptedModel, WebhookChannel
+from hookline._web.host import HttpHost
 from hookline.channels.access import Access
 from hookline.channels.build import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
@@ -15,7 +16,6 @@ from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
-from hookline.web.host import HttpHost
 
 from .conftest import echo
 from .rig import SECRET, signed

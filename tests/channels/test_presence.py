@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from hookline._run.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.channels import presence as module
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.presence import Presence
 from hookline.channels.protocol import Address, Capabilities
-from hookline.run.events import ToolEnded, ToolProgressed, ToolStarted
 
 
 def begun(call, **fields):

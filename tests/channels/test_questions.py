@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hookline._kernel.payloads import Question
 from hookline.channels.questions import Open, code_of, listed, plain, short_code, shown
-from hookline.kernel.payloads import Question
 from hookline.stores.approval_rows import ApprovalRow
 
 TEXTS = st.text(max_size=400) | st.text(" `\\\n\u202eab", max_size=900)

@@ -5,7 +5,7 @@ import json
 from hookline import Agent, OutboundMessage, ScriptedModel, Team, call, hook
 from hookline.channels.memory import MemoryChannel
 from hookline.stores.mailbox import Mailbox
-from hookline.team.roster import Roster
+from hookline.teams.roster import Roster
 
 from .conftest import echo
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.base.installing import NotInstalled
+from hookline._base.installing import NotInstalled
+from hookline._kernel.values import OutboundMessage
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
 from hookline.channels.telegram import TelegramChannel
-from hookline.kernel.values import OutboundMessage
 
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
 from .conformance import Conformance, Rig, ready

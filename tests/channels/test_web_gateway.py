@@ -6,11 +6,11 @@ import re
 import httpx
 
 from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
+from hookline._web.host import HttpHost
 from hookline.channels.gateway import Gateway
 from hookline.channels.web import WebChannel
 from hookline.channels.webhook import WebhookChannel
 from hookline.stores.mailbox import Mailbox
-from hookline.web.host import HttpHost
 
 from .desk import CODE, Desk
 from .rig import SECRET, signed, signed_get

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hookline import Agent, OutboundMessage, ScriptedModel, SqliteSessionStore, ToolCall, reply, tool
+from hookline._web.host import HttpHost
 from hookline.channels.gateway import Gateway
 from hookline.channels.protocol import Address
 from hookline.channels.web import WebChannel
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
-from hookline.web.host import HttpHost
 
 from .desk import Desk
 from .rig import Remembering, served, until

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from hookline import ApprovalStore, Ids, Question
+from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline.cli import approval_answers
-from hookline.kernel.payloads import ApprovalRequest, ToolCallRequest
 
 CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
 RULES = """

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hookline import POINTS
-from hookline.builtin import BUILTINS
 from hookline.cli.doctor import EXTRAS
 from hookline.config.settings import KEYS
+from hookline.hooks import BUILTINS
 
 ROOT = Path(__file__).parents[2]
 RULES = """

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from hookline import verify_audit
+from hookline._kernel.payloads import Question
 from hookline.cli.serve_view import LiveView, LogView, drawn, view_of
 from hookline.cli.times import roughly
-from hookline.kernel.payloads import Question
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores.approval_rows import ApprovalRow

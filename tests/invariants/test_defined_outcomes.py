@@ -80,7 +80,7 @@ from hookline import (
     reply,
     verify_audit,
 )
-from hookline.builtin import BUILTINS
+from hookline.hooks import BUILTINS
 from hookline.stores import sqlite
 from hookline.testing import EventLog
 

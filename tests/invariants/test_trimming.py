@@ -29,7 +29,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.builtin.compaction import MARK
+from hookline.hooks.compaction import MARK
 from hookline.testing import EventLog
 
 from .strategies import check_transcript

@@ -39,9 +39,9 @@ from hookline import (
     StopSignal,
     ToolCallRequest,
 )
-from hookline.kernel import points as points_module
-from hookline.kernel.scope import Scope, entered
-from hookline.kernel.tally import How
+from hookline._kernel import points as points_module
+from hookline._kernel.scope import Scope, entered
+from hookline._kernel.tally import How
 from hookline.testing import sample
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})

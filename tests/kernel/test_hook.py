@@ -22,8 +22,8 @@ from hookline import (
     hook,
     observer,
 )
-from hookline.kernel.hook import compile_hook, selects
-from hookline.kernel.scope import Scope
+from hookline._kernel.hook import compile_hook, selects
+from hookline._kernel.scope import Scope
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

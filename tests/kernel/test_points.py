@@ -8,7 +8,7 @@ import pytest
 
 import hookline
 from hookline import POINTS, Frozen, HookRegistry, HookResult, Point, RegistrationError, points_table, resolve_point
-from hookline.kernel import points as module
+from hookline._kernel import points as module
 
 # Name, model, verbs: exactly the table of DESIGN 3, in its order.
 TABLE = [

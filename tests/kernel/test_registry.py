@@ -25,9 +25,9 @@ from hookline import (
     hook,
     observer,
 )
-from hookline.kernel.hook import compile_hook
-from hookline.kernel.scope import CURRENT, Scope
-from hookline.kernel.tally import How
+from hookline._kernel.hook import compile_hook
+from hookline._kernel.scope import CURRENT, Scope
+from hookline._kernel.tally import How
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

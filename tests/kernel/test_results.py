@@ -35,8 +35,8 @@ from hookline import (
     ToolCallRequest,
     Usage,
 )
-from hookline.kernel.scope import Scope
-from hookline.kernel.values import STOP_KINDS
+from hookline._kernel.scope import Scope
+from hookline._kernel.values import STOP_KINDS
 from hookline.testing import sample
 
 VERBS = {

@@ -3,7 +3,7 @@
 import asyncio
 
 from hookline import AgentState
-from hookline.kernel.scope import Scope
+from hookline._kernel.scope import Scope
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():

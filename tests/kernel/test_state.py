@@ -33,9 +33,9 @@ from hookline import (
     ToolSpec,
     Usage,
 )
-from hookline.kernel import payloads, values
-from hookline.kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
-from hookline.run.causes import strength
+from hookline._kernel import payloads, values
+from hookline._kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
+from hookline._run.causes import strength
 from hookline.testing import _sample_of, sample
 
 IDS = Ids("run", "task", "corr", "session", "agent", "parent")

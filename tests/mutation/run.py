@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCES = {"kernel": "src/hookline/kernel", "loop": "src/hookline/run"}
+SOURCES = {"kernel": "src/hookline/_kernel", "loop": "src/hookline/_run"}
 JUDGES = {
     "kernel": [
         "tests/kernel",

@@ -40,7 +40,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.kernel.dispatch import PLAIN
+from hookline._kernel.dispatch import PLAIN
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from hookline import AgentResult, CallRefused, ErrorInfo, HookError, RunFailed, StopSignal, Verdict
-from hookline.run.causes import Ended, Stopped, status_of, strength, stronger
+from hookline._run.causes import Ended, Stopped, status_of, strength, stronger
 
 ENDED = Ended(Verdict(None, value="over", hook="h", reason="r"))
 WEAKEST_FIRST = [

@@ -34,8 +34,8 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.run.context import GRACE, CallContext
-from hookline.run.interrupt import Interrupt
+from hookline._run.context import GRACE, CallContext
+from hookline._run.interrupt import Interrupt
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -36,7 +36,7 @@ from hookline import (
     guard,
     hook,
 )
-from hookline.run.events import is_silent, listener
+from hookline._run.events import is_silent, listener
 
 
 def add(a: int, b: int) -> int:

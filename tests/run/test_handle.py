@@ -20,9 +20,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.kernel.scope import CURRENT
-from hookline.run.course import Course
-from hookline.run.handle import background_loop, must_nest, own_loop
+from hookline._kernel.scope import CURRENT
+from hookline._run.course import Course
+from hookline._run.handle import background_loop, must_nest, own_loop
 from hookline.testing import EventLog, scripted_agent
 
 WHO = contextvars.ContextVar("who", default="nobody")

@@ -42,8 +42,8 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.kernel.tally import How
-from hookline.run.inheritance import Both, inheritable, joined
+from hookline._kernel.tally import How
+from hookline._run.inheritance import Both, inheritable, joined
 
 
 def nested(child, **options):

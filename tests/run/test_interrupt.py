@@ -3,7 +3,7 @@
 import re
 import threading
 
-from hookline.run.interrupt import Interrupt, make_id
+from hookline._run.interrupt import Interrupt, make_id
 
 
 def test_ids_are_made_of_their_prefix_and_96_random_bits():

@@ -30,7 +30,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.run.llm import GatedModel
+from hookline._run.llm import GatedModel
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -17,7 +17,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.kernel.values import ErrorInfo
+from hookline._kernel.values import ErrorInfo
 from hookline.testing import scripted_agent
 
 

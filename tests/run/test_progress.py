@@ -20,8 +20,8 @@ from hookline import (
     hook,
     tool,
 )
-from hookline.base.names import span
-from hookline.run.progress import ended_text, progressed_text, started_text
+from hookline._base.names import span
+from hookline._run.progress import ended_text, progressed_text, started_text
 from hookline.testing import EventLog, scripted_agent
 
 

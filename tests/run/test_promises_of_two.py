@@ -22,7 +22,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.run.session import news
+from hookline._run.session import news
 from hookline.testing import scripted_agent
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from hookline import Agent, AgentContext, History, HookResult, Message, Session, call, hook, observer, reply
-from hookline.run.session import news
+from hookline._run.session import news
 from hookline.testing import ScriptedModel
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")

@@ -75,7 +75,7 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.base.errors import PlainError
+from hookline._base.errors import PlainError
 from hookline.testing import EventLog
 
 IDS = Ids("run-2", "task", "corr", "s", "teller", "")

@@ -7,12 +7,12 @@ import httpx
 import msgspec
 from starlette.applications import Starlette
 
+from hookline._web.host import HttpHost
 from hookline.server.api import RunsApi
 from hookline.server.approvals_api import ApprovalsApi
 from hookline.server.gate import Gate
 from hookline.server.openapi import OpenApi
 from hookline.stores.keys import KeyStore
-from hookline.web.host import HttpHost
 
 from .rig import service_at
 

@@ -27,14 +27,14 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.kernel.points import POINTS
+from hookline._kernel.points import POINTS
+from hookline._web.host import HttpHost
 from hookline.server.chat import ChatApi
 from hookline.server.gate import Gate
 from hookline.server.options import ServerOptions
 from hookline.server.reading import Reader
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
-from hookline.web.host import HttpHost
 
 from .rig import ADMIN, make, serving, until
 from .test_chat_request import body as chat_bodies

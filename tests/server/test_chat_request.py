@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.kernel.values import Message
+from hookline._kernel.values import Message
 from hookline.server.chat_request import Asked, ChatError, read_request
 
 HI = {"role": "user", "content": "Hi."}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 
+from hookline._web.host import HttpHost
 from hookline.server import admission as admission_module
 from hookline.server.callers import LOCAL, Caller
 from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
@@ -22,7 +23,6 @@ from hookline.server.options import ServerOptions
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.keys import RIGHTS, KeyStore
-from hookline.web.host import HttpHost
 
 from .walk import GARBAGE, Keys, bearer, client_of, walk, walk_with_garbage
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hookline.base.files import user_folder
+from hookline._base.files import user_folder
 from hookline.config.errors import ConfigError
 from hookline.server.options import ServerOptions
 

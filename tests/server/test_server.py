@@ -33,10 +33,11 @@ from hookline import (
     tool,
     verify_audit,
 )
-from hookline.builtin.metrics import MetricsHook
+from hookline._web.errors import WebError
 from hookline.cli.approver import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.hooks.metrics import MetricsHook
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
@@ -45,7 +46,6 @@ from hookline.server.traffic import Traffic
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.run_log import ServedRun
-from hookline.web.errors import WebError
 
 from .rig import make, service_at, until
 

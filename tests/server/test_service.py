@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
-from hookline.kernel.values import Message
+from hookline._kernel.values import Message
 from hookline.server import live as live_module
 from hookline.server import service as service_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun

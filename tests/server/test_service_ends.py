@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, Team, call, guard, reply, tool
-from hookline.base.event import Event
-from hookline.kernel.values import ToolCall, Usage
+from hookline._base.event import Event
+from hookline._kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
 from hookline.server import service as service_module
 from hookline.server.live import Live

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import ApprovalStore, DecisionRefused, Question, StoreError
-from hookline.kernel.payloads import ApprovalRequest, ToolCallRequest
-from hookline.kernel.values import Ids
+from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
+from hookline._kernel.values import Ids
 from hookline.stores import approval_table, approval_watch, approvals
 from hookline.stores.approval_rows import matches
 from hookline.stores.errors import LockedFile

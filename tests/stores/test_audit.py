@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import AuditError, AuditLog, StoreError, verify_audit
-from hookline.base.files import is_kept
+from hookline._base.files import is_kept
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
@@ -405,7 +405,7 @@ def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
 
 
 def test_the_checkpoint_is_brought_up_to_date_when_nothing_is_written_any_more(path, monkeypatch):
-    monkeypatch.setattr("hookline.base.background.IDLE", 0.05)
+    monkeypatch.setattr("hookline._base.background.IDLE", 0.05)
     log = AuditLog(path)
     log.record("test")
     log.flush()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, NotesFile, ScriptedModel, StoreError, call, reply
-from hookline.base import files
+from hookline._base import files
 from hookline.stores import notes as module
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Skill, SkillStore, StoreError, call, reply
-from hookline.base.files import locked
+from hookline._base.files import locked
 from hookline.stores import skills
 from hookline.stores.skill_files import front_matter, is_name, read, written
 from hookline.stores.skill_queue import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, file_tools, observer, reply
-from hookline.base.files import folder_below
+from hookline._base.files import folder_below
 from hookline.tools import files
 
 SECRET = "the secret outside"

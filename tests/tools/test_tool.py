@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from hookline import RegistrationError, Tool, ToolCallResult, call, freeze, tool
-from hookline.base.frozen import FrozenDict
+from hookline._base.frozen import FrozenDict
 from hookline.tools.tool import Checked, jsonable
 
 

@@ -12,12 +12,12 @@ from starlette.routing import Route, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from hookline._web import guard as http_guard
+from hookline._web import uvicorn as http_server
+from hookline._web.errors import WebError
+from hookline._web.host import HttpHost
 from hookline.channels.protocol import ChannelError
 from hookline.channels.web import WebChannel
-from hookline.web import guard as http_guard
-from hookline.web import uvicorn as http_server
-from hookline.web.errors import WebError
-from hookline.web.host import HttpHost
 
 from ..channels.rig import until
 

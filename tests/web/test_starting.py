@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from hookline.web import starting as module
-from hookline.web.errors import WebError
-from hookline.web.starting import Starting
+from hookline._web import starting as module
+from hookline._web.errors import WebError
+from hookline._web.starting import Starting
 
 
 class Program:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ..kernel.values import InboundMessage
+from .._kernel.values import InboundMessage
 from ..stores.mailbox import Mailbox
 from ..stores.pairing import is_known, new_code
 from . import wording

@@ -10,12 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from ..base.names import describe, words
-from ..kernel.state import AgentResult
-from ..kernel.values import InboundMessage, Message, OutboundMessage
-from ..run.causes import RunFailed
-from ..run.context import AgentContext
-from ..run.session import Session
+from .._base.names import describe, words
+from .._kernel.state import AgentResult
+from .._kernel.values import InboundMessage, Message, OutboundMessage
+from .._run.causes import RunFailed
+from .._run.context import AgentContext
+from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox
 from . import wording

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import describe, words
-from ..base.workers import in_thread
-from ..builtin.approvals import ApprovalsHook
+from .._base.names import describe, words
+from .._base.workers import in_thread
+from ..hooks.approvals import ApprovalsHook
 from ..stores.approval_rows import ApprovalRow, DecisionRefused, matches
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._kernel.values import InboundMessage, OutboundMessage
 from ..stores.mailbox import Mailbox, Open
 from .access import Access
 from .lanes import key_of

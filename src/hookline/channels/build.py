@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.files import user_folder
-from ..base.frozen import EMPTY
-from ..base.names import describe, nearest, words
+from .._base.files import user_folder
+from .._base.frozen import EMPTY
+from .._base.names import describe, nearest, words
+from .._kernel.errors import HooklineError
+from .._web.host import HttpHost
 from ..config.build import context
 from ..config.errors import ConfigError
 from ..config.loading import check_args
 from ..config.references import parse
 from ..config.settings import DeclaredChannel, Settings
-from ..kernel.errors import HooklineError
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.manager import PluginManager
@@ -26,7 +27,6 @@ from ..plugins.plugin import Plugin
 from ..stores.approvals import ApprovalStore
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import session_store_at
-from ..web.host import HttpHost
 from .access import Access
 from .gateway import Gateway
 from .options import GatewayOptions

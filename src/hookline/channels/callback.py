@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..kernel.errors import RegistrationError
+from .._kernel.errors import RegistrationError
 from ..tools.egress import Egress, EgressError
 from ..tools.http_client import FetchError
 from ..tools.posting import post

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base.names import describe
-from ..kernel.points import Point
-from ..kernel.results import Verdict
-from ..run.context import AgentContext
-from ..run.session import Session
+from .._base.names import describe
+from .._kernel.points import Point
+from .._kernel.results import Verdict
+from .._run.context import AgentContext
+from .._run.session import Session
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore
 from .lanes import address_of, place, session_id

@@ -8,8 +8,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from ..base.names import describe
-from ..kernel.values import InboundMessage
+from .._base.names import describe
+from .._kernel.values import InboundMessage
 from .protocol import Deliver
 
 log = logging.getLogger("hookline")

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..base.frozen import EMPTY
-from ..base.names import describe, nearest, words
-from ..base.tasks import OutOfTime, within
+from .._base.frozen import EMPTY
+from .._base.names import describe, nearest, words
+from .._base.tasks import OutOfTime, within
+from .._run.context import AgentContext
+from .._run.session import Session
+from .._web.starting import Starting
 from ..config.errors import ConfigError
-from ..run.context import AgentContext
-from ..run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox, Open
 from ..stores.sessions import SessionStore
-from ..web.starting import Starting
 from .access import Access
 from .answering import Answering
 from .approving import Approving

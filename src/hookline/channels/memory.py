@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._kernel.values import InboundMessage, OutboundMessage
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 
 

@@ -10,9 +10,9 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..base.installing import NotInstalled
-from ..base.names import describe, is_number, words
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._base.installing import NotInstalled
+from .._base.names import describe, is_number, words
+from .._kernel.values import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable

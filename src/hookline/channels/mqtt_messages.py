@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import msgspec
 
-from ..base.frozen import json_text
-from ..kernel.values import OutboundMessage
+from .._base.frozen import json_text
+from .._kernel.values import OutboundMessage
 from .protocol import ChannelError
 
 DEVICE = "{device}"

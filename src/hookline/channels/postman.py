@@ -9,12 +9,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base.names import describe, is_number, words
-from ..kernel.errors import HookError
-from ..kernel.payloads import Outbound
-from ..kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
-from ..kernel.values import OutboundMessage
-from ..run.session import Session
+from .._base.names import describe, is_number, words
+from .._kernel.errors import HookError
+from .._kernel.payloads import Outbound
+from .._kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
+from .._kernel.values import OutboundMessage
+from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
 from .conversations import Conversations

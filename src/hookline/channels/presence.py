@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..base.event import Event
-from ..base.names import describe
-from ..kernel.values import OutboundMessage
-from ..run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
+from .._base.event import Event
+from .._base.names import describe
+from .._kernel.values import OutboundMessage
+from .._run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
 from .protocol import Address, Channel
 
 log = logging.getLogger("hookline")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, runtime_checkable
 
-from ..base.frozen import Frozen
-from ..kernel.errors import HooklineError
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._base.frozen import Frozen
+from .._kernel.errors import HooklineError
+from .._kernel.values import InboundMessage, OutboundMessage
 
 Deliver = Callable[[InboundMessage], Awaitable[bool]]
 """Hands a message to the gateway.

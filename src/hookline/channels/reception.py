@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from ..base.names import closest, words
-from ..kernel.errors import HookError
-from ..kernel.payloads import Inbound
-from ..kernel.points import INBOUND_CLAIM, MESSAGE_RECEIVED
-from ..run.session import Session
+from .._base.names import closest, words
+from .._kernel.errors import HookError
+from .._kernel.payloads import Inbound
+from .._kernel.points import INBOUND_CLAIM, MESSAGE_RECEIVED
+from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
 from . import wording

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..base.frozen import scrub
-from ..base.installing import NotInstalled
-from ..base.names import describe, is_number, words
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._base.frozen import scrub
+from .._base.installing import NotInstalled
+from .._base.names import describe, is_number, words
+from .._kernel.values import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
 

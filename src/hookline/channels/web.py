@@ -12,13 +12,13 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from ..base.files import user_folder
-from ..base.installing import NotInstalled
-from ..base.workers import in_thread
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._base.files import user_folder
+from .._base.installing import NotInstalled
+from .._base.workers import in_thread
+from .._kernel.values import InboundMessage, OutboundMessage
+from .._web.guard import is_local
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
-from ..web.guard import is_local
 from . import wording
 from .delivery import Delivery
 from .names import checked_name, checked_path

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.files import user_folder
-from ..base.installing import NotInstalled
-from ..base.workers import in_thread
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._base.files import user_folder
+from .._base.installing import NotInstalled
+from .._base.workers import in_thread
+from .._kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatStore
 from ..stores.errors import StoreError
 from .bell import Bell

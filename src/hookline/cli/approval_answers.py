@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import thaw
+from .._base.frozen import thaw
+from .._kernel.payloads import Question
 from ..config.errors import ConfigError
-from ..kernel.payloads import Question
 from ..stores.approval_rows import ApprovalRow
 from .terminal import Terminal
 from .text import arguments_text, printable

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from ..base.workers import in_thread
+from .._base.workers import in_thread
 from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.errors import StoreError
 from .approval_answers import asked, called, decided_text, person

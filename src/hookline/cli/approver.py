@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ..base.workers import in_thread
-from ..kernel.payloads import ApprovalRequest
-from ..kernel.results import HookResult
+from .._base.workers import in_thread
+from .._kernel.payloads import ApprovalRequest
+from .._kernel.results import HookResult
 from ..stores.errors import StoreError
 from .approval_answers import Said, asked, described, person
 from .failures import say_note
@@ -68,7 +68,7 @@ class Approver:
         return result
 
     def _waiting(self) -> Any:
-        from ..builtin.approvals import ApprovalsHook
+        from ..hooks.approvals import ApprovalsHook
         from ..stores.approvals import ApprovalStore
 
         if self._hook is None:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from ..kernel.errors import HooklineError
 from .help import Command
 from .options import takes_settings
 
@@ -37,8 +37,8 @@ def chat(
     ] = False,
 ) -> int:
     """Talk to an agent."""
+    from .._run.session import Session
     from ..config.plugins import build_plugins
-    from ..run.session import Session
     from .approver import Approver
     from .conversation import Chat
     from .logs import quiet_logs

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base.names import nearest
+from .._base.names import nearest
+from .._kernel.errors import HooklineError
+from .._kernel.values import Usage
+from .._run.agent import Agent
+from .._run.session import Session
 from ..config.settings import Settings
-from ..kernel.errors import HooklineError
-from ..kernel.values import Usage
 from ..plugins.manager import PluginManager
-from ..run.agent import Agent
-from ..run.session import Session
 from .failures import say_failure, say_note
 from .sessions import saved
 from .speaking import agent_of
@@ -21,7 +21,7 @@ from .text import cost_text, counted, printable, short, summary
 from .turn import Outcome, awaited, perform_all
 
 if TYPE_CHECKING:
-    from ..team.roster import Roster
+    from ..teams.roster import Roster
 
 PROMPT = "> "
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__
-from ..base.installing import install_command
-from ..base.names import words
+from .._base.installing import install_command
+from .._base.names import words
+from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from ..kernel.errors import HooklineError
 from .exits import BAD_INPUT
 from .help import Command
 from .options import takes_settings
@@ -116,9 +116,9 @@ def asked(config: Configuration) -> tuple[bool, str]:
     """Whether the model answers, and which one did or why it does not."""
     import asyncio
 
+    from .._kernel.payloads import ModelRequest
+    from .._kernel.values import Message
     from ..config.build import build_model
-    from ..kernel.payloads import ModelRequest
-    from ..kernel.values import Message
     from ..providers.local import weights
     from .text import short
 

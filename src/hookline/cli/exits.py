@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..models.errors import AuthError, BadRequest, ContextOverflow, NotInstalled, UnknownModel, Unreachable
 
 if TYPE_CHECKING:
-    from ..kernel.state import AgentResult
+    from .._kernel.state import AgentResult
 
 COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, UNREAD = 0, 1, 2, 3, 4, 130, 141
 

@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from ..base.names import describe, words
-from ..kernel.errors import HooklineError
+from .._base.names import describe, words
+from .._kernel.errors import HooklineError
 from .exits import BAD_INPUT, CANCELLED, FAILED
 from .text import printable
 

@@ -15,7 +15,7 @@ from .help import Command
 from .options import takes_settings
 
 if TYPE_CHECKING:
-    from ..kernel.registry import HookRegistry
+    from .._kernel.registry import HookRegistry
 
 EPILOG = """
 Examples:
@@ -62,8 +62,8 @@ def hooks(
 
 def show_built_in(json: bool) -> None:
     """Print every built-in hook: its name, where it fires, and what it does."""
-    from ..base.frozen import plain
-    from ..builtin.catalogue import builtin_rows
+    from .._base.frozen import plain
+    from ..hooks.catalogue import builtin_rows
     from .screen import facts, write_json
 
     rows = builtin_rows()
@@ -76,8 +76,8 @@ def show_built_in(json: bool) -> None:
 
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
     """A row for each hook at each point, in firing order."""
+    from .._kernel.points import POINTS
     from ..config.loading import origin
-    from ..kernel.points import POINTS
     from .screen import nearby
 
     rows = []
@@ -108,10 +108,10 @@ def show_hooks(registry: HookRegistry) -> None:
 
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
+    from .._kernel.registry import HookRegistry
     from ..config.build import build_hooks, build_recorder
     from ..config.loading import load_hooks
     from ..config.plugins import build_plugins
-    from ..kernel.registry import HookRegistry
     from .approver import Approver
     from .plain import PlainView
 

@@ -16,10 +16,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..base.event import Event
-from ..base.names import span
-from ..kernel.values import Usage
-from ..run import events as e
+from .._base.event import Event
+from .._base.names import span
+from .._kernel.values import Usage
+from .._run import events as e
 from .story import Line, Story
 from .text import cost_text, counted, printable, short
 

@@ -12,8 +12,8 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
-        from ..base.installing import install_command
-        from ..base.version import __version__
+        from .._base.installing import install_command
+        from .._base.version import __version__
 
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"hookline {__version__}\n")

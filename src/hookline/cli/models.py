@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ..base.installing import install_command
-from ..kernel.errors import HooklineError
+from .._base.installing import install_command
+from .._kernel.errors import HooklineError
 from .help import Command, Group
 
 EPILOG = """

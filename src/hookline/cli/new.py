@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..kernel.errors import HooklineError
+from .._kernel.errors import HooklineError
 from .help import Command
 from .templates import PERSONALITY, TEMPLATES
 
@@ -90,7 +90,7 @@ def new(
 
 def new_personality(name: str, folder: Path) -> int:
     """Write NAME.toml into a folder of personalities."""
-    from ..team.personalities import is_id
+    from ..teams.personalities import is_id
 
     if not is_id(name):
         raise HooklineError(f"{name!r} is no id: use letters, digits, - and _; how about {suggested(name)!r}?")

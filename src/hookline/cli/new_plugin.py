@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..kernel.errors import HooklineError
+from .._kernel.errors import HooklineError
 
 MANIFEST = """id = "ID"
 version = "0.1.0"

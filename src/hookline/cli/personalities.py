@@ -11,8 +11,8 @@ from .help import Command
 from .options import takes_settings
 
 if TYPE_CHECKING:
-    from ..team.personalities import Personality
-    from ..team.roster import Roster
+    from ..teams.personalities import Personality
+    from ..teams.roster import Roster
 
 EPILOG = """
 Examples:
@@ -39,8 +39,8 @@ def personalities(config: Configuration, json: Annotated[bool, typer.Option("--j
     """Show the personalities: what each works with, and what is wrong with their files."""
     import msgspec
 
-    from ..team.build import build_answerer
-    from ..team.roster import Roster
+    from ..teams.build import build_answerer
+    from ..teams.roster import Roster
     from .exits import BAD_INPUT
     from .logs import quiet_logs
     from .screen import write_json
@@ -108,7 +108,7 @@ def _short(guards: list[str]) -> str:
 
 
 def _as_json(each: Personality, first: str) -> dict[str, Any]:
-    from ..base.frozen import plain
+    from .._base.frozen import plain
     from ..config.secrets import masked
 
     return {**masked(plain(each)), "first": each.id == first}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._kernel.errors import HooklineError
 from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
-from ..kernel.errors import HooklineError
 from .exits import BAD_INPUT, CANCELLED, COMPLETED, FAILED
 from .failures import say_error, say_note
 from .help import Command, Group

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from ..kernel.points import POINTS, Point, resolve
+from .._kernel.points import POINTS, Point, resolve
 from .help import Command
 
 EPILOG = """
@@ -75,7 +75,7 @@ def _fields(kind: Any) -> list[dict[str, Any]]:
 def _type(kind: Any) -> str:
     text = getattr(kind, "__name__", None) if isinstance(kind, type) and not getattr(kind, "__args__", ()) else None
     text = text or str(kind)
-    for module in ("hookline.kernel.values.", "hookline.kernel.payloads.", "hookline.kernel.state.", "typing.",
+    for module in ("hookline._kernel.values.", "hookline._kernel.payloads.", "hookline._kernel.state.", "typing.",
                    "collections.abc."):  # fmt: skip
         text = text.replace(module, "")
     return text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._kernel.errors import HooklineError
 from ..config.settings import Settings
-from ..kernel.errors import HooklineError
 from .failures import say_note
 
 PATIENCE = 5.0

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from ..kernel.errors import HooklineError
 from .exits import BAD_INPUT, MEANINGS, ReaderGone, exit_code
 from .failures import say_failure, say_note
 from .help import Command
@@ -20,9 +20,9 @@ from .options import takes_settings
 from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
-    from ..base.event import Event
-    from ..run.events import Sink
-    from ..run.interrupt import Interrupt
+    from .._base.event import Event
+    from .._run.events import Sink
+    from .._run.interrupt import Interrupt
 
 EPILOG = """
 Examples:

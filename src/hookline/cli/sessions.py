@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .._run.session import Session
 from ..config.errors import ConfigError
 from ..config.settings import Settings
-from ..run.session import Session
 
 if TYPE_CHECKING:
     from ..stores.sessions import SessionStore

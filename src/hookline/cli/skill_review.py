@@ -18,8 +18,8 @@ from .text import counted, printable, short
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from .._kernel.state import AgentResult
     from ..config.settings import Settings
-    from ..kernel.state import AgentResult
     from ..stores.skill_files import Skill
     from ..stores.skill_queue import QueuedRun, SkillQueue
     from ..stores.skills import SkillStore
@@ -166,9 +166,9 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
 
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Have the model look at runs that wait."""
-    from ..builtin.sensitive.redactor import Redactor
-    from ..builtin.skill_analysis import analyse
     from ..config.build import build_agent
+    from ..hooks.sensitive.redactor import Redactor
+    from ..hooks.skill_analysis import analyse
     from .approver import Approver
     from .logs import quiet_logs
     from .recording import recorded, recorder
@@ -204,9 +204,9 @@ def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> 
 
 def _asked(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult:
     """Ask the model of an agent about a run, under all its hooks."""
-    from ..builtin.skill_analysis import analyst
-    from ..run.budget import Budget
-    from ..run.context import AgentContext
+    from .._run.budget import Budget
+    from .._run.context import AgentContext
+    from ..hooks.skill_analysis import analyst
     from .turn import perform
 
     tokens, seconds = settings.max_tokens, settings.max_seconds

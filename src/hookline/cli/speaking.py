@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from .._run.agent import Agent
+from .._run.session import Session
 from ..config.sources import Configuration
-from ..run.agent import Agent
-from ..run.session import Session
 from .failures import say_note
 
 if TYPE_CHECKING:
     from ..plugins.manager import PluginManager
-    from ..team.roster import Roster
+    from ..teams.roster import Roster
 
 
 def answering(
@@ -23,7 +23,7 @@ def answering(
 
     A personality that is given as an option is taken on also in a session that was in another one.
     """
-    from ..team.build import build_answerer
+    from ..teams.build import build_answerer
     from .turn import awaited
 
     answerer = build_answerer(

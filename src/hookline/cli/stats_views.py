@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from ..base.names import span
+from .._base.names import span
 from ..stores.run_stats import RunStats, Totals
 from ..stores.runs import CallRow, RunRow, VerdictRow
 from .screen import console, nearby, show, table, when

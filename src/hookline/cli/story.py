@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from ..base.event import Event
-from ..builtin.shadow import ShadowDecided
-from ..kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
-from ..kernel.values import Ids
-from ..run import events as e
+from .._base.event import Event
+from .._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .._kernel.values import Ids
+from .._run import events as e
+from ..hooks.shadow import ShadowDecided
 from .text import Within, arguments_text, printable, short, summary
 
 _VERBS = {

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from ..base.frozen import json_text
+from .._base.frozen import json_text
 
 if TYPE_CHECKING:
-    from ..kernel.state import AgentResult
+    from .._kernel.state import AgentResult
 
 JOINERS = "\u200c\u200d"
 """Invisible, harmless, and part of words and signs in many scripts."""

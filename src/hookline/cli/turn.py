@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from ..base.event import Event
-from ..base.frozen import EMPTY
-from ..kernel.records import HookExecuted
-from ..kernel.state import AgentResult
-from ..kernel.values import Usage
-from ..run.agent import Agent
-from ..run.causes import RunFailed
-from ..run.context import AgentContext
-from ..run.events import RunFinished, Sink, SubagentEvent
-from ..run.handle import Run, background_loop
+from .._base.event import Event
+from .._base.frozen import EMPTY
+from .._kernel.records import HookExecuted
+from .._kernel.state import AgentResult
+from .._kernel.values import Usage
+from .._run.agent import Agent
+from .._run.causes import RunFailed
+from .._run.context import AgentContext
+from .._run.events import RunFinished, Sink, SubagentEvent
+from .._run.handle import Run, background_loop
 from .exits import CANCELLED, FAILED
 from .failures import say_error
 from .text import Within
 
 if TYPE_CHECKING:
-    from ..team.roster import Roster
+    from ..teams.roster import Roster
 
 T = TypeVar("T")
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..kernel.registry import HookRegistry
+from .._kernel.registry import HookRegistry
+from .._run.agent import Agent
+from .._run.budget import Budget
+from .._run.context import AgentContext
+from .._run.events import log
+from .._run.session import Session
 from ..models.protocol import Model
 from ..plugins.errors import LoadError
 from ..plugins.manager import PluginManager
 from ..plugins.plugin import Plugin
 from ..providers.names import get_model
-from ..run.agent import Agent
-from ..run.budget import Budget
-from ..run.context import AgentContext
-from ..run.events import log
-from ..run.session import Session
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, origin
 from .plugins import build_plugins, use_plugins
@@ -29,7 +29,7 @@ from .settings import DeclaredHook, Settings
 from .sources import FILE, SHARED_FILE
 
 if TYPE_CHECKING:
-    from ..builtin.observability import ObservabilityHook
+    from ..hooks.observability import ObservabilityHook
 
 NAME = "hookline"
 KEEP_DAYS = 365
@@ -83,7 +83,7 @@ def build_model(settings: Settings) -> Model:
 
 def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tuple[HookRegistry, list[Plugin]]:
     """The guards that are always there, the hooks that these settings name, and the plugins among them."""
-    from ..builtin.path_guard import PathGuard
+    from ..hooks.path_guard import PathGuard
 
     try:
         loaded, plugins = load_hooks([_with_skills(hook, settings) for hook in settings.hooks], home)
@@ -96,11 +96,11 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
     if settings.audit:
-        from ..builtin.audit_log import AuditLogHook
+        from ..hooks.audit_log import AuditLogHook
 
         own.append(AuditLogHook(settings.audit))
     if settings.tickets:
-        from ..builtin.ticket_rules import TicketRules
+        from ..hooks.ticket_rules import TicketRules
 
         rules = TicketRules(settings.tickets)
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
@@ -114,7 +114,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     folder, write = folder_of(settings), settings.write
     registry = HookRegistry([PathGuard(folder, write=write, keep=keep), *own])
     if settings.shell:
-        from ..builtin.terminal_guard import TerminalGuard
+        from ..hooks.terminal_guard import TerminalGuard
 
         registry.register(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     for hook in loaded:
@@ -126,8 +126,8 @@ def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     """What lists the skills, if there is a folder of them; the first proposal of one of these hooks makes it."""
     if not settings.skills:
         return []
-    from ..builtin.skill_evolver import SkillEvolverHook
-    from ..builtin.skills import SkillsHook
+    from ..hooks.skill_evolver import SkillEvolverHook
+    from ..hooks.skills import SkillsHook
 
     if Path(settings.skills).is_file():
         raise ConfigError(f"skills: {settings.skills!r} is a file: name a folder")
@@ -151,12 +151,12 @@ def _with_skills(hook: str | DeclaredHook, settings: Settings) -> str | Declared
 
 def build_keepers(settings: Settings, files: Iterable[str]) -> list[Any]:
     """The guards that keep tools from changing these files, on top of those of :func:`build_hooks`."""
-    from ..builtin.path_guard import PathGuard
+    from ..hooks.path_guard import PathGuard
 
     folder, write, keep = folder_of(settings), settings.write, list(files)
     found: list[Any] = [PathGuard(folder, write=write, keep=keep)]
     if settings.shell:
-        from ..builtin.terminal_guard import TerminalGuard
+        from ..hooks.terminal_guard import TerminalGuard
 
         found.append(TerminalGuard(folder, writes=write, unknown="ask", keep=keep))
     return found
@@ -189,7 +189,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
     """What records runs for ``hookline stats``, if that is wanted."""
     if settings.runs is None:
         return None
-    from ..builtin.observability import ObservabilityHook
+    from ..hooks.observability import ObservabilityHook
 
     return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
 
@@ -198,7 +198,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
-        from ..builtin.secret_files import SECRET_FILES
+        from ..hooks.secret_files import SECRET_FILES
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..base.files import replace_file
-from ..base.names import words
+from .._base.files import replace_file
+from .._base.names import words
 from ..models.errors import NotInstalled
 from .errors import ConfigError
 from .sources import SHARED_FILE

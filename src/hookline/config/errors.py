@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError
+from .._kernel.errors import HooklineError
 
 
 class ConfigError(HooklineError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..base.names import nearest
+from .._base.names import nearest
 from ..plugins.discovery import is_path
 from ..plugins.errors import PluginError
 from ..plugins.manager import Host, PluginManager

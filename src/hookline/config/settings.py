@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from ..base.files import user_folder
-from ..base.frozen import EMPTY, freeze
-from ..run.budget import DEFAULT_STEPS
+from .._base.files import user_folder
+from .._base.frozen import EMPTY, freeze
+from .._run.budget import DEFAULT_STEPS
 
 INSTRUCTIONS = (
     "You are a careful assistant. Use the tools when they help, say plainly what you found, and answer briefly."

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import closest, nearest, words
+from .._base.names import closest, nearest, words
 from .errors import ConfigError
 from .references import anchored
 from .secrets import masked

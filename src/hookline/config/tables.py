@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from ..base.frozen import thaw
-from ..base.names import nearest
+from .._base.frozen import thaw
+from .._base.names import nearest
 from .errors import ConfigError
 from .settings import KEYS
 

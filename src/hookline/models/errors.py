@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..base.installing import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
-from ..kernel.errors import ModelError
+from .._base.installing import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
+from .._kernel.errors import ModelError
 
 
 class ProviderError(ModelError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import Message, ModelResponse
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import Message, ModelResponse
 
 FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "other")
 """Why a model stopped: it was done, it called tools, it hit a length limit, it was silenced, or else."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
-from ..kernel.errors import ModelError
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import Message, ModelResponse, ToolCall, Usage
+from .._kernel.errors import ModelError
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import Message, ModelResponse, ToolCall, Usage
 
 Turn = ModelResponse | ToolCall | str | BaseException | Callable[[ModelRequest], Any] | Sequence[Any]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from ..base.frozen import EMPTY
-from ..base.names import describe, nearest
-from ..kernel.hook import FunctionHook
-from ..kernel.points import Point
+from .._base.frozen import EMPTY
+from .._base.names import describe, nearest
+from .._kernel.hook import FunctionHook
+from .._kernel.points import Point
 from ..tools.tool import Tool
 from .errors import LoadError
 from .points import captured

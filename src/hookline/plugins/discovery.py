@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..base.names import words
+from .._base.names import words
 from .errors import LoadError
 from .manifest import MANIFEST, Manifest, read_manifest
 

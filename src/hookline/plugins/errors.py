@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernel.errors import HooklineError, RegistrationError
+from .._kernel.errors import HooklineError, RegistrationError
 
 
 class LoadError(HooklineError, ImportError):

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.frozen import EMPTY
-from ..base.names import describe, nearest, words
-from ..kernel.errors import HooklineError, RegistrationError
-from ..kernel.points import Point
-from ..kernel.registry import HookRegistry
+from .._base.frozen import EMPTY
+from .._base.names import describe, nearest, words
+from .._kernel.errors import HooklineError, RegistrationError
+from .._kernel.points import Point
+from .._kernel.registry import HookRegistry
 from .code import Code
 from .discovery import FoundPlugin, find_plugins, in_folder, is_path
 from .errors import LoadError, PluginError

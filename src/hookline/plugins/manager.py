@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.frozen import EMPTY
-from ..base.names import nearest, words
-from ..kernel.errors import RegistrationError
-from ..kernel.registry import HookRegistry
+from .._base.frozen import EMPTY
+from .._base.names import nearest, words
+from .._kernel.errors import RegistrationError
+from .._kernel.registry import HookRegistry
 from ..tools.registry import ToolRegistry
 from .discovery import FoundPlugin, Trust, find_plugins, in_folder, is_path
 from .errors import PluginError

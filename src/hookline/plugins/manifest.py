@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import nearest, words
-from ..kernel.errors import RegistrationError
+from .._base.names import nearest, words
+from .._kernel.errors import RegistrationError
 from .errors import LoadError
 from .permissions import check_secrets, meaning
 from .plugin import check_api

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from ..base.names import nearest
-from ..kernel.errors import RegistrationError
-from ..kernel.hook import compile_hook
+from .._base.names import nearest
+from .._kernel.errors import RegistrationError
+from .._kernel.hook import compile_hook
 from ..tools.tool import Tool
 
 PERMISSIONS = {

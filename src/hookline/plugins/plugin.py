@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..base.frozen import EMPTY
-from ..base.names import describe
-from ..kernel.errors import RegistrationError
-from ..kernel.points import Point
-from ..kernel.registry import HookRegistry
+from .._base.frozen import EMPTY
+from .._base.names import describe
+from .._kernel.errors import RegistrationError
+from .._kernel.points import Point
+from .._kernel.registry import HookRegistry
 from ..tools.registry import ToolRegistry
 from .permissions import check_permissions
 from .points import declare, withdraw

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ..base.names import snake
-from ..kernel.errors import RegistrationError
-from ..kernel.points import _NAMES, POINTS, Point
+from .._base.names import snake
+from .._kernel.errors import RegistrationError
+from .._kernel.points import _NAMES, POINTS, Point
 
 _lock = threading.RLock()
 _owners: dict[str, list[object]] = {}

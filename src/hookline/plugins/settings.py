@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..base.frozen import freeze, plain
-from ..base.names import nearest, words
-from ..kernel.errors import RegistrationError
+from .._base.frozen import freeze, plain
+from .._base.names import nearest, words
+from .._kernel.errors import RegistrationError
 
 _TYPES: dict[str, Any] = {
     "string": str, "integer": int, "number": float, "boolean": bool, "array": list[Any], "object": dict[str, Any],

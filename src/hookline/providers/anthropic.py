@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ..kernel.values import Message
+from .._kernel.values import Message
 from .dialects.messages import Messages
 from .failures import Source
 from .remote import RemoteModel, check, key_for, timeouts

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
-from ..base.workers import in_thread
+from .._base.workers import in_thread
 
 Keeper = AsyncGenerator[None, None]
 Kept = dict[asyncio.AbstractEventLoop, tuple[Any, Keeper]]

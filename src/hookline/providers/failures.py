@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..base.names import words
+from .._base.names import words
 from ..models.errors import (
     AuthError,
     BadRequest,

@@ -7,8 +7,8 @@ from importlib import import_module
 from inspect import signature
 from typing import Any
 
-from ..base.names import nearest
-from ..kernel.errors import RegistrationError
+from .._base.names import nearest
+from .._kernel.errors import RegistrationError
 from ..models.protocol import Model
 
 _MAKERS = {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from ..base.names import nearest
-from ..kernel.errors import RegistrationError
-from ..kernel.values import Message
+from .._base.names import nearest
+from .._kernel.errors import RegistrationError
+from .._kernel.values import Message
 from .dialects.chat import Chat
 from .dialects.responses import Responses
 from .failures import Source

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..kernel.values import Usage
+from .._kernel.values import Usage
 
 
 def cost_of(usage: Usage, *models: str, url: str, written: Mapping[str, int] | None = None) -> float | None:

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ..base.frozen import json_text
-from ..base.names import is_number
-from ..kernel.errors import RegistrationError
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import Message, ModelResponse, Usage
+from .._base.frozen import json_text
+from .._base.names import is_number
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import Message, ModelResponse, Usage
 from ..models.errors import AuthError, NotInstalled
 from .clients import LoopClients
 from .failures import Source, broken_off, in_our_words, readable, refused, retry_after, unreachable

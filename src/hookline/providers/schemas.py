@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..kernel.values import ToolSpec
+from .._kernel.values import ToolSpec
 
 _NOT_STRICT = frozenset(
     ("allOf", "default", "dependentRequired", "dependentSchemas", "else", "if", "not", "oneOf", "patternProperties",

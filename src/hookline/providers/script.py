@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import describe
-from ..kernel.errors import RegistrationError
+from .._base.names import describe
+from .._kernel.errors import RegistrationError
 from ..models import errors
 from ..models.scripted import ScriptedModel, Turn, call
 

@@ -8,8 +8,8 @@ from functools import lru_cache, partial
 from math import ceil
 from typing import Any
 
-from ..base.frozen import json_text
-from ..kernel.values import Message
+from .._base.frozen import json_text
+from .._kernel.values import Message
 
 _PER_MESSAGE = 4
 _OLD = ("gpt-3.5", "gpt-35", "gpt-4", "text-embedding")

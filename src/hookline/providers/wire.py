@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..base.frozen import json_text
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import ToolCall, Usage
+from .._base.frozen import json_text
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import ToolCall, Usage
 
 Json = dict[str, Any]
 

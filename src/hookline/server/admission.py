@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import freeze
-from ..base.workers import in_thread
+from .._base.frozen import freeze
+from .._base.workers import in_thread
+from .._web.guard import Scope, is_local
 from ..stores.audit.format import json_fields, kind_of
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import Auth
 from ..stores.errors import StoreError
 from ..stores.keys import FRESH_SECONDS, RIGHTS, KeyRow, KeyStore
-from ..web.guard import Scope, is_local
 from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError
 from .headers import secret_of

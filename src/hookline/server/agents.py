@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..base.frozen import EMPTY, Frozen, freeze_flat
-from ..base.names import nearest
+from .._base.frozen import EMPTY, Frozen, freeze_flat
+from .._base.names import nearest
 from .errors import UnknownAgent
 
 

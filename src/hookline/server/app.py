@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..base.names import words
-from ..base.workers import in_thread
-from ..builtin.metrics import MetricsHook
+from .._base.names import words
+from .._base.workers import in_thread
+from .._kernel.errors import HooklineError
+from .._web.guard import is_loopback
+from .._web.host import HttpHost
+from .._web.starting import Starting
 from ..config.errors import ConfigError
-from ..kernel.errors import HooklineError
+from ..hooks.metrics import MetricsHook
 from ..stores.approval_rows import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.run_log import ServedRun
 from ..tools.urls import parse_url
-from ..web.guard import is_loopback
-from ..web.host import HttpHost
-from ..web.starting import Starting
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate

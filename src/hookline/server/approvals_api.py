@@ -9,7 +9,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..base.names import words
+from .._base.names import words
 from ..stores.approval_rows import ApprovalRow, DecisionRefused
 from ..stores.audit.log import AuditLog
 from ..stores.errors import NotThere

@@ -6,12 +6,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..base.installing import NotInstalled
-from ..builtin.audit_log import AuditLogHook
-from ..builtin.metrics import MetricsHook
+from .._base.installing import NotInstalled
 from ..config.build import NAME, context
 from ..config.errors import ConfigError
 from ..config.settings import Settings
+from ..hooks.audit_log import AuditLogHook
+from ..hooks.metrics import MetricsHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.frozen import EMPTY, Frozen
+from .._base.frozen import EMPTY, Frozen
 from ..stores.keys import RIGHTS, Right
 
 __all__ = ["ANYBODY", "LOCAL", "RIGHTS", "Caller", "Right"]

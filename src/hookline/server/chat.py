@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..base.names import words
+from .._base.names import words
 from ..stores.errors import StoreError
 from ..stores.run_log import ServedRun
 from .agents import ServedAgent

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..base.frozen import EMPTY, Frozen
-from ..kernel.values import Message
+from .._base.frozen import EMPTY, Frozen
+from .._kernel.values import Message
 from .endpoints import ApiError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from ..kernel.values import Usage
+from .._kernel.values import Usage
 from ..stores.run_log import StoredEvent
 
 APART = "\n\n"

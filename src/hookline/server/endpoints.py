@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base.frozen import EMPTY, Frozen
-from ..kernel.errors import HooklineError
+from .._base.frozen import EMPTY, Frozen
+from .._kernel.errors import HooklineError
 from .callers import Caller
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..kernel.errors import HooklineError
+from .._kernel.errors import HooklineError
 
 
 class ServiceError(HooklineError):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..base.frozen import EMPTY
+from .._base.frozen import EMPTY
+from .._web.guard import App, Gone, Message, Receive, Refused, Scope, Send
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
-from ..web.guard import App, Gone, Message, Receive, Refused, Scope, Send
 from .admission import Admission, Visit, Way
 from .endpoints import ApiError, Endpoint, told_plainly
 from .errors import ServiceError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..base.names import words
+from .._base.names import words
 from ..stores.approval_rows import ApprovalRow, GrantRow
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..base.version import __version__
-from ..base.workers import in_thread
-from ..builtin.metrics import MetricsHook
+from .._base.version import __version__
+from .._base.workers import in_thread
+from ..hooks.metrics import MetricsHook
 from .endpoints import OPEN, Endpoint
 from .service import RunService
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.event import Event
-from ..kernel.records import HookExecuted, PointFired
-from ..run.events import (
+from .._base.event import Event
+from .._kernel.records import HookExecuted, PointFired
+from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
     RunFinished,
@@ -23,7 +23,7 @@ from ..run.events import (
     ToolStarted,
     is_silent,
 )
-from ..run.handle import Run
+from .._run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
 from .outcome import closing
 from .places import Places

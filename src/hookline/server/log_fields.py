@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
-from ..base.frozen import EMPTY
-from ..kernel.payloads import RunStart
-from ..kernel.points import SESSION_START
+from .._base.frozen import EMPTY
+from .._kernel.payloads import RunStart
+from .._kernel.points import SESSION_START
 
 if TYPE_CHECKING:
     from ..stores.approval_rows import ApprovalRow

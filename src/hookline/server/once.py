@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import words
+from .._base.names import words
 from ..stores.errors import StoreError
 from ..stores.programs import born
 from ..stores.run_log import Once, RunLog

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from ..base.files import user_folder
+from .._base.files import user_folder
+from .._web.guard import is_loopback
 from ..config.tables import options_of
 from ..tools.urls import UrlError, parse_host, parse_url
-from ..web.guard import is_loopback
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..kernel.state import AgentResult
-from ..kernel.values import Usage
+from .._kernel.state import AgentResult
+from .._kernel.values import Usage
 from ..stores.run_log import ServedRun
 from .records import RunClosed
 

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base.names import words
-from ..builtin.approvals import ApprovalsHook
-from ..kernel.errors import HooklineError
-from ..kernel.state import AgentResult
-from ..run.causes import RunFailed
-from ..run.context import AgentContext
-from ..run.interrupt import make_id
-from ..run.session import Session
+from .._base.names import words
+from .._kernel.errors import HooklineError
+from .._kernel.state import AgentResult
+from .._run.causes import RunFailed
+from .._run.context import AgentContext
+from .._run.interrupt import make_id
+from .._run.session import Session
+from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.sessions import SessionStore

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
-from ..base.names import words
+from .._base.names import words
 from ..stores.run_log import RunLog, ServedRun, StoredEvent
 from .errors import Unavailable
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..base.event import Event
-from ..kernel.values import Usage
+from .._base.event import Event
+from .._kernel.values import Usage
 
 
 class RunAccepted(Event, frozen=True):

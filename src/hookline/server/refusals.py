@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from ..base.frozen import EMPTY
-from ..base.names import words
+from .._base.frozen import EMPTY
+from .._base.names import words
 from ..stores.errors import StoreError
 from .endpoints import ApiError
 from .errors import Busy, NotNow, OtherRequest, ServiceError, Unavailable, UnknownAgent, UnknownRun

@@ -11,8 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..base.frozen import EMPTY
-from ..base.names import nearest
+from .._base.frozen import EMPTY
+from .._base.names import nearest
 from .endpoints import ApiError
 
 T = TypeVar("T")

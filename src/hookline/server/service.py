@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import EMPTY
-from ..base.names import words
-from ..kernel.values import Message
-from ..run.context import AgentContext
-from ..run.interrupt import make_id
-from ..run.session import Session
+from .._base.frozen import EMPTY
+from .._base.names import words
+from .._kernel.values import Message
+from .._run.context import AgentContext
+from .._run.interrupt import make_id
+from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.programs import born

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.responses import Response
 
-from ..base.names import words
+from .._base.names import words
+from .._web.guard import Receive, Scope, Send
 from ..stores.errors import StoreError
 from ..stores.run_log import StoredEvent
-from ..web.guard import Receive, Scope, Send
 from .leaving import until_gone
 from .reading import Reader
 

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ..builtin.metrics import MetricsHook
+from ..hooks.metrics import MetricsHook
 
 WINDOW = 10.0
 """Seconds over which requests are counted to tell how many there are in one."""

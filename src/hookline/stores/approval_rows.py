@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import scrub
-from ..kernel.payloads import Question
+from .._base.frozen import scrub
+from .._kernel.payloads import Question
 from .errors import StoreError
 
 MAX_GLOB = 1000

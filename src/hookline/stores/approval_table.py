@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import json_text
-from ..kernel.payloads import Question
+from .._base.frozen import json_text
+from .._kernel.payloads import Question
 from .approval_rows import ApprovalRow, GrantRow
 from .errors import NotThere, StoreError
 from .programs import is_running

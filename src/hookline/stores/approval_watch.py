@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..base.workers import in_forked_child
+from .._base.workers import in_forked_child
 from .approval_rows import ApprovalRow
 from .errors import LockedFile, StoreError
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import freeze, scrub, thaw
-from ..base.names import is_number
-from ..kernel.payloads import ApprovalRequest
-from ..kernel.values import Ids
+from .._base.frozen import freeze, scrub, thaw
+from .._base.names import is_number
+from .._kernel.payloads import ApprovalRequest
+from .._kernel.values import Ids
 from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, uncovered
 from .approval_table import (
     FIELDS,

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from ..base.files import name_in_file, replace_file
-from ..base.frozen import Frozen
+from .._base.files import name_in_file, replace_file
+from .._base.frozen import Frozen
 from ..tools.tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice

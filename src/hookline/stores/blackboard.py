@@ -12,7 +12,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..base.frozen import freeze
+from .._base.frozen import freeze
 
 Watcher = Callable[[str, Any], object]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.errors import PlainError
+from .._base.errors import PlainError
 
 
 class StoreError(PlainError):

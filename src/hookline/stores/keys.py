@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ..base.background import Background
-from ..base.frozen import EMPTY, plain
-from ..base.names import nearest
+from .._base.background import Background
+from .._base.frozen import EMPTY, plain
+from .._base.names import nearest
 from .errors import StoreError
 from .sqlite import Database, storable
 

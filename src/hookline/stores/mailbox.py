@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._kernel.values import InboundMessage, OutboundMessage
 from .group_commit import GroupCommit
 from .mailbox_table import Letter, Lost, Open, Parcel, gateway_database
 from .programs import born, is_there

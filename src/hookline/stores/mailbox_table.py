@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..kernel.values import InboundMessage, OutboundMessage
+from .._kernel.values import InboundMessage, OutboundMessage
 from .errors import StoreError
 from .sqlite import Database
 

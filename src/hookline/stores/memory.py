@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import freeze
+from .._base.frozen import freeze
 from ..tools.tool import Tool
 from .errors import StoreError
 from .memory_rows import Episode, Fact, json_of, limit_of, moment_of, text_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..base.frozen import json_text
+from .._base.frozen import json_text
 from ..tools.tool import Tool
 
 _MAX_LINE = 500

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 
-from ..base.files import locked
+from .._base.files import locked
 from ..tools.tool import Tool
 from .errors import StoreError
 from .paths import checked_path

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ..base.names import is_number
+from .._base.names import is_number
 from .errors import StoreError
 from .programs import is_running
 from .sqlite import Database, storable

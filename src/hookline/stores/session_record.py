@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import EMPTY, Frozen, History
-from ..kernel.values import Message
-from ..run.session import Session, news
+from .._base.frozen import EMPTY, Frozen, History
+from .._kernel.values import Message
+from .._run.session import Session, news
 from .errors import StoreError
 
 VERSION = 1

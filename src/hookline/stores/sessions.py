@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from ..base.files import locked_folder, name_in_file, replace_file
-from ..run.session import Session
+from .._base.files import locked_folder, name_in_file, replace_file
+from .._run.session import Session
 from .errors import StoreError
 from .paths import checked_path, folder_advice
 from .session_record import SessionRecord, SessionSummary, checked_id, id_of, saving

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..base.frozen import Frozen, json_text
+from .._base.frozen import Frozen, json_text
 from .errors import StoreError
 
 State = Literal["accepted", "proposed", "rejected"]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..base.files import locked, name_in_file, replace_file
-from ..base.frozen import Frozen
+from .._base.files import locked, name_in_file, replace_file
+from .._base.frozen import Frozen
 from .errors import StoreError
 from .paths import checked_path, folder_advice
 

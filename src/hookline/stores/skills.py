@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ..base.files import folder_below, locked_folder, replace_file
-from ..base.names import nearest
+from .._base.files import folder_below, locked_folder, replace_file
+from .._base.names import nearest
 from ..tools.tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from urllib.parse import quote
 
-from ..base.workers import in_forked_child
+from .._base.workers import in_forked_child
 from .errors import LockedFile, StoreError
 from .paths import checked_path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ..run.session import Session
+from .._run.session import Session
 from .errors import StoreError
 from .session_record import SessionRecord, SessionSummary, as_written, checked_id, id_of, saving
 from .sqlite import Database

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ..base.names import span
+from .._base.names import span
 from .ticket_rows import COLUMNS, TicketChange, TicketError, TicketRow, cut, number_of, one_of
 
 SCHEMA = (

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from ..base.frozen import scrub
-from ..base.names import nearest
+from .._base.frozen import scrub
+from .._base.names import nearest
 from .errors import StoreError
 
 Column = Literal["todo", "running", "verifying", "needs_revision", "review", "done", "cancelled"]

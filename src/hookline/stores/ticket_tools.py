@@ -7,10 +7,10 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Literal
 
-from ..base.workers import in_thread
-from ..kernel.errors import CallRefused, HookError, RegistrationError
-from ..kernel.payloads import Ticket
-from ..kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
+from .._base.workers import in_thread
+from .._kernel.errors import CallRefused, HookError, RegistrationError
+from .._kernel.payloads import Ticket
+from .._kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
 from ..tools.tool import Tool
 from .errors import StoreError
 from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..base.names import is_number, span
+from .._base.names import is_number, span
 from .errors import StoreError
 from .sqlite import Database
 from .ticket_queries import NOW, ROW, SCHEMA, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from ..base.event import Event
-from ..base.frozen import scrub
-from ..kernel.points import APPROVAL_REQUESTED, ON_TOKEN
-from ..kernel.results import HookAction
+from .._base.event import Event
+from .._base.frozen import scrub
+from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
+from .._kernel.results import HookAction
 from . import entries as on
 from .tape import Tape
 

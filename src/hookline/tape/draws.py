@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from ..run.context import AgentContext
+from .._run.context import AgentContext
 
 
 class Source(Protocol):

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import PlainError
-from ..base.frozen import EMPTY, Frozen, digest, plain
-from ..base.names import snake, words
-from ..kernel.errors import ModelError
-from ..kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
-from ..kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
+from .._base.errors import PlainError
+from .._base.frozen import EMPTY, Frozen, digest, plain
+from .._base.names import snake, words
+from .._kernel.errors import ModelError
+from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from ..models.errors import ProviderError
 
 VERSION = 1

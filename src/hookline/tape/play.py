@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
 
-from ..base.event import Event
-from ..base.tasks import OutOfTime
-from ..kernel.errors import CallRefused, HookError
-from ..kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from ..kernel.points import APPROVAL_REQUESTED, ON_RUN_END
-from ..kernel.results import HookAction, Verdict
-from ..kernel.values import ModelResponse
+from .._base.event import Event
+from .._base.tasks import OutOfTime
+from .._kernel.errors import CallRefused, HookError
+from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
+from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from .._kernel.results import HookAction, Verdict
+from .._kernel.values import ModelResponse
+from .._run.context import AgentContext
+from .._run.handle import Run
 from ..models.protocol import Model
-from ..run.context import AgentContext
-from ..run.handle import Run
 from ..tools.tool import Checked, Tool
 from . import entries as on
 from .clock import PlayedClock
@@ -36,7 +36,7 @@ IDLE = 0.02
 
 
 class Player:
-    """What lies outside of a replayed run (:class:`~hookline.run.outside.Outside`), and its hook, which only listens.
+    """What lies outside of a replayed run (:class:`~hookline._run.outside.Outside`), and its hook, which only listens.
 
     Args:
         tape: the tape.
@@ -215,7 +215,7 @@ class Player:
 
     def new_id(self, prefix: str = "id") -> str:
         """The ids that a run has before it begins."""
-        from ..run.interrupt import make_id
+        from .._run.interrupt import make_id
 
         return self._ids.pop() if prefix == "run" and self._ids else make_id(prefix)
 

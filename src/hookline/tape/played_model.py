@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Never, Protocol
 
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import Message, ModelResponse, Usage
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import Message, ModelResponse, Usage
 from ..models.protocol import Model
 from . import entries as on
 from .recorded_model import count_key, price_key, request_key

@@ -11,20 +11,20 @@ from typing import Any
 
 import msgspec
 
-from ..base.event import Event
-from ..base.files import name_in_file
-from ..base.frozen import plain
-from ..base.version import __version__
-from ..kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
-from ..kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from ..kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
-from ..kernel.records import PointFired
-from ..kernel.results import HookAction, Verdict
-from ..kernel.values import ErrorInfo, Message, ToolSpec
+from .._base.event import Event
+from .._base.files import name_in_file
+from .._base.frozen import plain
+from .._base.version import __version__
+from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
+from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
+from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
+from .._kernel.records import PointFired
+from .._kernel.results import HookAction, Verdict
+from .._kernel.values import ErrorInfo, Message, ToolSpec
+from .._run.budget import Budget
+from .._run.context import AgentContext, CallContext
+from .._run.events import log
 from ..models.protocol import Model
-from ..run.budget import Budget
-from ..run.context import AgentContext, CallContext
-from ..run.events import log
 from ..tools.tool import Checked, Tool, jsonable
 from . import entries as on
 from .draws import supply, unwrapped
@@ -115,7 +115,7 @@ class TapeHook:
 
 
 class Recording:
-    """One tape while it is written; what lies outside of its run (:class:`~hookline.run.outside.Outside`)."""
+    """One tape while it is written; what lies outside of its run (:class:`~hookline._run.outside.Outside`)."""
 
     is_replay = False
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..base.frozen import digest, plain, scrub
-from ..kernel.payloads import ModelRequest
-from ..kernel.values import Message, ModelResponse, Usage
+from .._base.frozen import digest, plain, scrub
+from .._kernel.payloads import ModelRequest
+from .._kernel.values import Message, ModelResponse, Usage
 from ..models.protocol import Model
 from . import entries as on
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
-from ..base.frozen import digest, freeze, thaw
-from ..kernel.registry import HookRegistry
-from ..kernel.state import AgentResult
-from ..kernel.values import ToolSpec
+from .._base.frozen import digest, freeze, thaw
+from .._kernel.registry import HookRegistry
+from .._kernel.state import AgentResult
+from .._kernel.values import ToolSpec
+from .._run.agent import Agent
+from .._run.budget import Budget
+from .._run.causes import RunFailed
+from .._run.context import AgentContext
+from .._run.handle import background_loop, must_nest, own_loop
+from .._run.session import Session
 from ..models.scripted import ScriptedModel
-from ..run.agent import Agent
-from ..run.budget import Budget
-from ..run.causes import RunFailed
-from ..run.context import AgentContext
-from ..run.handle import background_loop, must_nest, own_loop
-from ..run.session import Session
 from ..tools.arguments import paths_in
 from ..tools.tool import Checked, Tool
 from . import entries as on

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from ..base.event import Event
-from ..builtin.shadow import ShadowDecided
-from ..kernel import records
-from ..kernel.payloads import ModelRequest
-from ..kernel.state import AgentResult
-from ..kernel.values import Message
-from ..run import events
+from .._base.event import Event
+from .._kernel import records
+from .._kernel.payloads import ModelRequest
+from .._kernel.state import AgentResult
+from .._kernel.values import Message
+from .._run import events
+from ..hooks.shadow import ShadowDecided
 from . import entries as on
 from .errors import TapeError
 

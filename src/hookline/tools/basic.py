@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..base.names import nearest
+from .._base.names import nearest
 from .tool import tool
 
 _MAX_EXPRESSION = 500

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import HooklineError
-from ..base.names import is_number
-from ..base.workers import in_thread
-from ..kernel.errors import RegistrationError
+from .._base.errors import HooklineError
+from .._base.names import is_number
+from .._base.workers import in_thread
+from .._kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
 from .http_client import Cutoff, FetchError, PinnedConnection, ask
 from .pages import FetchedPage, is_page, page_of, sends_on

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ..base.files import below, folder_below, is_match, replace_file
-from ..kernel.errors import RegistrationError
+from .._base.files import below, folder_below, is_match, replace_file
+from .._kernel.errors import RegistrationError
 from .tool import Tool
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
         folder: it must exist.
         write: whether files may be written too.
         hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
-            written; ``hookline.builtin.secret_files.SECRET_FILES`` is such a list.
+            written; ``hookline.hooks.secret_files.SECRET_FILES`` is such a list.
 
     Raises:
         RegistrationError: there is no such folder, or ``hide`` is no list of globs.

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..base.errors import HooklineError
+from .._base.errors import HooklineError
 from .addresses import Address
 from .urls import PORTS, Url
 

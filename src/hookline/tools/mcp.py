@@ -11,11 +11,11 @@ from functools import cached_property
 from itertools import filterfalse, islice, pairwise
 from typing import Any
 
-from ..base.frozen import freeze, json_text, scrub, thaw
-from ..base.names import describe, nearest
-from ..base.workers import in_thread
-from ..kernel.errors import RegistrationError
-from ..kernel.values import ToolSpec
+from .._base.frozen import freeze, json_text, scrub, thaw
+from .._base.names import describe, nearest
+from .._base.workers import in_thread
+from .._kernel.errors import RegistrationError
+from .._kernel.values import ToolSpec
 from .mcp_connection import Connection, Lost, McpError, Target
 from .tool import Checked, Tool
 

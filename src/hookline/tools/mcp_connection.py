@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ..base.errors import HooklineError
-from ..base.installing import NotInstalled
-from ..base.names import describe
+from .._base.errors import HooklineError
+from .._base.installing import NotInstalled
+from .._base.names import describe
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.workers import in_thread
+from .._base.workers import in_thread
 from .egress import Egress
 from .http_client import Cutoff, Reply, ask
 

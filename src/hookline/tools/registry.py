@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
-from ..base.names import describe, nearest
-from ..kernel.errors import HooklineError, RegistrationError
-from ..kernel.values import ToolSpec
+from .._base.names import describe, nearest
+from .._kernel.errors import HooklineError, RegistrationError
+from .._kernel.values import ToolSpec
 from .tool import Tool
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from ..base.names import is_number
-from ..base.workers import in_thread
-from ..kernel.errors import RegistrationError
+from .._base.names import is_number
+from .._base.workers import in_thread
+from .._kernel.errors import RegistrationError
 from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
 from .processes import MAX_READ, Job, Opening, Start, Stopped, search_path
 from .tool import Tool

@@ -13,11 +13,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from ..base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from ..base.names import describe
-from ..base.workers import in_thread
-from ..kernel.errors import RegistrationError
-from ..kernel.values import ToolSpec
+from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
+from .._base.names import describe
+from .._base.workers import in_thread
+from .._kernel.errors import RegistrationError
+from .._kernel.values import ToolSpec
 from .arguments import links_in, named_links, paths_in
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..kernel.errors import RegistrationError
+from .._kernel.errors import RegistrationError
 from .egress import MAX_BYTES, SECONDS, Egress
 from .html_text import html_text
 from .tool import Tool

@@ -1,7 +1,7 @@
 """The injection guard around the embedded model."""
 
 from hookline import APPROVAL_REQUESTED, Agent, HookResult, InjectionGuard, ScriptedModel, call, hook, tool
-from hookline.builtin.injection.fence import fenced
+from hookline.hooks.injection.fence import fenced
 
 
 def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):

@@ -1,7 +1,7 @@
 """The embedded model looks at a run for skills."""
 
 from hookline import Agent, ScriptedModel, SkillEvolverHook, call, hook, observer, tool
-from hookline.builtin.skill_analysis import NAME
+from hookline.hooks.skill_analysis import NAME
 
 
 def test_whatever_the_embedded_model_makes_of_a_run_the_outcome_is_defined(local, tmp_path):

@@ -21,10 +21,10 @@ from a2a.types import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
+from hookline._web.host import HttpHost
 from hookline.server.a2a.part import A2aPart
 from hookline.server.gate import Gate
 from hookline.stores.keys import KeyStore
-from hookline.web.host import HttpHost
 
 from ..rig import service_at
 

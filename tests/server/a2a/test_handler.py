@@ -39,9 +39,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.kernel.payloads import ApprovalRequest, Question, ToolCallRequest
-from hookline.kernel.values import Ids
-from hookline.run.events import ApprovalAsked
+from hookline._kernel.payloads import ApprovalRequest, Question, ToolCallRequest
+from hookline._kernel.values import Ids
+from hookline._run.events import ApprovalAsked
 from hookline.server.a2a.following import Following
 from hookline.server.a2a.mapping import asks_in
 from hookline.stores import run_log

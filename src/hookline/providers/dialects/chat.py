@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ...base.frozen import json_text
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import Message, ToolCall, Usage
+from ..._base.frozen import json_text
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import Message, ToolCall, Usage
 from ..schemas import is_strict, parameters_of
 from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base.frozen import thaw
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import Message, ToolCall, Usage
+from ..._base.frozen import thaw
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequest
 from ..schemas import parameters_of
 from ..wire import Json, Reply, ToolNames, count, finish, fit_id, text_of

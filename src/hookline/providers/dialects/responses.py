@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import Message, ToolCall, Usage
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import Message, ToolCall, Usage
 from ..schemas import is_strict, parameters_of
 from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from ...base.frozen import json_text, scrub, thaw
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import Message, ToolCall, ToolSpec
+from ..._base.frozen import json_text, scrub, thaw
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import Message, ToolCall, ToolSpec
 from ..dialects.chat import Chat, ChatStream
 from ..wire import Json, Reply, ToolNames
 from .shapes import ANSWER, ARGUMENTS, TOOL, arguments_of, example, reply_shape, text_shape

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...base.frozen import thaw
-from ...base.workers import in_forked_child, in_thread
-from ...kernel.errors import ModelError
+from ..._base.frozen import thaw
+from ..._base.workers import in_forked_child, in_thread
+from ..._kernel.errors import ModelError
 from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownModel
 
 _engines: dict[tuple[Path, int], Engine] = {}

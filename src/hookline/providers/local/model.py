@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...base.names import is_number
-from ...base.workers import in_thread
-from ...kernel.errors import RegistrationError
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import Message, ModelResponse, Usage
+from ..._base.names import is_number
+from ..._base.workers import in_thread
+from ..._kernel.errors import RegistrationError
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import Message, ModelResponse, Usage
 from ...models.errors import NotInstalled, Overloaded
 from ..dialects.chat import Chat
 from ..wire import ToolNames

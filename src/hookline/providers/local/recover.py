@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ...kernel.payloads import ModelRequest
-from ...kernel.values import ToolCall, ToolSpec
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import ToolCall, ToolSpec
 from ..dialects.chat import Chat, ChatStream
 from ..wire import Json, Reply, ToolNames
 from .shapes import text_shape

@@ -11,8 +11,8 @@ from itertools import repeat
 from math import ceil, floor
 from typing import Any
 
-from ...base.names import is_number
-from ...kernel.values import ToolSpec
+from ..._base.names import is_number
+from ..._kernel.values import ToolSpec
 from ..schemas import parameters_of
 
 TOOL, ARGUMENTS, ANSWER = "tool", "arguments", "answer"

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...base.files import user_folder
-from ...kernel.errors import HooklineError
+from ..._base.files import user_folder
+from ..._kernel.errors import HooklineError
 
 NAME = "SmolLM2-135M-Instruct"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

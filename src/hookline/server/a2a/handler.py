@@ -45,7 +45,7 @@ from a2a.utils.task import (
     validate_page_size,
 )
 
-from ...base.names import words
+from ..._base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ...base.installing import NotInstalled
+from ..._base.installing import NotInstalled
 from ...stores.audit.log import AuditLog
 from ...stores.run_log import RunLog
 from ..callers import ANYBODY, LOCAL, RIGHTS

@@ -15,9 +15,9 @@ from a2a.types import AuthenticationInfo, StreamResponse, Task, TaskPushNotifica
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
-from ...base.names import words
-from ...base.workers import in_thread
-from ...kernel.errors import HooklineError, RegistrationError
+from ..._base.names import words
+from ..._base.workers import in_thread
+from ..._kernel.errors import HooklineError, RegistrationError
 from ...stores.errors import StoreError
 from ...stores.pushes import Pushes, PushRow
 from ...stores.run_log import ServedRun

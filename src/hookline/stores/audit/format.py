@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ...base.frozen import scrub
-from ...kernel.values import Ids
+from ..._base.frozen import scrub
+from ..._kernel.values import Ids
 from .lines import MAX_LINE
 from .records import Fields
 

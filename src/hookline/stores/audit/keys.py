@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.installing import NotInstalled
+from ..._base.installing import NotInstalled
 from ..errors import StoreError
 
 if TYPE_CHECKING:

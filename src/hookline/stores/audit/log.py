@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from ...base.background import Background
-from ...base.workers import in_forked_child
-from ...kernel.values import Ids
+from ..._base.background import Background
+from ..._base.workers import in_forked_child
+from ..._kernel.values import Ids
 from ..errors import StoreError
 from ..paths import checked_path
 from .file import AuditFile, Fsync, Unwritten, reason

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ...base.frozen import Frozen
+from ..._base.frozen import Frozen
 from ..errors import StoreError
 from .keys import Checker, load_checker
 from .lines import (

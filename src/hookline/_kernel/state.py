@@ -1,0 +1,123 @@
+"""The immutable state of a run, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze
+from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
+
+
+class AgentState(Frozen, frozen=True):
+    """A run as it stands now.
+
+    Hooks may change ``messages``, ``metadata``, ``system_prompt`` and ``response_format`` by
+    returning a changed copy as ``state=``; the rest belongs to the loop (DESIGN 6.1).
+    """
+
+    messages: Sequence[Message] = ()
+    metadata: Mapping[str, Any] = EMPTY
+    system_prompt: str = ""
+    response_format: Any = None
+    steps: Sequence[Step] = ()
+    usage: Usage = Usage()
+    signals: tuple[StopSignal, ...] = ()
+    errors: tuple[ErrorInfo, ...] = ()
+    ids: Ids = Ids()
+
+    free = frozenset(("messages", "metadata", "system_prompt", "response_format"))
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is not History:
+            self._seal("messages", as_history)
+        if type(self.steps) is not History:
+            self._seal("steps", as_history)
+        if type(self.metadata) is not FrozenDict:
+            self._seal("metadata", freeze)
+        if self.response_format is not None and type(self.response_format) is not FrozenDict:
+            self._seal("response_format", freeze)
+
+    @property
+    def step_count(self) -> int:
+        """How many steps are finished."""
+        return len(self.steps)
+
+    @property
+    def current_step(self) -> Step | None:
+        """The last finished step."""
+        return self.steps[-1] if self.steps else None
+
+    def with_messages(self, *messages: Message) -> AgentState:
+        """This state with messages appended."""
+        return self.replace(messages=as_history(self.messages).plus(*messages))
+
+    def with_metadata(self, **data: Any) -> AgentState:
+        """This state with entries of ``metadata`` set."""
+        return self.replace(metadata={**self.metadata, **data})
+
+    def with_system_prompt(self, text: str) -> AgentState:
+        """This state with another system prompt, used from the next model call on."""
+        return self.replace(system_prompt=text)
+
+    def accept(self, value: object) -> AgentState:
+        """A hook's ``state=``, checked (see :meth:`Frozen.accept`); calls and their results stay together."""
+        new = super().accept(value)
+        if new.messages is not self.messages:
+            tail = as_history(new.messages).tail_after(self.messages)
+            whole = tail is None
+            open_calls = _open_calls(new.messages if whole else tail or ())
+            if open_calls is None or open_calls != (_open_calls(self.messages) if whole else []):
+                raise TypeError(
+                    "AgentState.messages: a tool call and its result may only be removed together, and stay in order"
+                )
+        return new
+
+
+def _open_calls(messages: Sequence[Message]) -> list[str] | None:
+    """Ids of calls without a result; ``None`` if a result is not right behind its call, or an id comes twice."""
+    seen: set[str] = set()
+    left: list[str] = []
+    expected: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if not expected or expected.pop(0) != message.call_id:
+                return None
+            continue
+        left += expected
+        expected = [call.id for call in message.tool_calls]
+        if len(seen) + len(expected) != len(seen := seen.union(expected)):
+            return None
+    return left + expected
+
+
+class AgentResult(Frozen, frozen=True):
+    """How a run ended. The payload of ``on_run_end``.
+
+    ``messages`` are the ones this run added; ``cost`` is ``None`` when the price of any call is
+    unknown; ``hook_ended`` is the reason of the hook that ended the run, else that hook's name.
+    """
+
+    reply: str = ""
+    status: Status = "completed"
+    stop: StopSignal | None = None
+    hook_ended: str | None = None
+    task: str = ""
+    steps: Sequence[Step] = ()
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    tool_calls: int = 0
+    tool_names: tuple[str, ...] = ()
+    successful_tool_calls: int = 0
+    messages: Sequence[Message] = ()
+    errors: tuple[ErrorInfo, ...] = ()
+    elapsed: float = 0.0
+    ids: Ids = Ids()
+
+    free = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
+
+    def __post_init__(self) -> None:
+        if type(self.messages) is not History:
+            self._seal("messages", tuple)
+        if type(self.steps) is not History:
+            self._seal("steps", tuple)

@@ -1,0 +1,180 @@
+"""The bookkeeping of one fire: what its hooks said, how they failed, and what follows from that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .._base.frozen import freeze
+from .errors import CallRefused, HookError, InvalidResult
+from .hook import Entry, Phase, selects
+from .payloads import Question
+from .points import Point
+from .records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .results import SETTLING, Answer, HookAction, Verdict, understand
+from .scope import Scope
+from .values import ErrorInfo, StopSignal
+
+log = logging.getLogger("hookline")
+
+Validator = Callable[[Any], tuple[Any, str | None]]
+
+
+class How(msgspec.Struct, frozen=True):
+    """How to fire a point: from phase ``start`` on, with ``validate`` between rewrite and guard.
+
+    It gives the payload and what is wrong with it. ``no_retry`` says why a ``retry`` would not be honoured.
+    """
+
+    validate: Validator | None = None
+    start: Phase = "rewrite"
+    no_retry: str = ""
+
+
+class Tally(msgspec.Struct):
+    """What has been said so far. ``said`` is false while every hook let the payload pass."""
+
+    point: Point
+    payload: Any
+    scope: Scope
+    how: How
+    said: bool = False
+    action: HookAction = HookAction.CONTINUE
+    value: Any = None
+    hook: str = ""
+    reason: str = ""
+    answer: Answer | None = None
+    asks: tuple[Question, ...] = ()
+    signals: tuple[StopSignal, ...] = ()
+    failures: tuple[ErrorInfo, ...] = ()
+    changed: tuple[Entry, ...] = ()
+    merged: dict[str, tuple[Any, str]] = {}
+    error: HookError | CallRefused | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether deciders may still decide."""
+        return (self.error is None or self.point.resilient) and self.action not in SETTLING
+
+    def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
+        """Conclude with this verb."""
+        self.said, self.action, self.value, self.hook, self.reason = True, action, value, hook, reason
+
+    def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
+        """Take in one result; whether it settles the point (DESIGN 4.3)."""
+        if result is None:
+            self._record(entry, HookAction.CONTINUE)
+            return False
+        self.said = True
+        said = understand(result, self.point, self.payload, entry.name, phase)
+        if said.state is not None:
+            self._take_state(entry, phase, said.state)
+        verb, value, name = said.action, said.value, entry.name
+        self._record(entry, verb, said.reason)
+        if verb is HookAction.MODIFY:
+            self.payload = value
+            self.changed += (entry,)
+        elif verb is HookAction.ANSWER:
+            self.answer = self.answer or Answer(value, name, said.reason)
+            return phase == "rewrite"
+        elif verb is HookAction.ASK:
+            self.asks += (Question(value, name, said.reason),)
+        elif verb is HookAction.STOP:
+            self.signals += (StopSignal(said.kind, value, name),)  # type: ignore[arg-type]
+        elif verb is HookAction.KEEP_GOING:
+            if self.action is not HookAction.KEEP_GOING:
+                self.settle(verb, value, name, said.reason)
+        elif verb is HookAction.MERGE:
+            for field in value.keys() & self.merged.keys():
+                self.scope.emit(MergeLost, point=self.point, hook=name, field=field, kept=self.merged[field][1])
+            self.merged = {field: (given, name) for field, given in value.items()} | self.merged
+        elif verb is HookAction.RETRY and self.how.no_retry:
+            self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.how.no_retry)
+            if self.how.no_retry == "retry_limit":
+                self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
+        elif verb is not HookAction.CONTINUE:
+            self.settle(verb, value, name, said.reason)
+            return True
+        return False
+
+    def _take_state(self, entry: Entry, phase: Phase, state: Any) -> None:
+        where = f"hook {entry.name!r} at {self.point}"
+        if self.point.model != "pipeline" or phase == "observe":
+            raise InvalidResult(f"{where}: state= is for hooks that decide at a pipeline point")
+        try:
+            self.scope.accept_state(state)
+        except TypeError as error:
+            raise InvalidResult(f"{where}: {error}") from error
+
+    def fail(self, entry: Entry, failure: BaseException) -> bool:
+        """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
+        self.said = True
+        if self.point.resilient and isinstance(failure, asyncio.CancelledError) and self.scope.is_cancelled():
+            self.scope.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
+            return False
+        if isinstance(failure, CallRefused):
+            self.error = self.error or failure
+            return not self.point.resilient
+        error = HookError(entry.name, self.point, failure)
+        self._record(entry, HookAction.FAILED, error=str(error))
+        if entry.on_failure == "closed" and self.error is None:
+            self.error = error  # it reaches the caller; the others are logged
+            return not self.point.resilient
+        log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
+        self.failures += (_info(error, error.cause, fatal=entry.on_failure == "closed"),)
+        if entry.on_failure == "block":
+            self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
+        return entry.on_failure == "block"
+
+    def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
+        if self.scope.listening:
+            took = time.perf_counter() - self.scope.began if self.scope.tracing else None
+            call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
+            self.scope.emit(
+                HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=str(reason),
+                error=error, duration=took, call_id=call_id)  # fmt: skip
+
+    def report_early_judges(self, entries: list[Entry], payload: Any) -> None:
+        """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
+        if self.changed and self.scope.listening:
+            before = entries[: entries.index(self.changed[-1])]
+            early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
+            if early:
+                self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=self.changed[-1].name)
+
+    def verdict(self) -> Verdict:
+        """What the deciders concluded, strongest first."""
+        if not self.said:
+            return Verdict(self.payload)
+        action, value, hook, reason = self.action, self.value, self.hook, self.reason
+        failed: ErrorInfo | None = None
+        if self.error is not None:
+            action, value, hook, reason = HookAction.FAILED, None, self.error.hook, str(self.error)
+            cause = self.error.cause if isinstance(self.error, HookError) else self.error
+            failed = _info(self.error, cause, fatal=True)
+        elif self.merged:
+            fields = {name: given for name, (given, _) in self.merged.items()}
+            action, hook = HookAction.MERGE, self.merged.get("error", next(iter(self.merged.values())))[1]
+            value = self.point.result().replace(fields) if self.point.result else freeze(fields)
+        elif action is HookAction.CONTINUE:
+            if self.asks:
+                action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
+            elif self.answer is not None:
+                action, hook, reason = HookAction.ANSWER, self.answer.hook, self.answer.reason
+            elif self.signals:
+                action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
+            elif self.changed:
+                action, hook = HookAction.MODIFY, self.changed[-1].name
+        return Verdict(
+            self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
+        )
+
+
+def _info(error: HookError | CallRefused, cause: BaseException, *, fatal: bool) -> ErrorInfo:
+    """A failure as data: what observers get, since an exception could be changed in place."""
+    return ErrorInfo("hook", type(cause).__name__, str(error), error.hook, fatal=fatal)

@@ -1,0 +1,121 @@
+"""A conversation across runs: its transcript and the user's data about it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._base.frozen import EMPTY, History, freeze
+from .._kernel.values import Message
+
+
+class Session:
+    """What outlives a run. Hand the same session to several runs and they share a transcript.
+
+    Args:
+        id: how stores and channels know it; made up if left out.
+        messages: what was said before, as messages or mappings of their fields.
+        metadata: the user's data; each run starts from it and leaves its own here.
+        key: how a channel found it.
+        platform: where it takes place.
+        personality_id: who the agent is in it.
+        personality_changes: what is different about that personality in it: its ``id``, and fields.
+    """
+
+    def __init__(
+        self,
+        id: str = "",
+        messages: Iterable[Message] = (),
+        metadata: Mapping[str, Any] = EMPTY,
+        *,
+        key: str = "",
+        platform: str = "",
+        personality_id: str = "",
+        personality_changes: Mapping[str, Any] = EMPTY,
+    ) -> None:
+        self.id = id
+        self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
+        self.metadata: Mapping[str, Any] = freeze(metadata)
+        self.key, self.platform, self.personality_id = key, platform, personality_id
+        self.personality_changes: Mapping[str, Any] = freeze(personality_changes)
+        self._fresh = [] if self.messages else [True]
+        self._lock = threading.Lock()
+        self._saving = threading.Lock()
+        self._given = self.messages
+        self._stored: dict[Any, tuple[Sequence[Message], Sequence[Message]]] = {}  # by place: its own, what is there
+        self._written: dict[Any, tuple[bytes, bool]] = {}  # by place: the digest of that, and whether it says started
+
+    def __repr__(self) -> str:
+        return f"Session({self.id!r}, {len(self.messages)} messages)"
+
+    def first_run(self) -> bool:
+        """Whether this is the first run of the session; true once."""
+        try:
+            return self._fresh.pop()
+        except IndexError:
+            return False
+
+    @property
+    def started(self) -> bool:
+        """Whether it has had its first run."""
+        return not self._fresh
+
+    def snapshot(self) -> tuple[Sequence[Message], Mapping[str, Any]]:
+        """Messages and metadata as one and the same run left them, for stores."""
+        with self._lock:
+            return self.messages, self.metadata
+
+    def renamed(self, id: str) -> Session:
+        """What it is now under another id, for stores; they know it again when it is saved so another time."""
+        return _Renamed(self, id)
+
+    def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
+        """Note what a store made of ``taken``, and take it over; what was added since stays at the end."""
+        with self._lock:
+            if merged is not taken:
+                self.messages = merged if self.messages is taken else History((*merged, *news(taken, self.messages)))
+            self._stored[place] = tuple(merged), tuple(merged)
+
+    def save(
+        self, base: Sequence[Message], messages: Sequence[Message], added: Sequence[Message], data: Mapping[str, Any]
+    ) -> None:
+        """Take over what a run made of ``base``.
+
+        If another run saved meanwhile, only the messages this run ``added`` are put after its.
+        """
+        with self._lock:
+            self.messages = messages if self.messages is base else History((*self.messages, *added))
+            self.metadata = data
+
+
+class _Renamed(Session):
+    """A copy for stores. What others said under its id is stored with it, but is no part of this conversation."""
+
+    def __init__(self, session: Session, id: str) -> None:
+        messages, metadata = session.snapshot()
+        super().__init__(
+            id, messages, metadata, key=session.key, platform=session.platform, personality_id=session.personality_id,
+            personality_changes=session.personality_changes,
+        )  # fmt: skip
+        if session.started:
+            self.first_run()
+        self._saving, self._given, self._stored = session._saving, session._given, session._stored
+        self._written = session._written
+
+    def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
+        self._stored[place] = tuple(taken), tuple(merged)
+
+
+def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:
+    """The messages that were added to a transcript, even if it was rewritten meanwhile."""
+    known = Counter(message.to_json() for message in before)
+    added = []
+    for message in after:
+        data = message.to_json()
+        if known[data] > 0:
+            known[data] -= 1
+        else:
+            added.append(message)
+    return added

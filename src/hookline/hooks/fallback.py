@@ -1,0 +1,83 @@
+"""Another model answers when the first one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .._kernel.errors import CallRefused, ModelError, RegistrationError
+from .._kernel.payloads import Failure, ModelRequest
+from .._kernel.points import ON_ERROR
+from .._kernel.results import HookResult
+from ..models.protocol import Model
+from ..providers.names import as_model
+from .answers import as_answer
+from .checks import error_names, whole
+
+PURPOSE = "fallback"
+"""What hooks see as the purpose of the other model's call."""
+
+
+class FallbackModelHook:
+    """Asks another model when a model call has failed, and answers the failed call with its reply.
+
+    The other model's call passes the hooks and counts in the budget like any other; the answer itself carries no usage,
+    so that nothing counts twice. It comes after :class:`ModelRetryHook`: first the retries, then the other
+    model. If that fails too, the first failure stands.
+
+    Args:
+        model: a model, its name (see :func:`hookline.get_model`), or a list of these that are tried in turn.
+        on: the errors to act on, as classes or their names; all if left out.
+        attempts: how often each model is asked for one failed call.
+
+    Raises:
+        RegistrationError: no model, or a value that makes no sense.
+        NotInstalled: a model's package is missing.
+        AuthError: a model needs a key and there is none.
+    """
+
+    points = frozenset({ON_ERROR})
+    on_failure = "open"
+    priority = 40
+
+    def __init__(
+        self,
+        model: Model | str | Iterable[Model | str],
+        *,
+        on: Iterable[str | type[BaseException]] | None = None,
+        attempts: int = 1,
+    ) -> None:
+        listed = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "complete")
+        self.models = tuple(map(as_model, model if listed else [model]))  # type: ignore[arg-type]
+        if not self.models:
+            raise RegistrationError(
+                "model is a model, a name such as 'openai:NAME', or a list of at least one of these"
+            )
+        self.on = None if on is None else error_names(on, "on")
+        self.attempts = whole(attempts, "attempts")
+
+    async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
+        """Ask the other models in turn; the first reply is the answer."""
+        request = failure.request
+        if request is None or failure.purpose == PURPOSE:
+            return None
+        if self.on is not None and failure.errors[0].type not in self.on:
+            return None
+        for model in (model for model in self.models for _ in range(self.attempts)):
+            try:
+                reply = await _ask(ctx, model, request)
+            except CallRefused as refused:
+                if refused.status == "ended":  # a hook's word about the other model's reply counts for the run
+                    return HookResult.end(refused.reply, reason=refused.reason or refused.hook)
+                if not isinstance(refused.__cause__, ModelError):
+                    raise
+            else:
+                return HookResult.answer(as_answer(reply), reason=f"{failure.errors[0].type}: {model.name} answers")
+        return None
+
+
+def _ask(ctx: Any, model: Model, request: ModelRequest) -> Any:
+    return ctx.llm.using(model).complete(
+        request.messages, purpose=PURPOSE, tools=request.tools, response_format=request.response_format,
+        tool_choice=request.tool_choice, params=request.params,
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""A hook that ends a run when the model says why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .._base.names import nearest
+from .._kernel.errors import RegistrationError
+from .._kernel.points import AFTER_STEP
+from .._kernel.results import HookResult
+from .._kernel.state import AgentState
+from .._kernel.values import Step
+from ..models.protocol import FINISH_REASONS
+from .checks import names_of
+
+
+class FinishReasonHook:
+    """Completes a run after a step whose model reply finished for one of the given reasons.
+
+    Args:
+        stop_reasons: some of :data:`hookline.FINISH_REASONS`.
+        finish_reason_resolver: gives the reason from the state; that of the step just done if left out.
+
+    Raises:
+        RegistrationError: no reasons, unknown ones, or a resolver that cannot be called.
+    """
+
+    points = frozenset({AFTER_STEP})
+    priority = -200
+
+    def __init__(
+        self, stop_reasons: Iterable[str], finish_reason_resolver: Callable[[AgentState], str | None] | None = None
+    ) -> None:
+        self.stop_reasons = names_of(stop_reasons, "stop_reasons")
+        for reason in self.stop_reasons:
+            if reason not in FINISH_REASONS:
+                known = ", ".join(FINISH_REASONS)
+                problem = f"unknown finish reason {reason!r}.{nearest(reason, FINISH_REASONS)} Known: {known}"
+                raise RegistrationError(problem)
+        if finish_reason_resolver is not None and not callable(finish_reason_resolver):
+            raise RegistrationError(
+                f"finish_reason_resolver is a function of the state, not {finish_reason_resolver!r}"
+            )
+        self.finish_reason_resolver = finish_reason_resolver
+
+    def __call__(self, point: str, ctx: Any, step: Step) -> HookResult | None:
+        """Look at one finished step."""
+        resolve = self.finish_reason_resolver
+        reason = step.finish_reason if resolve is None else resolve(ctx.state)
+        if reason not in self.stop_reasons:
+            return None
+        return HookResult.stop(f"The model finished: {reason}", kind="finish_reason")

@@ -1,0 +1,50 @@
+"""The newest notes, in front of the model."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_LLM
+from .._kernel.results import HookResult
+from ..stores.notes import NotesFile
+from .checks import able, path_of, whole
+from .system_text import inject
+
+_EXPECTED = "notes takes a NotesFile or its path"
+
+
+class NotesInjectorHook:
+    """Adds the end of a notes file to the system message of every step.
+
+    The file is read once for a run, before its first model call, so all calls of the run are given the same text.
+    A file that cannot be read is reported, and the run goes on without it.
+
+    Args:
+        notes: the notes, or the path of their file.
+        max_chars: how much of their end.
+
+    Raises:
+        RegistrationError: notes that have no end to read, or a number that makes no sense.
+    """
+
+    points = frozenset({BEFORE_LLM})
+    phase = "rewrite"
+    priority = 80
+    on_failure = "open"
+
+    def __init__(self, notes: Any, *, max_chars: int = 2000) -> None:
+        if isinstance(notes, (str, os.PathLike)):
+            notes = NotesFile(path_of(notes, _EXPECTED))
+        able(notes, "tail", _EXPECTED)
+        self.notes = notes
+        self.max_chars = whole(max_chars, "max_chars", 1)
+
+    async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
+        """Add the text to one request."""
+        return await inject(self, ctx, request, self._text)
+
+    def _text(self) -> str:
+        notes = self.notes.tail(self.max_chars)
+        return f"Notes, the newest last:\n{notes}" if notes.strip() else ""

@@ -1,0 +1,181 @@
+"""What runs did, in a SQLite file that ``hookline stats`` reads."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from socket import gethostname
+from typing import Any
+
+from .._base.background import Background
+from .._base.event import Event
+from .._base.names import words
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ModelReply
+from .._kernel.points import AFTER_LLM, ON_RUN_END
+from .._kernel.records import HookExecuted
+from .._kernel.results import Verdict
+from .._kernel.values import Ids
+from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
+from ..stores.errors import StoreError
+from ..stores.runs import PARTS, RunStore
+from .checks import flag, path_of
+
+log = logging.getLogger("hookline")
+
+LIMIT = 50_000
+"""How many records may wait to be written; further ones are lost, and that is reported."""
+LINGER = 0.1
+"""Seconds in which records gather: a transaction costs as much as many rows."""
+
+_NAME, _REASON = 200, 200
+
+Row = tuple[Any, ...]
+
+
+class ObservabilityHook:
+    """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
+
+    ``hookline stats`` shows them. Names, numbers and times only: no texts, arguments or results; of what hooks say,
+    the beginning of the ``reason``. A thread writes, so that a run never waits for the file. What could not be written
+    is lost; that is logged, and is in the ``errors`` of the result of the next run that ends.
+
+    Args:
+        path: the file, or a :class:`RunStore`.
+        keep_days: how long runs are kept; for ever if left out.
+        every_call: whether every call of every hook is recorded, with its duration. That makes runs slower.
+
+    Raises:
+        RegistrationError: no path, or a number of days that is none.
+    """
+
+    points = frozenset({AFTER_LLM, ON_RUN_END})
+    phase = "observe"
+    priority = 0
+    events = frozenset({RunStarted, ToolEnded, HookExecuted, Failed, ApprovalAsked, ApprovalDecided, RunFinished})
+
+    def __init__(
+        self, path: str | os.PathLike[str] | RunStore, *, keep_days: float | None = None, every_call: bool = False
+    ) -> None:
+        self.every_call = flag(every_call, "every_call")
+        if not isinstance(path, RunStore):
+            try:
+                path = RunStore(path_of(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
+            except StoreError as error:
+                raise RegistrationError(str(error)) from error
+        elif keep_days is not None:
+            raise RegistrationError("keep_days belongs to the store: RunStore(path, keep_days=...)")
+        self.store = path
+        self._host = gethostname()
+        self._writer: Background[None] = Background(self._write, self._failed, linger=LINGER)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start anew, also after a fork: what was seen before is the parent's to write."""
+        self._pid = os.getpid()
+        self._waiting: dict[str, deque[Row]] = {table: deque() for table in ("runs", *PARTS)}
+        self._started: dict[str, float] = {}
+        self._asked: dict[tuple[str, str], tuple[float, str]] = {}
+        self._awake = False
+        self._writing = self._lost = 0
+        self._problem = self._logged = ""
+
+    def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
+        """Record a model call; at the end of a run, report what could not be recorded since the last one."""
+        if point == AFTER_LLM:
+            self._reply(payload, ctx.clock.time(), verdict)
+        elif (problem := self.problem()) is not None:
+            raise StoreError(problem)
+
+    def on_event(self, event: Event) -> None:
+        """Record one event."""
+        values: Row
+        run_id, at = event.run_id, event.at
+        if isinstance(event, ToolEnded):
+            values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
+            self._put("tool_calls", (*values, event.duration))
+        elif isinstance(event, HookExecuted):
+            if is_silent(event) and not self.every_call:
+                return  # somebody else wants to see it
+            values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
+            self._put("verdicts", (*values, event.reason[:_REASON], event.duration))
+        elif isinstance(event, RunStarted):
+            if self._pid != os.getpid():
+                self._begin()
+            self._started[run_id] = at
+            self._put("runs", (*self._who(event.ids), at, *(None,) * 11))
+        elif isinstance(event, RunFinished):
+            self._end(event)
+        elif isinstance(event, Failed):
+            error = event.error
+            place = (error.where, error.type[:_NAME], error.source[:_NAME], error.call_id[:_NAME], int(error.fatal))
+            self._put("errors", (run_id, at, *place))
+        elif isinstance(event, ApprovalAsked):
+            self._asked[run_id, event.call_id] = at, event.tool
+        elif isinstance(event, ApprovalDecided):
+            asked, tool = self._asked.pop((run_id, event.call_id), (at, ""))
+            values = (run_id, at, event.call_id[:_NAME], tool[:_NAME], event.decision, event.by[:_NAME])
+            self._put("approvals", (*values, at - asked))
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until all that was seen is in the file, or lost; false if time ran out."""
+        return self._writer.flush(timeout)
+
+    def problem(self) -> str | None:
+        """What could not be recorded since this was last asked, and why; ``None`` if nothing was lost."""
+        if not self._problem:
+            return None
+        lost, problem = self._lost, self._problem
+        self._lost, self._problem = 0, ""
+        return f"{lost:,} records of runs are lost: {problem}"
+
+    def _reply(self, reply: ModelReply, at: float, verdict: Verdict) -> None:
+        usage = reply.usage
+        self._put("model_calls", (
+            reply.ids.run_id, at, reply.hop, reply.attempt, reply.purpose, reply.model, reply.provider,
+            reply.organization_id, reply.source, str(verdict.action), reply.finish_reason, usage.input_tokens,
+            usage.output_tokens, usage.cached_tokens, reply.cost, reply.duration,
+        ))  # fmt: skip
+
+    def _end(self, event: RunFinished) -> None:
+        result, usage = event.result, event.result.usage
+        stop = None if result.stop is None else result.stop.kind
+        error = next((error.type for error in reversed(result.errors) if error.fatal), None)
+        self._put("runs", (
+            *self._who(result.ids), self._started.pop(event.run_id, event.at - result.elapsed), event.at,
+            result.status, stop, error if result.status == "failed" else None, len(result.steps), result.tool_calls,
+            usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost, result.elapsed,
+        ))  # fmt: skip
+
+    def _who(self, ids: Ids) -> Row:
+        named = (ids.run_id, ids.task_id, ids.correlation_id, ids.session_id, ids.agent, ids.parent_run_id)
+        return (*named, self._host, self._pid)
+
+    def _put(self, table: str, row: Row) -> None:
+        waiting = self._waiting[table]
+        if len(waiting) >= LIMIT:
+            self._lose(1, f"more than {LIMIT:,} of them wait to be written to {self.store.path}")
+            return
+        waiting.append(row)
+        if not self._awake:  # one word to the writer is enough, until it looks again
+            self._awake = True
+            self._writer.put(None)
+
+    def _write(self, _: list[None]) -> None:
+        self._awake = False
+        taken = {table: [rows.popleft() for _ in range(len(rows))] for table, rows in self._waiting.items()}
+        self._writing = sum(map(len, taken.values()))
+        runs = {row[0]: row for row in taken.pop("runs")}  # of a run whose end is here too, only that
+        self.store.add(runs, taken)
+        self._logged = ""
+
+    def _failed(self, error: Exception, _: list[None]) -> None:
+        self._lose(self._writing, words(error) or type(error).__name__)
+
+    def _lose(self, records: int, problem: str) -> None:
+        self._lost += records
+        self._problem = problem
+        if problem != self._logged:
+            self._logged = problem
+            log.error("records of runs are lost: %s", problem)

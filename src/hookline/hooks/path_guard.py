@@ -1,0 +1,160 @@
+"""A guard that keeps the paths of all tool calls in certain folders, and away from secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .._base.files import below, is_kept, is_match
+from .._base.names import snake
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ToolCallRequest
+from .._kernel.points import BEFORE_TOOL
+from .._kernel.results import HookResult
+from .called_tool import judged_tool
+from .checks import folder_of, names_of
+from .secret_files import SECRET_FILES
+
+Folder = str | os.PathLike[str]
+
+WRITE_TOOLS = (
+    "write_*", "edit_*", "delete_*", "move_*", "append_*", "rename_*", "save_*", "copy_file*", "remove_file*",
+    "remove_dir*", "create_file*", "create_dir*", "create_folder*", "make_dir*", "mkdir*",
+)  # fmt: skip
+"""The names that tools which write usually have."""
+
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
+_WILD = re.compile(r"[*?\[]")
+_STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
+_MAX_PATH, _MAX_MATCHES, _MAX_WILD = 4096, 1000, 3
+
+
+class PathGuard:
+    """Blocks calls that name a path outside certain folders, a file with secrets, or that write unless it is allowed.
+
+    A tool's paths are found by the types, names and values of its parameters (:meth:`Tool.paths`), and
+    judged as the tool would see them: from its own folder, with ``..``, links, ``~``, variables, wildcards and
+    ``file:`` resolved. It judges what a call says; it cannot know what else a tool does, nor see hard links.
+
+    Args:
+        folder: where paths must lead.
+        write: whether tools that write may be used in ``folder``; or a list of the folders where they may.
+        write_tools: globs of the names of tools that write; ``writeFile`` counts as ``write_file``.
+        keep: globs of files and folders, or paths, that no tool that writes may touch.
+        read: further folders that may be read.
+        secrets: globs of files and folders, such as ``.env`` or ``.git/config``, that no tool may touch; one that
+            begins with ``!`` names exceptions. An empty list allows them all.
+
+    Raises:
+        RegistrationError: there is no such folder, or a value that makes no sense.
+    """
+
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 100
+
+    def __init__(
+        self,
+        folder: Folder,
+        write: bool | Iterable[Folder] = False,
+        write_tools: Iterable[str] = WRITE_TOOLS,
+        keep: Iterable[str] = (),
+        *,
+        read: Iterable[Folder] = (),
+        secrets: Iterable[str] = SECRET_FILES,
+    ) -> None:
+        self.folder = Path(folder_of(folder, "folder"))
+        if isinstance(write, bool):
+            self.write: tuple[Path, ...] = (self.folder,) if write else ()
+        else:
+            self.write = _folders(write, "write")
+        self.read = tuple(dict.fromkeys((self.folder, *_folders(read, "read"), *self.write)))
+        self.write_tools, self.keep = names_of(write_tools, "write_tools", 0), names_of(keep, "keep", 0)
+        self.secrets = names_of(secrets, "secrets", 0)
+
+    def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        """Judge one call."""
+        writes = any(
+            fnmatchcase(name, glob) for name in (request.name, snake(request.name)) for glob in self.write_tools
+        )
+        if writes and not self.write:
+            message = f"{request.name} is not allowed: files may only be read. Go on without writing."
+            return HookResult.block(message, reason="writing is off")
+        tool, folders = judged_tool(ctx, request.name), self.write if writes else self.read
+        for path in tool.paths(request.arguments):
+            for place in _places(path, tool.folder):
+                root = None if place is None else next((root for root in folders if below(root, place)), None)
+                if place is None or root is None:
+                    message = f"{path!r:.200} is not allowed: only paths in {_shown(folders)} are. Use a path there."
+                    return HookResult.block(message, reason="outside the folder")
+                if self._is_secret(place, root):
+                    message = f"{path!r:.200} is not allowed: it may hold secrets. Go on without it."
+                    return HookResult.block(message, reason="a file with secrets")
+                if writes and is_kept(os.path.realpath(place), self.keep):
+                    return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
+        return None
+
+    def _is_secret(self, place: str, root: Path) -> bool:
+        spelled = os.path.normpath(place)
+        names = {os.path.realpath(place), spelled if Path(spelled).is_relative_to(root) else ""}
+        return any(is_match(name, self.secrets, str(root)) for name in names)
+
+
+def _places(path: str, folder: str) -> Iterator[str | None]:
+    """Where a path may lead, in every way that a tool might read it; ``None`` if that cannot be told."""
+    if (
+        len(path) > _MAX_PATH
+        or (os.name != "nt" and _DRIVE.match(path.strip()))
+        or (os.name == "nt" and _STREAM.match(path))
+    ):
+        yield None
+        return
+    try:
+        forms = _forms(path)
+    except ValueError:  # a NUL, or what is no text, after a ~
+        yield None
+        return
+    for form in forms:
+        place = os.path.join(folder, form)
+        yield place
+        if _WILD.search(form) and "\0" not in form:
+            from glob import iglob
+
+            if sum(map(bool, map(_WILD.search, form.split("/")))) > _MAX_WILD:  # to look for all would take too long
+                yield None
+                return
+            matches = list(islice(iglob(place, include_hidden=True), _MAX_MATCHES + 1))
+            yield from matches
+            if len(matches) > _MAX_MATCHES:
+                yield None
+
+
+def _forms(path: str) -> set[str]:
+    """A path as it is, and as a tool might expand or tidy it."""
+    from urllib.parse import unquote
+
+    forms = {path, path.strip(" \t\r\n\"'"), path.replace("\\", "/")}
+    for form in tuple(forms):
+        forms.add(os.path.expandvars(os.path.expanduser(form)))
+        if form.strip().lower().startswith("file:"):
+            whole = form.strip()[5:]
+            forms |= {unquote(whole), unquote(re.split("[?#]", re.sub("[\t\r\n]", "", whole))[0])}  # as URLs are read
+        elif "%" in form:
+            forms.add(unquote(form))
+    return forms
+
+
+def _folders(folders: Any, name: str) -> tuple[Path, ...]:
+    if isinstance(folders, (str, os.PathLike, Mapping)) or not isinstance(folders, Iterable):
+        either = "True, False or " if name == "write" else ""
+        raise RegistrationError(f"{name} is {either}a list of folders, not {folders!r:.80}")
+    return tuple(Path(folder_of(folder, name)) for folder in folders)
+
+
+def _shown(folders: Iterable[Path]) -> str:
+    return " or ".join(repr(str(folder)) for folder in folders)

@@ -1,0 +1,92 @@
+"""A hook that shows a model what the arguments of a tool look like when it got them wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .._base.frozen import json_text
+from .._kernel.payloads import ModelRequest, ToolCallResult
+from .._kernel.points import AFTER_TOOL, BEFORE_LLM
+from .._kernel.results import HookResult
+from .._kernel.values import ToolSpec
+from .called_tool import called_tool
+from .checks import flag, whole
+
+_UNKNOWN_OUTCOME = frozenset({"TimeoutError", "CancelledError"})
+
+
+class _Retries(msgspec.Struct):
+    """How often each tool of a run was helped, and which one is to be called again in which step."""
+
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    tool: str = ""
+    hop: int = -1
+
+
+class SchemaRetryHook:
+    """Turns an error about arguments into a hint with the tool's schema, and has the next call made to fit it.
+
+    The next request names the tool as its ``tool_choice``, so that a model which can be held to a schema makes that
+    very call, in the right shape. Other requests are left as they are.
+
+    Args:
+        max_retries_per_tool: how many times in a run, for each tool.
+        any_error: have a call that failed for another reason made once more too: small models
+            rather tell the user what went wrong than try again. Not after a timeout: the call may have worked.
+
+    Raises:
+        RegistrationError: a number that is no whole number, 1 or more.
+    """
+
+    points = frozenset({AFTER_TOOL, BEFORE_LLM})
+    priority = 40
+    on_failure = "open"
+
+    def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False) -> None:
+        self.max_retries_per_tool = whole(max_retries_per_tool, "max_retries_per_tool")
+        self.any_error = flag(any_error, "any_error")
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+        """See a result, or have the next request ask for the call again."""
+        return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
+
+    def _explain(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
+        tool = called_tool(ctx, result.name)
+        if result.outcome != "error" or tool is None:
+            return None
+        error = next((e.type for e in reversed(ctx.state.errors) if e.call_id == result.id), "")
+        state: _Retries = ctx.hook_state.setdefault(id(self), _Retries())
+        unfit, again = error == "InvalidCall", self.any_error and error not in _UNKNOWN_OUTCOME
+        if not (unfit or again) or state.counts[result.name] >= self.max_retries_per_tool:
+            return None
+        state.counts[result.name] += 1
+        state.tool, state.hop = result.name, result.hop + 1
+        if not unfit:
+            return None
+        hint = f"{result.error}\nCall {result.name} again, with these arguments:\n{_described(tool.spec)}"
+        return HookResult.replace({"error": hint}, reason="the arguments did not fit")
+
+    def _constrain(self, ctx: Any, request: ModelRequest) -> HookResult | None:
+        state: _Retries | None = ctx.hook_state.get(id(self))
+        if state is None or (request.purpose, request.hop) != ("step", state.hop) or request.tool_choice is not None:
+            return None
+        if not any(tool.name == state.tool for tool in request.tools):
+            return None
+        return HookResult.replace({"tool_choice": state.tool}, reason=f"{state.tool} is to be called again")
+
+
+def _described(tool: ToolSpec) -> str:
+    """The arguments of a tool, one on a line."""
+    required = tool.parameters.get("required", ())
+    lines = []
+    for name, given in tool.parameters.get("properties", {}).items():
+        schema = given if isinstance(given, Mapping) else {}
+        kind = schema.get("type") or ("anything" if not schema else json_text(schema))
+        kind = f"one of {json_text(schema['enum'])}" if "enum" in schema else kind
+        about = f": {schema['description']}" if schema.get("description") else ""
+        lines.append(f"- {name} ({kind}, {'required' if name in required else 'may be left out'}){about}")
+    return "\n".join(lines) or "- none: {}"

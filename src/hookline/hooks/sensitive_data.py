@@ -1,0 +1,237 @@
+"""Keeps personal data and secrets out of what a run says, does and records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+from .._base.names import nearest
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ModelReply, ModelRequest, RunStart, TokenDelta, ToolCallRequest, ToolCallResult
+from .._kernel.points import (
+    AFTER_LLM,
+    AFTER_TOOL,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_TOKEN,
+    Point,
+)
+from .._kernel.results import HookResult
+from .._kernel.state import AgentResult
+from .._kernel.values import Message, ToolCall
+from .called_tool import called_tool
+from .checks import flag, names_of
+from .sensitive.detectors import DEFAULT_KINDS
+from .sensitive.redactor import Action, RedactedStream, Redactor
+
+PLACES: Mapping[str, frozenset[Point]] = {
+    "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),
+    "output": frozenset({ON_TOKEN, AFTER_LLM, ON_RUN_END}),
+    "arguments": frozenset({AFTER_LLM, BEFORE_TOOL}),
+    "results": frozenset({AFTER_TOOL, ON_RUN_END}),
+}
+"""Where sensitive values are looked for, and the points where that happens."""
+
+replace = msgspec.structs.replace
+
+
+class _Seen(msgspec.Struct):
+    """What was seen in one run."""
+
+    streams: dict[int, RedactedStream] = {}
+    blocked: dict[str, list[str]] = {}
+    refused: list[str] = []
+    messages: dict[int, tuple[Message, Message, frozenset[str]]] = {}
+
+
+class SensitiveDataHook:
+    """Finds personal data and secrets in tasks, replies, tool calls and results, and takes them out or blocks them.
+
+    The values enter neither the transcript nor the events nor the text that is shown, also where a reply is streamed:
+    what could still become a value is held back. See :class:`Redactor` for what becomes of them. A ``block`` ends the
+    run with ``reply`` if the value is in the task or in the text of a reply; a tool result is withheld, and a call with
+    such arguments does not run: the model is told.
+
+    Args:
+        kinds: what to look for: ``secret``, ``card``, ``iban``, ``email``, ``phone``, ``ip``, ``ssn``; all but the last
+            if left out.
+        action: ``redact``, ``mask``, ``hash`` or ``block``.
+        actions: the action for one kind.
+        arguments: the same for the arguments of tool calls, one action or a mapping; ``block`` if left out, because a
+            tool does something else with other arguments.
+        where: ``input`` (tasks), ``output`` (replies), ``arguments`` and ``results`` of tools; all if left out.
+        requests: whether all that is sent to the model is cleaned too: the system prompt, older messages, and what
+            hooks put there.
+        extra: further kinds and the expressions that find them, each within one line.
+        allow: values, domains and expressions that are left alone.
+        key: a key for ``hash``; one of this process if left out.
+        private_ips: whether addresses of private networks count.
+        reply: what the user is told when a run is ended.
+
+    Raises:
+        RegistrationError: an unknown kind, action or place, or a value that makes no sense.
+    """
+
+    points: frozenset[Point] = frozenset().union(*PLACES.values(), {BEFORE_LLM})
+    phase: ClassVar[Mapping[str, str]] = {BEFORE_STEP: "guard"}
+    priority = 50
+
+    def __init__(
+        self,
+        kinds: Iterable[str] = DEFAULT_KINDS,
+        action: Action = "redact",
+        *,
+        actions: Mapping[str, Action] | None = None,
+        arguments: Action | Mapping[str, Action] = "block",
+        where: Iterable[str] = tuple(PLACES),
+        requests: bool = False,
+        extra: Mapping[str, str | re.Pattern[str]] | None = None,
+        allow: Iterable[str | re.Pattern[str]] = (),
+        key: str | bytes | None = None,
+        private_ips: bool = False,
+        reply: str = "I cannot go on: there is sensitive data in this.",
+    ) -> None:
+        self.where = frozenset(names_of(where, "where"))
+        for place in sorted(self.where - PLACES.keys()):
+            raise RegistrationError(f"where: {place!r}?{nearest(place, PLACES)} There are {', '.join(PLACES)}")
+        self.requests = flag(requests, "requests")
+        if not isinstance(reply, str):
+            raise RegistrationError(f"reply is text, not {type(reply).__name__}")
+        self.reply = reply
+        self.redactor = Redactor(
+            kinds, action, actions=actions, extra=extra, allow=allow, key=key, private_ips=private_ips
+        )
+        by_kind = arguments if isinstance(arguments, Mapping) else None
+        self.argument_redactor = self.redactor.acting("block" if isinstance(arguments, Mapping) else arguments, by_kind)
+        self.points = frozenset().union(*(PLACES[place] for place in self.where), {BEFORE_LLM} if requests else ())
+        self._at: dict[str, Callable[[Any, Any], HookResult | None]] = {
+            ON_RUN_START: self._start, BEFORE_STEP: self._step, BEFORE_LLM: self._request, ON_TOKEN: self._token,
+            AFTER_LLM: self._reply, BEFORE_TOOL: self._call, AFTER_TOOL: self._result, ON_RUN_END: self._end,
+        }  # fmt: skip
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+        """Clean what passes here."""
+        return self._at[point](ctx, payload)
+
+    def _seen(self, ctx: Any) -> _Seen:
+        return ctx.hook_state.setdefault(id(self), _Seen())  # type: ignore[no-any-return]
+
+    def _start(self, ctx: Any, start: RunStart) -> HookResult | None:
+        task, kinds = self.redactor.clean(start.task)
+        self._seen(ctx).refused = self.redactor.blocked(kinds)
+        return HookResult.replace({"task": task}, reason=_found(kinds)) if kinds else None
+
+    def _step(self, ctx: Any, step: Any) -> HookResult | None:
+        """End a run whose task is refused: here, so that the task as it was is in no result or event."""
+        refused = self._seen(ctx).refused
+        return HookResult.end(self.reply, reason=_found(refused)) if refused else None
+
+    def _request(self, ctx: Any, request: ModelRequest) -> HookResult | None:
+        known, messages, kinds = self._seen(ctx).messages, [], set[str]()
+        for message in request.messages:
+            given, cleaned, found = known.get(id(message), (None, message, frozenset()))
+            if given is not message:
+                cleaned, found = self._message(message)
+                known[id(message)] = message, cleaned, found
+            kinds |= found
+            messages.append(cleaned)
+        refused = self.redactor.blocked(kinds)
+        if refused:
+            return HookResult.end(self.reply, reason=_found(refused))
+        if all(new is old for new, old in zip(messages, request.messages, strict=True)):
+            return None
+        return HookResult.replace({"messages": tuple(messages)}, reason=_found(kinds))
+
+    def _message(self, message: Message) -> tuple[Message, frozenset[str]]:
+        content, kinds = self.redactor.clean(message.content)
+        calls = []
+        for call in message.tool_calls:
+            cleaned, found = _clean_call(self.redactor, call)
+            calls.append(cleaned)
+            kinds |= found
+        return (replace(message, content=content, tool_calls=tuple(calls)), kinds) if kinds else (message, kinds)
+
+    def _token(self, ctx: Any, token: TokenDelta) -> HookResult | None:
+        streams = self._seen(ctx).streams
+        stream = streams.pop(token.generation, None) or self.redactor.stream()
+        shown = stream.feed(token.delta) + (stream.finish() if token.final else "")
+        if stream.blocked:
+            return HookResult.end(self.reply, reason=_found(stream.blocked))
+        if not token.final:
+            streams[token.generation] = stream
+        return HookResult.replace({"delta": shown}) if shown != token.delta else None
+
+    def _reply(self, ctx: Any, reply: ModelReply) -> HookResult | None:
+        changed: dict[str, Any] = {}
+        found: frozenset[str] = frozenset()
+        if "output" in self.where:
+            content, found = self.redactor.clean(reply.content)
+            if refused := self.redactor.blocked(found):
+                return HookResult.replace({"content": self.reply, "tool_calls": ()}, reason=_found(refused))
+            changed |= {"content": content} if found else {}
+        if "arguments" in self.where and reply.tool_calls:
+            cleaned = [self._clean_named(ctx, call) for call in reply.tool_calls]
+            for call, kinds in cleaned:
+                found |= kinds
+                if blocked := self.argument_redactor.blocked(kinds):
+                    self._seen(ctx).blocked[call.id] = blocked
+            if any(kinds for _, kinds in cleaned):
+                changed["tool_calls"] = tuple(call for call, _ in cleaned)
+        return HookResult.replace(changed, reason=_found(found)) if changed else None
+
+    def _clean_named(self, ctx: Any, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
+        """A call without values in its arguments, nor in its name if no tool is called so."""
+        cleaned, kinds = _clean_call(self.argument_redactor, call)
+        if called_tool(ctx, call.name) is None:
+            name, found = self.argument_redactor.clean(call.name)
+            cleaned, kinds = (replace(cleaned, name=name), kinds | found) if found else (cleaned, kinds)
+        return cleaned, kinds
+
+    def _call(self, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        arguments, kinds = self.argument_redactor.clean_value(request.arguments)
+        blocked = self._seen(ctx).blocked.get(request.id) or self.argument_redactor.blocked(kinds)
+        if blocked:
+            message = (
+                f"{request.name} did not run: its arguments hold sensitive data ({', '.join(blocked)}). Leave it out."
+            )
+            return HookResult.block(message, reason=_found(blocked))
+        return HookResult.replace({"arguments": arguments}, reason=_found(kinds)) if kinds else None
+
+    def _result(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
+        value, kinds = self.redactor.clean_value(result.result)
+        error, more = (None, frozenset[str]()) if result.error is None else self.redactor.clean(result.error)
+        kinds |= more
+        if not kinds:
+            return None
+        if refused := self.redactor.blocked(kinds):
+            value, error = None, f"The result was withheld: it holds sensitive data ({', '.join(refused)})."
+        return HookResult.replace({"result": value, "error": error}, reason=_found(kinds))
+
+    def _end(self, ctx: Any, result: AgentResult) -> HookResult | None:
+        """What reached the result on other ways: the words of errors, and of hooks that ended the run."""
+        apply, changed = self.redactor.apply, dict[str, Any]()
+        if "input" in self.where:
+            changed["task"] = apply(result.task)
+        if "output" in self.where:
+            changed["reply"] = apply(result.reply)
+        if "results" in self.where:
+            changed["errors"] = tuple(replace(error, message=apply(error.message)) for error in result.errors)
+        changed = {name: value for name, value in changed.items() if value != getattr(result, name)}
+        return HookResult.replace(changed) if changed else None
+
+
+def _clean_call(redactor: Redactor, call: ToolCall) -> tuple[ToolCall, frozenset[str]]:
+    arguments, kinds = redactor.clean_value(call.arguments)
+    raw, more = (None, frozenset[str]()) if call.raw is None else redactor.clean(call.raw)
+    kinds |= more
+    return (ToolCall(call.id, call.name, arguments, raw), kinds) if kinds else (call, kinds)
+
+
+def _found(kinds: Iterable[str]) -> str:
+    return f"found: {', '.join(sorted(kinds))}"

@@ -1,0 +1,85 @@
+"""The skills that a person has accepted, in front of the model."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_LLM
+from .._kernel.results import HookResult
+from ..stores.skills import SkillStore
+from .checks import able, path_of, whole
+from .system_text import inject
+
+log = logging.getLogger("hookline")
+
+TOOL = "read_skill"
+
+_EXPECTED = "folder takes a SkillStore or its folder"
+_MAX_DESCRIPTION = 200
+
+
+def store_of(folder: Any) -> SkillStore:
+    """The skills that a hook was given, or those of a folder."""
+    if isinstance(folder, (str, os.PathLike)):
+        return SkillStore(path_of(folder, _EXPECTED))
+    able(folder, "propose", _EXPECTED)
+    return folder  # type: ignore[no-any-return]
+
+
+class SkillsHook:
+    """Lists accepted skills, by name and description, in the system message of every step.
+
+    The agent reads one with the tool ``read_skill``, so give it the store too: ``tools=[store]``. Runs without that
+    tool are left alone. The folder is read once for a run, so a skill that is accepted is there from the next run on.
+    One that cannot be read is left out; a folder that cannot be read is reported, and the run goes on without it.
+
+    Args:
+        folder: the skills, as a ``SkillStore`` or its folder.
+        max_skills: how many are listed, by name; the others can be read all the same.
+        max_chars: how long the list may be.
+
+    Raises:
+        RegistrationError: a folder that cannot be used, or numbers that make no sense.
+    """
+
+    points = frozenset({BEFORE_LLM})
+    phase = "rewrite"
+    priority = 80
+    on_failure = "open"
+
+    def __init__(self, folder: Any = "skills", *, max_skills: int = 50, max_chars: int = 6000) -> None:
+        self.store = store_of(folder)
+        self.max_skills, self.max_chars = whole(max_skills, "max_skills"), whole(max_chars, "max_chars")
+        self._told = False
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """What no tool of the agent may write: a skill is one only if a person accepted it."""
+        return (str(self.store.folder),)
+
+    async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
+        """Add the list to one request."""
+        if all(tool.name != TOOL for tool in request.tools):
+            if not self._told and not request.ids.parent_run_id and request.purpose == "step":
+                self._told = True
+                log.warning("SkillsHook adds nothing: the agent has no tool %s; give it tools=[SkillStore(...)]", TOOL)
+            return None
+        return await inject(self, ctx, request, self._text)
+
+    def _text(self) -> str:
+        skills = self.store.list()
+        if not skills:
+            return ""
+        lines, room = [f"Skills: before you do what one of them is for, read it with {TOOL}."], self.max_chars
+        for skill in skills[: self.max_skills]:
+            about = skill.description
+            line = f"- {skill.name}: {about if len(about) <= _MAX_DESCRIPTION else f'{about[:_MAX_DESCRIPTION]}…'}"
+            room -= len(line) + 1
+            if room < 0:
+                break
+            lines.append(line)
+        left = len(skills) - len(lines) + 1
+        return "\n".join([*lines, *([f"({left} more: {TOOL} with another name shows them)"] if left else [])])

@@ -1,0 +1,112 @@
+"""A guard that says who may do what with tickets, and asks before those that need approval."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from glob import escape
+from typing import Any
+
+from .._base.names import nearest
+from .._base.workers import in_thread
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ToolCallRequest
+from .._kernel.points import BEFORE_TOOL
+from .._kernel.results import HookResult
+from ..stores.ticket_rows import TicketError, TicketRow
+from ..stores.ticket_tools import PREFIX, Asking, who_acts
+from ..stores.tickets import TicketBoard
+from .checks import one_or_more, path_of
+from .roles import roles_of_user
+
+ACTIONS = ("create", "assign", "list", "show", "start", "complete", "comment", "release")
+"""What agents can do with tickets; to assign is to create one for somebody else."""
+ROLE = "role:"
+
+
+class TicketRules:
+    """Says which agents may create, assign, start or complete tickets, and asks before those of the tier ``ask``.
+
+    An agent is known by its personality, if it has one, else by its name; with ``role:NAME`` it is the user's role in
+    ``ctx.state.metadata`` that counts. Only the assignee may complete a ticket.
+
+    Args:
+        board: the board, or the path of its file.
+        may: what agents can do (``create``, ``assign``, ``list``, ``show``, ``start``, ``complete``, ``comment``,
+            ``release``), each with globs of who may; what is left out, all may.
+        key: where in the metadata the user's role is: one name, or a list of them.
+
+    Raises:
+        RegistrationError: no board, or rules that make no sense.
+    """
+
+    points = frozenset({BEFORE_TOOL})
+    phase = "guard"
+    priority = 100
+    tools = f"{PREFIX}*"
+
+    def __init__(
+        self,
+        board: TicketBoard | str | os.PathLike[str],
+        may: Mapping[str, str | Iterable[str]] | None = None,
+        *,
+        key: str = "user_role",
+    ) -> None:
+        if not isinstance(board, TicketBoard):
+            board = TicketBoard(path_of(board, "board is a TicketBoard, or the path of its file"))
+        if may is not None and not isinstance(may, Mapping):
+            raise RegistrationError(f'may is a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
+        for action in may or {}:
+            if action not in ACTIONS:
+                hint = nearest(action, ACTIONS) if isinstance(action, str) else ""
+                raise RegistrationError(f"{action!r:.80} is nothing that agents do with tickets.{hint}")
+        if not isinstance(key, str) or not key:
+            raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")
+        self.board, self.key = board, key
+        self.may = {action: one_or_more(globs, f"who may {action}", 0) for action, globs in (may or {}).items()}
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """What no tool of the agent may write: the board's file, and what SQLite keeps beside it."""
+        path = self.board.path
+        name = escape(os.path.basename(path))
+        return () if path == ":memory:" else (path, f"{name}-wal", f"{name}-shm", f"{name}-journal")
+
+    async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
+        """Judge one call."""
+        who, action = who_acts(ctx), request.name.removeprefix(PREFIX)
+        actions = [action]
+        if action == "create" and request.arguments.get("assignee") not in ("", None, who):
+            actions.append("assign")
+        for wanted in actions:
+            if wanted in self.may and not self._allows(ctx, who, self.may[wanted]):
+                allowed = " or ".join(self.may[wanted]) or "nobody"
+                message = f"{who} may not {wanted} tickets: only {allowed} may. Go on without it."
+                return HookResult.block(message, reason=f"not for {who}")
+        return await self._judge(ctx, who, action, request) if action in ("start", "complete") else None
+
+    async def _judge(self, ctx: Any, who: str, action: str, request: ToolCallRequest) -> HookResult | None:
+        seen = ctx.hook_state.setdefault(id(Asking), set())
+        try:
+            ticket: TicketRow = await in_thread(self.board.get, request.arguments.get("id"))
+        except TicketError:
+            seen.add((self.board.path, ""))
+            return None  # the tool says what is wrong; a ticket that comes to be meanwhile was not asked about
+        seen.add((self.board.path, ticket.id))
+        if action == "complete" and ticket.assignee not in ("", who):
+            message = f"{ticket.id} is {ticket.assignee}'s: only they can complete it."
+            return HookResult.block(message, reason="not the assignee")
+        if ticket.tier != "ask":
+            return None
+        said = f" ({request.arguments.get('summary', '')!s:.500})" if action == "complete" else ""
+        return HookResult.ask(f"May {who} {action} {ticket.id}: {ticket.title}?{said}", reason="its tier is ask")
+
+    def _allows(self, ctx: Any, who: str, globs: tuple[str, ...]) -> bool:
+        roles = [role for role in roles_of_user(ctx, self.key) if isinstance(role, str)]
+        return any(
+            any(fnmatchcase(role, glob.removeprefix(ROLE)) for role in roles)
+            if glob.startswith(ROLE)
+            else fnmatchcase(who, glob)
+            for glob in globs
+        )

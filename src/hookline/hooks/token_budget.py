@@ -1,0 +1,129 @@
+"""A hard cap on what a model is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import ModelRequest
+from .._kernel.points import BEFORE_LLM
+from .._kernel.results import HookResult
+from .._kernel.values import Message
+from .checks import whole
+from .excerpt import excerpt
+from .groups import Group, groups, last_user, least, must_stay, without
+
+SHORTEST = 100
+"""A tool result is not made shorter than so many characters."""
+
+
+class TokenBudgetHook:
+    """Keeps every request to a model within a number of tokens, by leaving out its oldest messages.
+
+    Counted by the model's own tokenizer, tools included, where the model has one. Only the request is
+    changed, never the transcript. What goes first are the oldest groups (a message that calls tools and all its
+    results are one), until a message of the user begins what is left. System messages, the task of the run, the
+    last user message and the newest group stay; if these are too much, long tool results among them are
+    shortened; if that is not enough, the run stops with ``token_limit`` and the model is not called.
+
+    Args:
+        max_context_tokens: how many tokens a request may have.
+        reserve: how many of these are kept free for the reply.
+
+    Raises:
+        RegistrationError: these are not whole numbers, or nothing is left beside the reserve.
+    """
+
+    points = frozenset({BEFORE_LLM})
+    phase = "rewrite"
+    priority = -200
+
+    def __init__(self, max_context_tokens: int, *, reserve: int = 0) -> None:
+        limit = whole(max_context_tokens, "max_context_tokens") - whole(reserve, "reserve", 0)
+        if limit < 1:
+            raise RegistrationError(f"reserve={reserve} leaves nothing of {max_context_tokens} tokens: give it less")
+        self.limit = limit
+
+    async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
+        """Count one request, and trim it if it is too long."""
+        task = None
+        if request.purpose == "step":
+            task = ctx.hook_state.setdefault(id(self), last_user(ctx.state.messages))
+        if await ctx.llm.count_request(request) <= self.limit:
+            return None
+        parts = groups(request.messages)
+        stay = must_stay(parts, task)
+        if request.purpose == "step":
+            stay |= must_stay(parts[: _end(parts, ctx.state.messages)])
+        free = [i for i in range(len(parts)) if i not in stay]
+        left, takes = await self._newest(ctx, request, parts, stay, free), 0
+        if left is None:
+            left, takes = await self._shortened(ctx, request, without(parts, free))
+        if left is None:
+            message = f"Context limit: what must stay takes {takes} tokens, and {self.limit} are allowed."
+            return HookResult.stop(message, "token_limit")
+        done = f"left out {len(request.messages) - len(left)} messages{' and shortened results' if takes else ''}"
+        return HookResult.replace(request.replace(messages=left), reason=done)
+
+    async def _newest(
+        self, ctx: Any, request: ModelRequest, parts: Sequence[Group], stay: set[int], free: Sequence[int]
+    ) -> Sequence[Message] | None:
+        """As many of the newest groups as fit; ``None`` if not even those that must stay do."""
+        first = min((i for i in stay if parts[i][0].role != "system"), default=len(parts))
+        cuts = [n for n in range(1, len(free)) if parts[min(free[n], first)][0].role == "user"]
+        cuts += [len(free)] if free else []
+
+        async def fits(index: int) -> bool:
+            return await self._count(ctx, request, without(parts, free[: cuts[index]])) <= self.limit
+
+        if not cuts or not await fits(len(cuts) - 1):
+            return None
+        return without(parts, free[: cuts[await least(0, len(cuts) - 1, fits)]])
+
+    async def _shortened(
+        self, ctx: Any, request: ModelRequest, messages: Sequence[Message]
+    ) -> tuple[Sequence[Message] | None, int]:
+        """The messages with as much of their tool results as fits, or ``None``; and the tokens of the shortest form."""
+        longest = max((len(m.content) for m in messages if m.role == "tool"), default=0)
+
+        async def count(limit: int) -> int:
+            return await self._count(ctx, request, _cut(messages, limit))
+
+        takes = await count(SHORTEST)
+        if takes > self.limit:
+            return None, takes
+        low, high = SHORTEST, longest
+        while low * 2 < high:  # from below: a text far too long is never counted again
+            if await count(low * 2) > self.limit:
+                high = low * 2
+            else:
+                low *= 2
+        while high - low > 16 + low // 16:
+            middle = (low + high) // 2
+            low, high = (middle, high) if await count(middle) <= self.limit else (low, middle)
+        return _cut(messages, low), takes
+
+    @staticmethod
+    async def _count(ctx: Any, request: ModelRequest, messages: Sequence[Message]) -> int:
+        counted: int = await ctx.llm.count_request(msgspec.structs.replace(request, messages=messages))
+        return counted
+
+
+def _end(parts: Sequence[Group], transcript: Sequence[Message]) -> int:
+    """How many groups there are up to the newest one of the transcript; what is after it, hooks have added."""
+    newest = next((message for message in reversed(transcript) if message.role != "tool"), None)
+    calls = [call.id for call in newest.tool_calls] if newest is not None else []
+    for i in range(len(parts) - 1, -1, -1):
+        first = parts[i][0]
+        if [call.id for call in first.tool_calls] == calls if calls else first == newest:
+            return i + 1
+    return len(parts)
+
+
+def _cut(messages: Sequence[Message], limit: int) -> tuple[Message, ...]:
+    return tuple(
+        msgspec.structs.replace(m, content=excerpt(m.content, limit)) if m.role == "tool" else m for m in messages
+    )

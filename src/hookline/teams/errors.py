@@ -1,0 +1,25 @@
+"""What can go wrong between agents."""
+
+from __future__ import annotations
+
+from .._base.errors import PlainError
+
+
+class SubagentRefused(PlainError):
+    """A subagent was not started. ``by`` is the hook that refused it, empty if a limit or a wrong name did."""
+
+    def __init__(self, message: str, *, by: str = "") -> None:
+        super().__init__(message)
+        self.by = by
+
+
+class SubagentUnfinished(PlainError):
+    """A subagent was started and did not complete its task; the message says how it ended."""
+
+
+class SwitchRefused(PlainError):
+    """A conversation keeps its personality: there is no such other one, or the switch was undone."""
+
+
+class HandoffRefused(PlainError):
+    """A conversation was not handed over; the message says what to do instead."""

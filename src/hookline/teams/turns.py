@@ -1,0 +1,68 @@
+"""Runs that follow one another, because one handed the conversation over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._kernel.state import AgentResult
+from .._run.agent import Agent
+from .._run.context import AgentContext
+from .._run.handle import Run
+from .._run.session import Session
+
+
+class Turns:
+    """What answers as an agent does, with several behind it: who does is asked anew for each run."""
+
+    def start(self, task: str, **options: Any) -> Run:
+        """Start a run of whoever the session belongs to; options as for :meth:`Agent.start`."""
+        agent, _, full = self._prepared(options)
+        return agent.start(task, **full)
+
+    async def arun(self, task: str, **options: Any) -> AgentResult:
+        """Run to the end, as :meth:`Agent.arun` does; after a handoff, go on with the one who took over.
+
+        Raises:
+            RunFailed: a run ended ``failed``; it carries the result.
+        """
+        said: str | None = task
+        while said is not None:
+            agent, options["session"], full = self._prepared(options)
+            result = await agent.arun(said, **full)
+            said = self.follow_up(options["session"], result)
+        return result
+
+    def run(self, task: str, **options: Any) -> AgentResult:
+        """The same, and block.
+
+        Raises:
+            RunFailed: a run ended ``failed``; it carries the result.
+        """
+        said: str | None = task
+        while said is not None:
+            agent, options["session"], full = self._prepared(options)
+            result = agent.run(said, **full)
+            said = self.follow_up(options["session"], result)
+        return result
+
+    def follow_up(self, session: Session, result: AgentResult) -> str | None:
+        """The task of a run that is to follow this one at once, because it handed over; ``None`` if none is."""
+        raise NotImplementedError
+
+    def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
+        """The agent of a run, its session, and its options with that in them."""
+        raise NotImplementedError
+
+
+def session_of(options: dict[str, Any]) -> Session:
+    """The session that a run is to be in: a run inside a run is a conversation of its own.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    given, session = options.get("ctx"), options.get("session")
+    if session is None:
+        session = given.session if isinstance(given, AgentContext) and not given.run_id else Session()
+    if not isinstance(session, Session):
+        raise TypeError(f"session= takes a Session, not {type(session).__name__}")
+    return session
