@@ -19,20 +19,20 @@ Every name that `from hookline import ...` knows, by where it belongs, and those
 """
 
 GROUPS = {
-    "run": "Agents and runs",
-    "kernel": "Hooks, points and what travels through them",
+    "_run": "Agents and runs",
+    "_kernel": "Hooks, points and what travels through them",
     "models": "Models",
     "providers": "Models",
     "tools": "Tools",
-    "builtin": "Beside the built-in hooks",
+    "hooks": "Beside the built-in hooks",
     "stores": "Stores",
     "plugins": "Plugins",
     "channels": "Channels",
-    "web": "Server",
+    "_web": "Server",
     "server": "Server",
-    "team": "Teams",
+    "teams": "Teams",
     "tape": "Tapes",
-    "base": "Frozen data and events",
+    "_base": "Frozen data and events",
     "reference": "Hooks, points and what travels through them",
 }
 CONSTANTS = {
@@ -78,7 +78,7 @@ def _is(value: object, kind: type) -> bool:
 def _part(name: str, value: Any) -> str:
     module = _LATER[name].removeprefix(".") if name in _LATER else getattr(value, "__module__", "")
     if name in ("POINTS", "FINISH_REASONS", "HOOKLINE_API"):
-        module = {"POINTS": "kernel", "FINISH_REASONS": "models", "HOOKLINE_API": "plugins"}[name]
+        module = {"POINTS": "_kernel", "FINISH_REASONS": "models", "HOOKLINE_API": "plugins"}[name]
     return str(module).removeprefix("hookline.").split(".")[0]
 
 
