@@ -96,7 +96,7 @@ from ._kernel.values import (
     ToolSpec,
     Usage,
 )
-from ._run.agent import Agent
+from ._run.agent import Agent, Run
 from ._run.budget import Budget
 from ._run.causes import RunFailed
 from ._run.context import AgentContext
@@ -122,7 +122,6 @@ from ._run.events import (
     ToolSettled,
     ToolStarted,
 )
-from ._run.handle import Run
 from ._run.interrupt import Interrupt
 from ._run.llm import GatedModel
 from ._run.session import Session

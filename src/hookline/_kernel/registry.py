@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import ismethod
 from typing import Any, Protocol
 
 from .._base.frozen import Frozen
-from .dispatch import PLAIN, Chain, fire
+from .dispatch import Chain, fire
 from .errors import RegistrationError
 from .hook import Entry, compile_hook
-from .points import Point, resolve
-from .results import HookAction, Verdict
-from .scope import CURRENT, Scope
-from .tally import How
+from .points import POINTS, Point, resolve
+from .results import Verdict
+from .scope import scope_of
 
 _NOTHING = Chain()
 _lock = threading.Lock()
 
 
 class Interceptor(Protocol):
-    """What the loop talks to at every point. ``HookStack`` is one; put your own in its place."""
+    """One object that takes part at every point of a run: a hook for all of them, in front of the other hooks."""
 
-    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
-        """Conclude what happens at ``point`` with ``payload``; ``how`` may ask for validation."""
+    def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
+        """See the payload; return what a hook at this point may return, or an awaitable of it."""
 
 
 class PassThrough:
-    """The interceptor that lets everything pass; arguments are still validated."""
+    """The interceptor that lets everything pass. Subclass it to take part at some points only."""
 
-    async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
-        """The payload, unchanged."""
-        if how.validate is not None:
-            payload, problem = how.validate(payload)
-            if problem is not None:
-                return Verdict(payload, HookAction.INVALID, problem)
-        return Verdict(payload)
+    def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
+        """Let the payload pass."""
+        return None
+
+
+def intercepting(interceptor: Interceptor) -> tuple[Entry, ...]:
+    """An interceptor as a hook at every declared point, ahead of all others."""
+    if not callable(getattr(interceptor, "intercept", None)):
+        raise RegistrationError(
+            f"interceptor= takes an object with intercept(point, payload, ctx), not {type(interceptor).__name__}"
+        )
+
+    def intercept(point: Point[Any], ctx: Any, payload: Any) -> Any:
+        return interceptor.intercept(point, payload, ctx)
+
+    vars(intercept)["interceptor"] = interceptor
+    name = type(interceptor).__name__
+    return tuple(compile_hook(intercept, points=tuple(POINTS), name=name, priority=float("inf")))
 
 
 class HookStack:
     """Hooks in firing order: phase, layer, priority, registration. Immutable.
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
-    the hooks that want events too, ``wrappers`` those that go around what happens.
+    the hooks that want events too, ``wrappers`` those that go around what happens, ``instruments`` those that stand
+    between the run and the world.
     """
 
-    __slots__ = ("_chains", "layers", "listeners", "points", "wrappers")
+    __slots__ = ("_chains", "instruments", "layers", "listeners", "points", "wrappers")
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
@@ -57,7 +68,9 @@ class HookStack:
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        self.listeners, self.wrappers = (tuple(h for h in hooks if hasattr(h, n)) for n in ("on_event", "around"))
+        self.listeners, self.wrappers, self.instruments = (
+            tuple(hook for hook in hooks if hasattr(hook, method)) for method in ("on_event", "around", "instrument")
+        )
 
     def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
@@ -66,8 +79,8 @@ class HookStack:
 
     def entries(self, point: str) -> tuple[Entry, ...]:
         """The entries at a point, in firing order."""
-        chain = self._chains.get(resolve(point), _NOTHING)
-        return (*(pair[0] for pair in (*chain.rewriters, *chain.guards)), *chain.observers)
+        chain = self.chain(resolve(point))
+        return (*chain.rewriters, *chain.guards, *chain.observers)
 
     def at(self, point: str) -> list[Any]:
         """The hooks at a point, in firing order."""
@@ -80,31 +93,30 @@ class HookStack:
         if isinstance(allowed_plugins, str):
             raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
         allowed = frozenset(allowed_plugins)
-        return self._where(lambda e: e.plugin is None or e.plugin in allowed)
+        return self.where(lambda e: e.plugin is None or e.plugin in allowed)
 
     def without(self, hooks: frozenset[int]) -> HookStack:
         """This stack without the hooks of these ids."""
-        return self._where(lambda e: id(e.hook) not in hooks) if hooks else self
+        return self.where(lambda e: id(e.hook) not in hooks) if hooks else self
 
-    def _where(self, keep: Callable[[Entry], bool]) -> HookStack:
+    def where(self, keep: Callable[[Entry], bool]) -> HookStack:
+        """This stack with the entries that ``keep`` accepts."""
         layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
         return self if layers == self.layers else HookStack(*layers)
 
-    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
-        """Fire the point: see :class:`Interceptor`."""
-        return fire(self._chains.get(point, _NOTHING), point, payload, ctx, how)
+    def chain(self, point: Point[Any]) -> Chain:
+        """The hooks of a point, ready to be fired."""
+        return self._chains.get(point, _NOTHING)
 
 
 EMPTY_STACK = HookStack()
 
 
 def _chain(entries: list[Entry]) -> Chain:
-    rewriters = tuple((e, e.call) for e in entries if e.phase == "rewrite")
-    guards = tuple((e, e.call) for e in entries if e.phase == "guard")
-    observers = tuple(e for e in entries if e.phase == "observe")
-    mixed = tuple((e, call, e.alone if e.quick else None) for e, call in rewriters)
-    quick = mixed if any(e.quick for e, _ in rewriters) else None
-    return Chain(rewriters, guards, observers, not guards and not observers, quick)
+    by_phase = {"rewrite": [], "guard": [], "observe": []}  # type: dict[str, list[Entry]]
+    for entry in entries:
+        by_phase[entry.phase].append(entry)
+    return Chain(*map(tuple, by_phase.values()))
 
 
 class HookRegistry:
@@ -198,10 +210,5 @@ class HookRegistry:
         list: those plugins too. A closed failure raises ``HookError``: ``point.closed`` says what that means.
         """
         where = resolve(point)
-        payload = where.payload.of(payload)
-        scope = Scope() if ctx is None else ctx
-        token = CURRENT.set(scope)
-        try:
-            return await self.stack.only(allowed_plugins).intercept(where, payload, scope)
-        finally:
-            CURRENT.reset(token)
+        chain = self.stack.only(allowed_plugins).chain(where)
+        return await fire(chain, where, where.payload.of(payload), scope_of(ctx))

@@ -1,4 +1,4 @@
-"""What dispatch needs of a context: the state, the event stream, and which hook is running."""
+"""The engine's side of a fire, and the context that hooks are given where there is no run."""
 
 from __future__ import annotations
 
@@ -12,35 +12,76 @@ if TYPE_CHECKING:
     from .._base.event import Event
     from .hook import Entry
 
-# Around the code that asks: the ids of the async hooks that are running, and the scope whose hooks fire.
 ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
+"""Ids of the async hooks that are running around the current code."""
 CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
+"""The scope whose hooks or tools are running: how nested runs find the run they are in."""
 
 
-class Scope:
-    """The part of a context that the kernel knows. ``AgentContext`` is a scope with services."""
+class Window:
+    """What a hook gets as ``ctx`` when a point is fired outside a run. ``AgentContext`` adds the services of a run.
 
-    __slots__ = ("_state", "began", "deadline", "entry", "hook_state", "listening", "recording", "scratch", "tracing")
+    It only shows: a hook changes something by returning a verb. ``scratch`` and ``hook_state`` are the user's.
+    """
+
+    __slots__ = ("_hook_state", "_scope", "_scratch")
+    _scope: Scope
 
     def __init__(self) -> None:
-        self._state: AgentState | None = None
-        self.entry: Entry | None = None
-        self.deadline: float | None = None
-        self.listening = self.recording = self.tracing = False  # to events, of every fire, of every hook call
-        self.began = 0.0
-        self.hook_state: dict[int, Any] = {}
-        self.scratch: dict[str, Any] = {}
+        self._hook_state: dict[int, Any] = {}
+        self._scratch: dict[str, Any] = {}
+        self._scope = Scope(self)
+
+    @property
+    def hook_state(self) -> dict[int, Any]:
+        """A hook's own state for this run, under ``id(self)``."""
+        return self._hook_state
+
+    @property
+    def scratch(self) -> dict[str, Any]:
+        """A scratchpad for the user's hooks and tools; the framework never writes to it."""
+        return self._scratch
 
     @property
     def state(self) -> AgentState:
         """The state as it is now. Hooks change it by returning ``state=``."""
-        if self._state is None:
-            self._state = AgentState()
+        return self._scope.state
+
+
+class Scope:
+    """What dispatch needs besides the hooks: their context, the state, events, and whether to hurry.
+
+    Hooks never get it. A run's engine is one; this base class serves fires outside a run.
+    """
+
+    recording = False
+    """Whether somebody wants a record of every fire."""
+    tracing = False
+    """Whether somebody wants a record of every hook call."""
+
+    def __init__(self, ctx: Any, state: AgentState | None = None) -> None:
+        self.ctx = ctx
+        self.entry: Entry | None = None
+        """The sync hook that is running now."""
+        self._state = AgentState() if state is None else state
+
+    @property
+    def state(self) -> AgentState:
+        """The state as it is now."""
         return self._state
 
-    def accept_state(self, state: AgentState) -> None:
-        """Take over a hook's ``state=``; raises ``TypeError`` where it may not change."""
-        self._state = self.state.accept(state)
+    @property
+    def deadline(self) -> float | None:
+        """When hooks must have finished, by the monotonic clock, if something was cancelled."""
+        return None
+
+    def accept_state(self, state: object) -> None:
+        """Take over a hook's ``state=``.
+
+        Raises:
+            TypeError: it changes something that hooks may not change.
+        """
+        self._state = self._state.accept(state)
 
     def is_cancelled(self) -> bool:
         """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
@@ -48,10 +89,17 @@ class Scope:
         return task is not None and task.cancelling() > 0
 
     def hurry(self) -> None:
-        """Something was cancelled: do not wait long from here on."""
+        """Give the hooks that follow only a short time, because something was cancelled."""
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Put an event into the stream. A bare scope has none."""
+        """Put an event into the stream of the run. There is none here."""
+
+
+def scope_of(ctx: Any) -> Scope:
+    """The scope behind a context; a fresh one for an object that is no context of ours."""
+    if ctx is None:
+        return Window()._scope
+    return ctx._scope if isinstance(ctx, Window) else Scope(ctx)
 
 
 def entered() -> frozenset[int]:
@@ -60,3 +108,12 @@ def entered() -> frozenset[int]:
     if scope is not None and scope.entry is not None:
         return active | {id(scope.entry.hook)}
     return active
+
+
+def is_being_closed(scope: Scope) -> bool:
+    """Whether a GeneratorExit means that the coroutine is being closed, so that nothing can be awaited any more.
+
+    A coroutine is closed by whoever drops it, outside the context of its run; a hook or tool that raises
+    GeneratorExit itself does so inside it.
+    """
+    return CURRENT.get() is not scope

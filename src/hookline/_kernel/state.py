@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
+
+OutputT = TypeVar("OutputT")
 
 
 class AgentState(Frozen, frozen=True):
@@ -25,6 +27,8 @@ class AgentState(Frozen, frozen=True):
     signals: tuple[StopSignal, ...] = ()
     errors: tuple[ErrorInfo, ...] = ()
     ids: Ids = Ids()
+    version: int = 0
+    """Grows with every change of the run's state: tells which state a hook read before it returned ``state=``."""
 
     free = frozenset(("messages", "metadata", "system_prompt", "response_format"))
 
@@ -91,7 +95,7 @@ def _open_calls(messages: Sequence[Message]) -> list[str] | None:
     return left + expected
 
 
-class AgentResult(Frozen, frozen=True):
+class AgentResult(Frozen, Generic[OutputT], frozen=True):
     """How a run ended. The payload of ``on_run_end``.
 
     ``messages`` are the ones this run added; ``cost`` is ``None`` when the price of any call is

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import concurrent.futures
+import contextvars
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakSet
 
 from .._base.event import Event
 from .._base.frozen import EMPTY, freeze
-from .._kernel.errors import HooklineError, RegistrationError
-from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack, Interceptor
+from .._base.tasks import running_loop
+from .._kernel.errors import RegistrationError
+from .._kernel.payloads import RunStart
+from .._kernel.registry import HookRegistry, Interceptor
 from .._kernel.state import AgentResult
-from .._kernel.values import Ids
+from .._kernel.values import Ids, Message
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
@@ -24,20 +26,20 @@ from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
 from .budget import DEFAULT_STEPS, Budget
-from .context import AgentContext, CallContext
-from .events import EventStream, Sink, listener
-from .handle import Run, background_loop, must_nest, own_loop
-from .inheritance import Both, shared
+from .causes import RunFailed, status_of
+from .engine import Engine
+from .event_loops import NESTED, background_loop, must_nest, own_loop
+from .events import Sink
 from .interrupt import Interrupt
 from .loop import Loop
-from .model_call import gated
-from .session import Session
+from .options import Preparation, RunOptions, plugin_names
+from .type_vars import DepsT, OutputT
 
-_SILENCE = EventStream("", time.time)
-_NOBODYS = Interrupt()  # a place holder: each run makes its own
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-class Agent:
+class Agent(Generic[DepsT, OutputT]):
     """A model with instructions and tools, under hooks.
 
     Args:
@@ -54,7 +56,7 @@ class Agent:
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
         response_format: a JSON schema for its replies.
-        interceptor: takes the place of all hooks.
+        interceptor: an object with ``intercept(point, payload, ctx)``: a hook at every point, ahead of ``hooks``.
         sinks: callables that get every event of every run.
 
     Raises:
@@ -90,7 +92,7 @@ class Agent:
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.allowed_plugins = _names(allowed_plugins)
+        self.allowed_plugins = plugin_names(allowed_plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
@@ -211,91 +213,54 @@ class Agent:
         out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
-    def _listeners(
-        self, talk: HookStack, ctx: AgentContext, run_hooks: HookStack, above: Interceptor
-    ) -> Sequence[Sink]:
-        """The hooks of a run that want its events."""
-        own = self.hooks.stack
-        if above is EMPTY_STACK and not (own.listeners or talk.listeners or run_hooks.listeners):
-            return ()
-        stacks = [above] if isinstance(above, (HookStack, Both)) else []
-        if self.interceptor is None:
-            stacks += [own, talk, run_hooks]
-        if not any(stack.listeners for stack in stacks):
-            return ()
-        found = [hook for stack in stacks for hook in stack.only(ctx.allowed_plugins).listeners]
-        return [listener(hook) for hook in {id(hook): hook for hook in found}.values()]
-
     def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
         """Register a hook for all runs, from their next fire on; the closure unregisters it."""
         return self.hooks.register(hook, **options)
 
-    def start(
-        self,
-        task: str,
-        *,
-        ctx: AgentContext | None = None,
-        session: Session | None = None,
-        hooks: Iterable[Any] = (),
-        metadata: Mapping[str, Any] = EMPTY,
-        deps: Any = None,
-        task_id: str | None = None,
-        correlation_id: str | None = None,
-        allowed_plugins: Iterable[str] | None = None,
-        sinks: Sequence[Sink] = (),
-        every_call: bool = False,
-        inherit: bool = True,
-        keep: bool = True,
-    ) -> Run:
+    def start(self, task: str, *, keep: bool = True, **options: Unpack[RunOptions[DepsT]]) -> Run[OutputT]:
         """Start a run: in the running loop, else in a background loop thread.
 
         Args:
             task: what the user says.
-            ctx: the conversation's context; a fresh one if left out.
-            session: the transcript to go on with; the context's if left out.
-            hooks: hooks for this run only.
-            metadata: the user's data for ``ctx.state.metadata``.
-            deps: whatever hooks and tools need, as ``ctx.deps``.
-            task_id: an id of the task; the run's own if left out.
-            correlation_id: ties the run to what caused it; the task id if left out.
-            allowed_plugins: ``None`` all; ``[]`` none; a list: these.
-            sinks: callables that get every event.
-            every_call: record every hook call as an event, not only those that said something.
-            inherit: whether hooks and metadata of the run that ``ctx`` belongs to, if it does, hold in this one too.
             keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
+            options: see :class:`RunOptions`.
 
         Raises:
             HooklineError: the run that ``ctx`` belongs to is over.
         """
-        return self._prepare(locals(), keep=keep).begin(_loop_for_start())
+        return self._prepare(task, options, keep=keep).begin(running_loop() or background_loop())
 
-    async def arun(self, task: str, **options: Any) -> AgentResult:
+    async def arun(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[OutputT]:
         """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
 
         Raises:
             RunFailed: the run ended ``failed``; it carries the result.
         """
-        return await self._prepare(_checked(task, options)).here()
+        return await self._prepare(task, options).here()
 
-    def run(self, task: str, **options: Any) -> AgentResult:
+    def run(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[OutputT]:
         """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
 
         Raises:
             RunFailed: the run ended ``failed``; it carries the result.
+
+        Example:
+            >>> result = agent.run("What is 17 * 23?")
+            >>> print(result.reply)
         """
-        run = self._prepare(_checked(task, options))
+        run = self._prepare(task, options)
         if must_nest():
             with own_loop() as aio:
                 return run.begin(aio, nested=True).wait()
         return run.begin(background_loop()).wait()
 
-    async def stream(self, task: str, **options: Any) -> AsyncIterator[Event]:
+    async def stream(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AsyncIterator[Event]:
         """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
 
         Raises:
             RunFailed: after the last event, if the run ended ``failed``.
         """
-        run = self._prepare(_checked(task, options), keep=True).begin(asyncio.get_running_loop())
+        run = self._prepare(task, options, keep=True).begin(asyncio.get_running_loop())
         try:
             async for event in run.events():
                 yield event
@@ -305,108 +270,149 @@ class Agent:
                 await run.settled()
         await run.result()
 
-    def _prepare(self, options: dict[str, Any], keep: bool = False) -> Run:
-        task = options["task"]
-        if not isinstance(task, str):
-            raise TypeError(f"the task is text, not {type(task).__name__}")
-        given: AgentContext | None = options.get("ctx")
-        if given is not None and not isinstance(given, (AgentContext, CallContext)):
-            raise TypeError(f"ctx= takes an AgentContext, not {type(given).__name__}")
-        if not isinstance(options.get("session"), (Session, type(None))):
-            raise TypeError(f"session= takes a Session, not {type(options['session']).__name__}")
-        if given is not None and given.run_id and given._whole is None:
-            raise HooklineError(f"the run of this context is over: give {self.name!r} a ctx.heir() made while it runs")
-        ctx = (
-            AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
-            if given is None
-            else given.child()
-        )
-        if options.get("session") is not None:
-            ctx.session = options["session"]
-        elif given is not None and given.run_id:  # a run inside a run is a conversation of its own
-            ctx.session = Session(ctx.new_id("session"))
-        if not ctx.session.id:
-            ctx.session.id = ctx.new_id("session")
-        run_id = ctx.new_id("run")
-        task_id = str(options.get("task_id") or run_id)
-        ctx.ids = Ids(
-            run_id, task_id, str(options.get("correlation_id") or ctx.ids.correlation_id or task_id), ctx.session.id,
-            self.name, ctx.ids.run_id,
-        )  # fmt: skip
-        ctx.agent_name = self.name
-        if options.get("deps") is not None:
-            ctx.deps = options["deps"]
-        above = None if given is None or not options.get("inherit", True) else given._whole
-        if (allowed := _names(options.get("allowed_plugins"))) is not None:
-            ctx.allowed_plugins = _both(allowed, None if above is None else ctx.allowed_plugins)
-        if self.allowed_plugins is not None:
-            ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
-        if given is not None:
-            limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
-            ctx.budget = given.budget.child(max_steps=min(limits, default=None))
-            ctx.depth += bool(given.run_id)
-        metadata: Mapping[str, Any] = ctx.session.metadata
-        if above is not None and given is not None and given._opened and given._metadata:
-            metadata = freeze({**metadata, **given._metadata})  # its hooks judge by them
-        if given_data := options.get("metadata"):
-            if not isinstance(given_data, Mapping):
-                raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {given_data!r:.80}")
-            metadata = freeze({**metadata, **given_data})
-        base = ctx.session.messages
-        ctx.open(base, metadata, self.instructions, self.response_format)
-        hooks = options.get("hooks")
-        run_hooks = HookRegistry(without_plugins(hooks)).stack if hooks else EMPTY_STACK
-        inherited = EMPTY_STACK if above is None else above()
-        talk = ctx.hooks.stack if above is None else shared(ctx.hooks.stack)
-        sinks = (*self._listeners(talk, ctx, run_hooks, inherited), *self.sinks, *(options.get("sinks") or ()))
-        relay = given._events.relay(ctx.ids) if given is not None and given._events is not None else None
-        if relay is not None:
-            sinks = (*sinks, relay)
-        stream = _SILENCE
-        if sinks or keep:
-            stream = EventStream(run_id, getattr(ctx.clock, "stamp", ctx.clock.time), sinks, keep)
-        ctx._events, ctx.listening, ctx.recording = stream, stream.listening, stream.recording
-        if stream.listening:
-            asked = bool(options.get("every_call")) or (relay is not None and given is not None and given.tracing)
-            ctx.tracing = asked or any(getattr(sink, "every_call", False) for sink in sinks)
-        loop = Loop(self, ctx, run_hooks, task, base, above)
-        ctx.llm = gated(loop, self.model)
-        ctx._fire, ctx._whole = loop.fire_for, loop.bequest
-        run = Run(loop, stream)
-        if given is not None:
-            run.follow(given)
+    def _prepare(self, task: str, options: RunOptions[DepsT], *, keep: bool = False) -> Run[OutputT]:
+        prepared = Preparation(self, task, options, keep=keep)
+        engine = prepared.engine
+        run: Run[OutputT] = Run(engine, Loop(engine, task, engine.run_state.messages))
+        if prepared.outer is not None:
+            run.follow(prepared.outer)
+        elif (ctx := options.get("ctx")) is not None:
+            run.follow_interrupt(ctx.interrupt)
         return run
+
+
+class Run(Generic[OutputT]):
+    """A run that was started. Everything here may be used from any thread."""
+
+    def __init__(self, engine: Engine, loop: Loop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self._aio: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None  # held, so that it is not collected while it runs
+        self._future: concurrent.futures.Future[AgentResult[OutputT]] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self._in_outer: concurrent.futures.Future[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._engine.ids.run_id
+
+    @property
+    def ids(self) -> Ids:
+        """The run's id, and all others that its payloads carry."""
+        return self._engine.ids
+
+    async def here(self) -> AgentResult[OutputT]:
+        """Run in the caller's own task; cancelling the caller cancels the run first.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+        """
+        result = await self._run()
+        await self._engine.cancellation.give_back()
+        return self._judge(result)
+
+    def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:
+        """Start in a task of its own, from that loop's thread or another."""
+        self._aio, self._future = aio, concurrent.futures.Future()
+        self._engine.cancellation.expect(aio)
+        work = self._run_for(self._future)
+        if running_loop() is aio:
+            self._task = aio.create_task(work)
+        else:
+            context = contextvars.copy_context()
+            if nested:
+                context.run(NESTED.set, True)
+            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
+        return self
+
+    async def _run(self) -> AgentResult[OutputT]:
+        engine, loop = self._engine, self._loop
+        try:
+            return await engine.instrumented(RunStart(loop.task, engine.ids), loop.run)
+        finally:
+            if self._unsubscribe is not None:
+                self._unsubscribe()
+            engine.close()
+            if self._in_outer is not None:
+                self._in_outer.set_result(None)
+
+    async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
+        try:
+            future.set_result(await self._run())
+        except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would take the loop's thread with it
+            future.set_exception(error)
+
+    def follow(self, outer: Engine) -> None:
+        """Be cancelled when the run around this one is, which is not over before this one."""
+        self.follow_interrupt(outer.services.interrupt)
+        self._in_outer = outer.add_child(self.cancel)
+
+    def follow_interrupt(self, interrupt: Interrupt) -> None:
+        """Be cancelled when this switch is used."""
+        self._unsubscribe = interrupt.subscribe(self._engine.services.interrupt.cancel)
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self._future is not None and self._future.done()
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The run's events, live, from the one after ``after`` to the last."""
+        async for event in self._engine.events.read(after):
+            yield event
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel the run. Its hooks get up to 5 s to clean up; cancelling again changes nothing."""
+        self._engine.services.interrupt.cancel(reason)
+
+    def steer(self, message: str) -> bool:
+        """Put a user message into the run before its next model call; false if the run is over."""
+        if self.done:
+            return False
+        return self._engine.steer(Message("user", message))
+
+    async def result(self) -> AgentResult[OutputT]:
+        """Wait for the end of the run; giving up waiting does not cancel it.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+        """
+        return self._judge(await asyncio.shield(asyncio.wrap_future(self._started())))
+
+    async def settled(self) -> None:
+        """Wait until the run is over, however it ended."""
+        with suppress(Exception):
+            await asyncio.shield(asyncio.wrap_future(self._started()))
+
+    def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
+        """Block until the run is over; Ctrl-C cancels it.
+
+        Raises:
+            RunFailed: the run ended ``failed``.
+            TimeoutError: it is still running after ``timeout`` seconds.
+        """
+        if self._aio is not None and running_loop() is self._aio:
+            raise RuntimeError("run.wait() would block the loop the run needs: use 'await run.result()'")
+        try:
+            return self._judge(self._started().result(timeout))
+        except KeyboardInterrupt:
+            self.cancel("interrupted")
+            concurrent.futures.wait([self._started()], timeout=10)
+            raise
+
+    def _started(self) -> concurrent.futures.Future[AgentResult[OutputT]]:
+        assert self._future is not None, "begin() made it"
+        return self._future
+
+    def _judge(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
+        if result.status == "failed":
+            cause = self._engine.cause
+            raise RunFailed(result, cause if status_of(cause) == "failed" else None)
+        return result
 
 
 def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
     """The hooks without which these tools could not do what they say."""
     return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]
-
-
-_OPTIONS = frozenset(inspect.signature(Agent.start).parameters) - {"self", "task", "keep"}
-_OF_CONTEXT = frozenset(inspect.signature(AgentContext).parameters) - _OPTIONS
-
-
-def _checked(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    if options and (unknown := options.keys() - _OPTIONS):
-        of_context = sorted(unknown & _OF_CONTEXT)
-        hint = f"; say ctx=AgentContext({of_context[0]}=...)" if of_context else ""
-        raise TypeError(f"unknown option {', '.join(sorted(unknown))}{hint}; known: {', '.join(sorted(_OPTIONS))}")
-    return {"task": task, **options}
-
-
-def _names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
-    if isinstance(allowed_plugins, str):
-        raise TypeError(f"allowed_plugins is a list of names: [{allowed_plugins!r}]")
-    return None if allowed_plugins is None else tuple(allowed_plugins)
-
-
-def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
-    return names if filtered is None else tuple(name for name in names if name in filtered)
-
-
-def _loop_for_start() -> asyncio.AbstractEventLoop:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return background_loop()

@@ -1,4 +1,12 @@
-"""A batch of tool calls: judged, approved, run, settled, recorded (DESIGN 4.5)."""
+"""A batch of tool calls, from the model's reply to their results in the transcript (DESIGN 4.5).
+
+Each call takes the same steps, in one direction:
+
+    rewrite -> validate -> guard -> approve -> execute -> after_tool -> record
+
+``Batch.run`` takes a batch through them; each step is a section of this file. What a step decides is written on the
+:class:`PendingCall`; once a call has a ``result``, the steps up to ``after_tool`` pass it by.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +20,6 @@ import msgspec
 from .._base.errors import PlainError
 from .._base.names import describe, words
 from .._base.tasks import OutOfTime, abandon, carry, unpack, within
-from .._kernel.dispatch import PLAIN
 from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import (
     ApprovalAnswer,
@@ -22,23 +29,16 @@ from .._kernel.payloads import (
     ToolCallResult,
     ToolPath,
 )
-from .._kernel.points import (
-    AFTER_TOOL,
-    APPROVAL_DECIDED,
-    BEFORE_TOOL,
-    ON_PROGRESS,
-    TOOL_END_WITH_PATH,
-)
+from .._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, APPROVAL_REQUESTED, BEFORE_TOOL, TOOL_END_WITH_PATH
 from .._kernel.results import Answer, HookAction, Verdict
-from .._kernel.tally import How
+from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools.tool import jsonable
 from .causes import Ended, Stopped, stronger
-from .course import Course
-from .events import ApprovalAsked, ApprovalDecided, ToolSettled, ToolStarted
+from .engine import Engine
+from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
-from .reports import Reports
-from .slot import Slot
+from .tool_call import CallReports, PendingCall
 
 replace = msgspec.structs.replace
 
@@ -46,12 +46,24 @@ Decision = Literal["approved", "denied", "edited", "cancelled"]
 
 
 class Batch:
-    """The tool calls of one model reply."""
+    """The tool calls of one model reply.
 
-    def __init__(self, loop: Course, calls: Sequence[ToolCall], hop: int) -> None:
-        self.loop, self.hop, self._tools = loop, hop, loop.tools
-        self._reports = Reports(loop)
-        self.slots = [self._slot(call, 1) for call in calls]
+    Args:
+        engine: the run.
+        calls: the calls, as the model made them.
+        hop: the number of the step.
+        withdrawn: names of the tools that a hook took out of the request, which the model may not call.
+    """
+
+    def __init__(
+        self, engine: Engine, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str] = frozenset()
+    ) -> None:
+        self.engine = engine
+        self.hop = hop
+        self._withdrawn = withdrawn
+        self._tools = engine.tools
+        self._reports = CallReports(engine)
+        self.calls = [self._pending(call, attempt=1) for call in calls]
         self.cause: BaseException | None = None
         self.outcomes: tuple[Outcome, ...] = ()
 
@@ -61,187 +73,173 @@ class Batch:
         Raises:
             Stopped, Ended, HookError, CancelledError: why the run does not go on as usual.
         """
-        loop = self.loop
-        await self._attempt(self.slots)
-        for index in range(len(self.slots)):
-            if AFTER_TOOL in loop.heard or TOOL_END_WITH_PATH in loop.heard:
-                await self._in_any_case(self._settle(index))
-        messages = []
-        for slot in self.slots:
-            result = slot.result
-            assert result is not None  # _attempt gave each slot one
-            self.outcomes += (result.outcome,)
-            loop.count_call(result.name, result.outcome == "ok")
-            message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
-            messages.append(message)
-            if loop.ctx.listening and loop.ctx.wants(ToolSettled):
-                loop.ctx.emit(
-                    ToolSettled, call_id=result.id, tool=result.name, outcome=result.outcome, text=message.content,
-                    attempt=result.attempt,
-                )  # fmt: skip
-        loop.close_calls(messages)
+        await self._attempt(self.calls)
+        for index in range(len(self.calls)):
+            await self._in_any_case(self._after(index))
+        self._record()
         if self.cause is not None:
             raise self.cause
 
-    async def _attempt(self, slots: list[Slot]) -> None:
-        """(a) to (c): afterwards each slot has a result and its pair of progress reports."""
-        loop, running = self.loop, False
+    async def _attempt(self, calls: list[PendingCall]) -> None:
+        """Judge, approve and execute: afterwards each call has a result, and its end is told."""
+        engine, executing = self.engine, False
         try:
-            if loop.alert or loop.ctx._signals:
-                loop.checkpoint()
-            asked: list[Slot] = []
-            for slot in slots:
-                if BEFORE_TOOL in loop.heard:
-                    self._conclude(slot, await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot))))
-                    if slot.asks and slot.result is None:
-                        asked.append(slot)
-                else:  # nobody judges, but the arguments must be right all the same
-                    slot.request, problem = self._validate(slot, slot.request)
-                    if problem is not None:
-                        slot.result = self._result(slot, "error", error=problem)
-                if slot.result is not None and slot.result.outcome == "error":
-                    await self._report(slot, "InvalidCall", slot.result.error or "")
-                if loop.alert:
-                    loop.raise_if_cancelled()
-            if asked:
-                loop.checkpoint()
-                await self._each([self._approve(slot) for slot in asked])
-            if loop.alert or loop.ctx._signals:
-                loop.checkpoint()
-            running = True
-            ready = self._count(slots)
-            for slot in slots if len(ready) < len(slots) else ():
-                await self._reports.close(slot)
-            if len(ready) == 1:
-                await self._invoke(ready[0])
-            elif ready:
-                await self._execute(ready)
+            engine.checkpoint()
+            for call in calls:
+                await self._judge(call)
+                engine.cancellation.check()
+            if asked := [call for call in calls if call.asks and call.result is None]:
+                engine.checkpoint()
+                await self._each([self._approve(call) for call in asked])
+            engine.checkpoint()
+            executing = True
+            ready = self._count(calls)
+            for call in calls:
+                await self._reports.end(call)
+            await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._blame(cause)
-            for slot in slots if not running and not isinstance(cause, Stopped) else ():
-                slot.result = None
-        for slot in slots:
-            if slot.asking:
-                await self._in_any_case(self._decided(slot, "cancelled", "", ""))
-            if slot.result is None:
-                slot.result = self._result(slot, "cancelled", error="Cancelled: the call did not finish.")
-            if not slot.ended:
-                await self._in_any_case(self._reports.close(slot))
+            await self._take_cause(cause)
+            for call in calls if not executing and not isinstance(cause, Stopped) else ():
+                call.result = None
+        for call in calls:
+            if call.asking:
+                await self._in_any_case(self._decide(call, "cancelled"))
+            if call.result is None:
+                call.settle(engine, "cancelled", error="Cancelled: the call did not finish.")
+            await self._in_any_case(self._reports.end(call))
 
-    # (a) Judge.
+    # Rewrite, validate, guard.
 
-    def _validate(self, slot: Slot, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
-        """The request with validated arguments; the slot keeps the values the tool will be called with."""
-        tool = self.loop.tools.get(request.name)
+    async def _judge(self, call: PendingCall, *, edited: bool = False) -> None:
+        """Fire ``before_tool``: rewriters first, then the arguments are validated, then the guards judge them.
+
+        An edited call has been rewritten already, and its questions count as answered.
+        """
+        firing = self.engine.open(BEFORE_TOOL, call.request)
+        if not edited:
+            await firing.rewrite()
+        if firing.open:
+            request, problem = self._validate(call, firing.payload)
+            firing.payload = request
+            if problem is not None:
+                firing.refuse(problem)
+        await firing.guard()
+        verdict = await self.engine.conclude(firing)
+        call.request = verdict.payload
+        call.answer = verdict.answer
+        call.asks = () if edited else verdict.asks
+        if verdict.action is HookAction.BLOCK:
+            name = call.request.name
+            self._block(call, verdict.value or f"Tool {name!r} was blocked by hook {verdict.hook!r}.", verdict.hook)
+        elif verdict.action is HookAction.INVALID:
+            call.settle(self.engine, "error", error=verdict.value)
+            await self._report(call, "InvalidCall", verdict.value)
+        elif call.answer is not None and not call.asks:
+            self._serve(call, call.answer)
+
+    def _validate(self, call: PendingCall, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
+        """The request with validated arguments, or with what is wrong; the call keeps what the tool is called with."""
+        tools = self.engine.tools
+        tool = tools.get(request.name)
         if tool is None:
-            return request, self.loop.tools.unknown(request.name)
+            return request, tools.unknown(request.name)
+        if request.name in self._withdrawn and request.name == call.call.name:
+            return request, f"The tool {request.name!r} is not available in this step."
         if request.raw is not None and not request.arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        check = tool.validate if (out := self.loop.ctx.outside) is None else partial(out.validate, tool)
-        checked = check(request.arguments)
+        checked = self.engine.world.validate(tool, request.arguments)
         if isinstance(checked, str):
             return request, checked
-        slot.tool, slot.values = tool, checked.values
-        slot.valid = ToolCallRequest(
+        call.tool, call.values = tool, checked.values
+        valid = ToolCallRequest(
             request.id, request.name, checked.arguments, request.hop, request.attempt, None, request.ids
         )
-        return slot.valid, None
+        return valid, None
 
-    def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
-        """What ``before_tool`` means for the call: a result, a question, or nothing against it."""
-        slot.request = verdict.payload
-        slot.answer, slot.asks = verdict.answer, () if approved else verdict.asks
-        if verdict.action is HookAction.BLOCK:
-            message = verdict.value or f"Tool {slot.request.name!r} was blocked by hook {verdict.hook!r}."
-            self._block(slot, message, verdict.hook)
-            return
-        problem = verdict.value if verdict.action is HookAction.INVALID else None
-        if problem is None and slot.request is not slot.valid:  # a user's interceptor changed it, or did not validate
-            slot.request, problem = self._validate(slot, slot.request)
-        if problem is not None:
-            slot.result = self._result(slot, "error", error=problem)
-        elif slot.answer is not None and not slot.asks:
-            self._serve(slot, slot.answer)
+    def _serve(self, call: PendingCall, answer: Answer) -> None:
+        call.by = answer.hook
+        call.settle(self.engine, "answered", answer.value)
 
-    def _serve(self, slot: Slot, answer: Answer) -> None:
-        slot.result, slot.by = self._result(slot, "answered", answer.value), answer.hook
+    def _block(self, call: PendingCall, message: str, source: str) -> None:
+        call.by = source
+        call.settle(self.engine, "blocked", error=message)
+        self.engine.note_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
 
-    def _block(self, slot: Slot, message: str, source: str) -> None:
-        slot.by = source
-        slot.result = self._result(slot, "blocked", error=message)
-        self.loop.note_error(ErrorInfo("tool", "Blocked", message, source, slot.request.id))
+    # Approve.
 
-    # (b) Approve.
-
-    async def _approve(self, slot: Slot) -> None:
-        loop, request = self.loop, slot.request
-        slot.asking = True
-        if loop.ctx.listening:
-            loop.ctx.emit(
-                ApprovalAsked, call_id=request.id, tool=request.name, arguments=request.arguments,
-                questions=tuple(question.text for question in slot.asks), digest=request.digest,
-            )  # fmt: skip
+    async def _approve(self, call: PendingCall) -> None:
+        """Put an asked call to the approvers, and act on what they say."""
+        engine, request = self.engine, call.request
+        call.asking = True
+        engine.emit(
+            ApprovalAsked, call_id=request.id, tool=request.name, arguments=request.arguments,
+            questions=tuple([question.text for question in call.asks]), digest=request.digest,
+        )  # fmt: skip
         try:
-            verdict = await loop.ask(ApprovalRequest(request, slot.asks, request.digest))
+            verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
             by = answer.by or verdict.hook
         except HookError as error:
             answer, by = ApprovalAnswer(deny="The approval failed."), error.hook
-        if not slot.asking:
-            return  # it went on after it was cancelled: too late
+        if not call.asking:
+            return  # the answer came after the call was cancelled
         if answer.edit is not None:
-            slot.request = replace(request, arguments=answer.edit)
-            await self._decided(slot, "edited", by, "")
-            again = await loop.fire(BEFORE_TOOL, slot.request, How(partial(self._validate, slot), "guard"))
-            self._conclude(slot, again, approved=True)
-            if again.action is HookAction.INVALID:
-                await self._report(slot, "InvalidCall", again.value)
+            call.request = replace(request, arguments=answer.edit)
+            await self._decide(call, "edited", by)
+            await self._judge(call, edited=True)
         elif answer.approve:
-            await self._decided(slot, "approved", by, "")
-            if slot.answer is not None:
-                self._serve(slot, slot.answer)
+            await self._decide(call, "approved", by)
+            if call.answer is not None:
+                self._serve(call, call.answer)
         else:
-            message, slot.denied = answer.deny or "Denied.", True
-            await self._decided(slot, "denied", by, message)
-            self._block(slot, message, by)
+            message = answer.deny or "Denied."
+            call.denied = True
+            await self._decide(call, "denied", by, message)
+            self._block(call, message, by)
 
-    async def _decided(self, slot: Slot, decision: Decision, by: str, message: str) -> None:
-        slot.asking = False
-        loop, request = self.loop, slot.request
-        loop.ctx.emit(
+    async def _ask(self, asked: ApprovalRequest) -> Verdict:
+        ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
+        boundary = self.engine.world.boundary
+        return await (ask() if boundary is None else boundary.approve(asked, ask, self.engine.report))
+
+    async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
+        call.asking = False
+        request = call.request
+        self.engine.emit(
             ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest, message=message
         )  # fmt: skip
-        payload = ApprovalDecision(request.id, decision, by, request.digest, message, loop.ctx.ids)
-        await loop.fire(APPROVAL_DECIDED, payload)
+        told = ApprovalDecision(request.id, decision, by, request.digest, message, self.engine.ids)
+        await self.engine.fire(APPROVAL_DECIDED, told)
 
-    # (c) Execute.
+    # Execute.
 
-    def _count(self, slots: list[Slot]) -> list[Slot]:
+    def _count(self, calls: list[PendingCall]) -> list[PendingCall]:
         """The calls left to run, within the limit of tool calls."""
-        loop, ready = self.loop, []
-        if len(slots) == 1 and not loop.limited and slots[0].result is None:
-            loop.budget.count_tool_call()
-            return slots
-        for slot in slots:
-            if slot.result is not None:
+        engine, ready = self.engine, []
+        for call in calls:
+            if call.result is not None:
                 continue
-            if not loop.limited or loop.budget.tool_calls_left():
-                loop.budget.count_tool_call()
-                ready.append(slot)
+            if engine.budget.tool_calls_left():
+                engine.budget.count_tool_call()
+                ready.append(call)
                 continue
-            slot.result = self._result(slot, "cancelled", error="Cancelled: the tool call limit is reached.")
-            if not loop.ctx._signals:
-                loop.signal(loop.budget.exceeded(steps=False) or StopSignal("tool_calls_limit"))
+            call.settle(engine, "cancelled", error="Cancelled: the tool call limit is reached.")
+            if not engine.run_state.signals:
+                engine.signal(engine.budget.exceeded(steps=False) or StopSignal("tool_calls_limit"))
         return ready
 
-    async def _execute(self, ready: list[Slot]) -> None:
-        gate = asyncio.Semaphore(self.loop.agent.max_parallel_tools)
+    async def _execute(self, ready: list[PendingCall]) -> None:
+        """Run the calls, several at once."""
+        if len(ready) == 1:
+            await self._invoke(ready[0])
+        elif ready:
+            gate = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
 
-        async def through(slot: Slot) -> None:
-            async with gate:
-                await self._invoke(slot)
+            async def through(call: PendingCall) -> None:
+                async with gate:
+                    await self._invoke(call)
 
-        await self._each([through(slot) for slot in ready])
+            await self._each([through(call) for call in ready])
 
     async def _each(self, work: list[Any]) -> None:
         """Do all of it concurrently; the first failure breaks off the rest."""
@@ -252,139 +250,143 @@ class Batch:
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             except BaseException:
-                await _let_go(tasks)
+                await _abandon(tasks)
                 raise
-            await _let_go([task for task in tasks if not task.done()])
+            await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
                 raise reduce(stronger, causes)
             for task in done:
                 unpack(task.result())
-        self.loop.raise_if_cancelled()
+        self.engine.cancellation.check()
 
-    async def _invoke(self, slot: Slot) -> None:
-        loop, tool = self.loop, slot.tool
-        assert tool is not None  # an unknown one has a result already
-        if ON_PROGRESS in loop.heard or (loop.ctx.listening and loop.ctx.wants(ToolStarted)):
-            await self._reports.start(slot)
-        else:
-            slot.started, slot.began = True, loop.ctx.clock.monotonic()
-        ctx = self._reports.ctx_of(slot) if tool.takes_ctx else None
+    async def _invoke(self, call: PendingCall) -> None:
+        """Call the tool; whatever it raises becomes an error result."""
+        engine = self.engine
+        await self._reports.start(call)
+        value: Any = None
         failure: BaseException | None = None
         try:
-            if loop.tools is not self._tools and loop.tools.get(slot.request.name) is not tool:
-                raise LookupError(f"the tool {slot.request.name!r} was switched off before this call of it began")
-            reach: Any = tool.call if loop.ctx.outside is None else partial(loop.ctx.outside.call, slot.request, tool)
-            work = reach(slot.values, ctx)
-            if loop.wrappers:
-                work = loop.around(slot.request, work)
-            value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
-            if loop.alert and loop.ctx.is_cancelled():
-                raise asyncio.CancelledError  # it went on all the same: too late
+            value = await self._call_tool(call)
+            if engine.is_cancelled():
+                raise asyncio.CancelledError  # the tool swallowed the cancellation: its result comes too late
         except asyncio.CancelledError as cancelled:
-            if loop.cancelling or loop.ctx.is_cancelled():
+            if engine.cancellation.is_ours():
                 raise
             failure = cancelled
         except OutOfTime:
-            failure = TimeoutError(f"no result after {tool.timeout:g} s")
+            assert call.tool is not None
+            failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefused as refused:
             if isinstance(refused.__cause__, (Ended, HookError)):
-                raise  # a hook's word about the model call of a tool counts for the run
+                raise  # what a hook says about the model call of a tool counts for the run
             failure = refused
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a tool raises is an error result
+        except GeneratorExit as closed:
+            if is_being_closed(engine):
+                raise
+            failure = closed
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an error result for the model
             failure = error
-        loop.listen()
-        if slot.ended:
-            return  # it went on after it was cancelled: too late
+        if call.ended:
+            return  # it was cancelled meanwhile: the result comes too late
         if failure is None:
-            slot.result = self._result(slot, "ok", value)
+            call.settle(engine, "ok", value)
         else:
-            slot.result = self._result(
-                slot, "error", error=(words if isinstance(failure, PlainError) else describe)(failure)
-            )
-        if slot.pump is None and ON_PROGRESS not in loop.heard:
-            slot.ended = True
-            if loop.ctx.listening:
-                self._reports.tell_end(slot, slot.result)
-        else:
-            await self._reports.close(slot)
+            said = words(failure) if isinstance(failure, PlainError) else describe(failure)
+            call.settle(engine, "error", error=said)
+        await self._reports.end(call)
         if failure is not None:
-            await self._report(slot, type(failure).__name__, words(failure))
+            await self._report(call, type(failure).__name__, words(failure))
 
-    async def _report(self, slot: Slot, kind: str, message: str) -> None:
-        await self.loop.report(ErrorInfo("tool", kind, message, slot.request.name, slot.request.id))
+    async def _call_tool(self, call: PendingCall) -> Any:
+        engine, tool, request = self.engine, call.tool, call.request
+        assert tool is not None  # a call of an unknown tool has a result already
+        if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
+            raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
+        ctx = self._reports.context_of(call) if tool.takes_ctx else None
+        work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
+        return jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
 
-    # (d) Settle.
+    async def _report(self, call: PendingCall, kind: str, message: str) -> None:
+        await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))
 
-    async def _settle(self, index: int) -> None:
-        """Fire ``after_tool`` for one call, and take it through (a) to (d) again if it is retried."""
-        slot, loop = self.slots[index], self.loop
-        result = slot.result
-        assert result is not None
+    # After the tool.
+
+    async def _after(self, index: int) -> None:
+        """Fire ``after_tool`` for one call; a call that is retried takes all steps again, at once."""
+        call, engine = self.calls[index], self.engine
+        result = call.result
+        assert result is not None  # _attempt gave each call one
         retried = False
         try:
-            no_retry = self._no_retry(result)
-            verdict = await loop.fire(AFTER_TOOL, result, How(no_retry=no_retry) if no_retry else PLAIN)
-            slot.result, retried = verdict.payload, verdict.action is HookAction.RETRY
+            verdict = await engine.fire(AFTER_TOOL, result, no_retry=self._no_retry(result))
+            call.result, retried = verdict.payload, verdict.action is HookAction.RETRY
         except Ended as ended:
-            slot.result = ended.verdict.payload
-            await self._blame(ended)
+            call.result = ended.verdict.payload
+            await self._take_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            slot.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
-            await self._blame(cause)
+            call.result = replace(result, result=None, error="The result was withheld: its hooks did not finish.")
+            await self._take_cause(cause)
         if retried:
-            self.slots[index] = again = self._slot(slot.call, result.attempt + 1)
+            self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
-            await self._settle(index)
-        elif TOOL_END_WITH_PATH in loop.heard:
+            await self._after(index)
+        elif engine.hears(TOOL_END_WITH_PATH):
             await self._tell_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:
-        if self.cause is not None or self.loop.ctx._signals:
+        """Why a ``retry`` of this call would not be honoured; empty if it would."""
+        if self.cause is not None or self.engine.run_state.signals:
             return "the run is over"
         if result.outcome not in ("ok", "error"):
             return f"the call was {result.outcome}"
         return "retry_limit" if result.attempt > MAX_RETRIES else ""
 
     async def _tell_paths(self, result: ToolCallResult) -> None:
-        tool = self.loop.tools.get(result.name)
+        tool = self.engine.tools.get(result.name)
         if tool is None or result.outcome not in ("ok", "error"):
             return
         for path in tool.paths(result.arguments):
             told = ToolPath(result.name, path, tool.folder, result.id, result.ids)
-            await self._in_any_case(self.loop.fire(TOOL_END_WITH_PATH, told))
+            await self._in_any_case(self.engine.fire(TOOL_END_WITH_PATH, told))
+
+    # Record.
+
+    def _record(self) -> None:
+        """Put all results into the transcript at once, in call order."""
+        engine, messages = self.engine, []
+        for call in self.calls:
+            result = call.result
+            assert result is not None
+            self.outcomes += (result.outcome,)
+            engine.run_state.count_call(result.name, ok=result.outcome == "ok")
+            message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
+            messages.append(message)
+            engine.emit(
+                ToolSettled, call_id=result.id, tool=result.name, outcome=result.outcome, text=message.content,
+                attempt=result.attempt,
+            )  # fmt: skip
+        engine.run_state.close_calls(messages)
 
     # Shared.
 
-    def _slot(self, call: ToolCall, attempt: int) -> Slot:
-        ids = self.loop.ctx.ids
-        return Slot(call, ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, ids))
-
-    def _result(self, slot: Slot, outcome: Outcome, value: Any = None, error: str | None = None) -> ToolCallResult:
-        request = slot.request
-        spent = self.loop.ctx.clock.monotonic() - slot.began if slot.started else 0.0
-        return ToolCallResult(
-            request.id, request.name, request.arguments, value, error, outcome, spent, self.hop, request.attempt,
-            request.ids,
-        )  # fmt: skip
+    def _pending(self, call: ToolCall, attempt: int) -> PendingCall:
+        request = ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, self.engine.ids)
+        return PendingCall(call, request)
 
     async def _in_any_case(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do what must be done although something went wrong; what goes wrong here counts too."""
         try:
             await work
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._blame(cause)
+            await self._take_cause(cause)
 
-    async def _blame(self, cause: BaseException) -> None:
-        if isinstance(cause, GeneratorExit):
-            raise cause  # the coroutine is being closed: nothing can be awaited any more
-        if isinstance(cause, asyncio.CancelledError):
-            cause = await self.loop.absorb(cause)
-        self.cause = stronger(self.cause, cause)
+    async def _take_cause(self, cause: BaseException) -> None:
+        self.cause = stronger(self.cause, await self.engine.settle_cause(cause))
 
 
-async def _let_go(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Cancel tasks and give well-behaved ones one chance to finish; the others are abandoned."""
+async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and give well-behaved ones one chance to finish; the others are left to themselves."""
     for task in tasks:
         abandon(task)
     if tasks:

@@ -1,52 +1,118 @@
-"""The context of a run: services, identity and state, for hooks and tools (DESIGN 6.4)."""
+"""The context of a run: what hooks and tools see of it (DESIGN 6.4). It only shows; verbs change."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from .._base.event import Event
-from .._base.frozen import EMPTY, Growing, as_history
 from .._base.names import is_number
-from .._base.tasks import OutOfTime, within
 from .._kernel.errors import HooklineError
 from .._kernel.points import Point, resolve
-from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
-from .._kernel.scope import Scope
+from .._kernel.scope import Scope, Window
 from .._kernel.state import AgentState
-from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
+from .._kernel.values import Ids
 from ..tools.registry import ToolRegistry
 from .budget import Budget
-from .events import EventStream
+from .events import ENGINE_EVENTS
 from .interrupt import Interrupt, make_id
 from .llm import GatedModel
-from .outside import Outside
 from .session import Session
+from .type_vars import DepsT
+from .world import World
 
 if TYPE_CHECKING:
     from random import Random
 
-GRACE = 5.0
-"""Seconds that hooks get, in all, after a cancellation."""
+
+class RunView(Protocol):
+    """What the context of a run needs of its engine."""
+
+    @property
+    def state(self) -> Any:
+        """The state as it is now."""
+
+    def fire_for(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
+        """Fire a point for a hook or a tool."""
+
+    def emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Put an event into the stream."""
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would get such an event."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is being cancelled."""
 
 
-class AgentContext(Scope):
-    """Make one for a conversation and hand it to its runs; each run gets a child of it.
-
-    ``scratch`` is yours to write; ``deps`` is whatever your tools and hooks need.
-    """
+class Services:
+    """What a context hands to hooks and tools, in one place: all contexts of a run share it. Private to the engine."""
 
     __slots__ = (
-        "_cancels", "_debts", "_errors", "_events", "_fire", "_handed", "_held", "_keep", "_messages", "_metadata",
-        "_open", "_opened", "_random", "_response_format", "_signals", "_steps", "_system_prompt", "_task", "_whole",
-        "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "call_ids", "clock", "deps", "depth",
-        "hooks", "ids", "interrupt", "llm", "memory", "new_id", "outside", "session", "spent", "tool_registry",
+        "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "deps", "depth", "hooks", "ids",
+        "interrupt", "llm", "memory", "origin", "run", "session", "tools", "world",
     )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        session: Session,
+        hooks: HookRegistry,
+        budget: Budget,
+        interrupt: Interrupt,
+        memory: Any = None,
+        artifacts: Any = None,
+        blackboard: Any = None,
+        deps: Any = None,
+        allowed_plugins: tuple[str, ...] | None = None,
+    ) -> None:
+        self.world = world
+        self.session = session
+        self.hooks = hooks
+        self.budget = budget
+        self.interrupt = interrupt
+        self.memory = memory
+        self.artifacts = artifacts
+        self.blackboard = blackboard
+        self.deps = deps
+        self.allowed_plugins = allowed_plugins
+        self.ids = Ids()
+        self.agent_name = ""
+        self.depth = 0
+        self.tools: ToolRegistry | None = None
+        self.llm: GatedModel | None = None
+        self.run: RunView | None = None
+        """The engine of the run, while it goes on."""
+        self.origin: RunView | None = None
+        """The engine of the run that this context was detached from."""
+
+    def copy(self) -> Services:
+        """The same services, for a run of its own."""
+        new = Services.__new__(Services)
+        for name in Services.__slots__:
+            setattr(new, name, getattr(self, name))
+        new.world = self.world.copy()
+        new.tools = new.llm = new.run = new.origin = None
+        return new
+
+
+class AgentContext(Window, Generic[DepsT]):
+    """What hooks and tools see of a run: who and where, services, and the state, to read.
+
+    Make one for a conversation and hand it to its runs with ``ctx=``; each run gets one of its own from it. Nothing on
+    it changes the run: a hook does that with the verb it returns. ``scratch`` is yours to write, ``deps`` is whatever
+    your tools and hooks need.
+
+    Example:
+        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(max_cost=0.50))
+        >>> agent.run("How many orders are open?", ctx=ctx)
+    """
+
+    __slots__ = ("_report", "_services")
 
     def __init__(
         self,
@@ -57,7 +123,7 @@ class AgentContext(Scope):
         memory: Any = None,
         artifacts: Any = None,
         blackboard: Any = None,
-        deps: Any = None,
+        deps: DepsT | None = None,
         interrupt: Interrupt | None = None,
         allowed_plugins: Sequence[str] | None = None,
         clock: Any = time,
@@ -67,81 +133,125 @@ class AgentContext(Scope):
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(max_tokens=...), not {type(budget).__name__}")
-        self.session = session if session is not None else Session(new_id("session"))
-        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
-        self.budget = budget if budget is not None else Budget(clock=clock)
-        self.memory, self.artifacts, self.blackboard, self.deps = memory, artifacts, blackboard, deps
-        self.interrupt = interrupt if interrupt is not None else Interrupt()
-        self.clock, self.new_id, self._random = clock, new_id, random
-        self.outside: Outside | None = None
-        """What the calls of models and tools, and approvals, go through; ``None`` for nothing."""
-        self.tool_registry: ToolRegistry | None = None
-        self.llm: GatedModel | None = None
-        self.allowed_plugins = None if allowed_plugins is None else tuple(allowed_plugins)
-        self.agent_name = ""
-        self.ids = Ids()
-        self.depth = 0
-        """How many runs this one is inside of."""
-        self.spent: Usage | None = None
-        self._events: EventStream | None = None
-        self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
-        self._whole: Callable[[], Interceptor] | None = None
-        self._keep: Callable[[], None] | None = None
-        self._debts: dict[Future[None], Callable[[str], None]] | None = None
-        self._open: Message | None = None
-        self._held: tuple[Message, ...] = ()
-        self._opened = False
-        self._handed: tuple[AgentState, ...] = ()
-        self._task: asyncio.Task[Any] | None = None
-        self._cancels = 0
+        self._report: Callable[[float | None, str], None] | None = None
+        self._services = Services(
+            world=World(clock, new_id, random),
+            session=session if session is not None else Session(new_id("session")),
+            hooks=hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks),
+            budget=budget if budget is not None else Budget(clock=clock),
+            interrupt=interrupt if interrupt is not None else Interrupt(),
+            memory=memory,
+            artifacts=artifacts,
+            blackboard=blackboard,
+            deps=deps,
+            allowed_plugins=None if allowed_plugins is None else tuple(allowed_plugins),
+        )
+
+    # Who and where.
 
     @property
-    def random(self) -> Random:
-        """Where chance comes from; a seeded one makes runs repeatable."""
-        if self._random is None:
-            from random import Random
-
-            self._random = Random()
-        return self._random
+    def ids(self) -> Ids:
+        """All ids of this run."""
+        return self._services.ids
 
     @property
     def run_id(self) -> str:
-        """The id of this run."""
-        return self.ids.run_id
+        """The id of this run; empty outside a run."""
+        return self._services.ids.run_id
 
     @property
     def task_id(self) -> str:
         """The id of the task this run works on."""
-        return self.ids.task_id
+        return self._services.ids.task_id
 
     @property
     def correlation_id(self) -> str:
         """The id that ties this run to what caused it."""
-        return self.ids.correlation_id
+        return self._services.ids.correlation_id
 
-    def is_cancelled(self) -> bool:
-        """Whether the current task is being cancelled since the run began in it."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > (self._cancels if task is self._task else 0)
+    @property
+    def agent_name(self) -> str:
+        """The name of the agent that runs."""
+        return self._services.agent_name
 
-    def hurry(self) -> None:
-        """From here on hooks get ``GRACE`` seconds in all."""
-        if self.deadline is None:
-            self.deadline = time.monotonic() + GRACE
+    @property
+    def depth(self) -> int:
+        """How many runs this one is inside of."""
+        return self._services.depth
 
-    def began_in(self, task: asyncio.Task[Any] | None) -> None:
-        """Remember the run's task, and how often somebody had cancelled it before."""
-        self._task, self._cancels = task, task.cancelling() if task is not None else 0
+    @property
+    def allowed_plugins(self) -> tuple[str, ...] | None:
+        """The plugins that take part; ``None`` for all."""
+        return self._services.allowed_plugins
 
-    def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would get such an event: one that is costly to make need not be made."""
-        events = self._events
-        return events is not None and events.listening and (events.wanted is None or kind in events.wanted)
+    # Services.
 
-    def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Put an event into the run's stream."""
-        if self._events is not None:
-            self._events.emit(kind, fields)
+    @property
+    def deps(self) -> DepsT:
+        """Whatever the caller gave for hooks and tools to use."""
+        return self._services.deps  # type: ignore[no-any-return]
+
+    @property
+    def session(self) -> Session:
+        """The conversation across runs."""
+        return self._services.session
+
+    @property
+    def hooks(self) -> HookRegistry:
+        """The hooks of the conversation."""
+        return self._services.hooks
+
+    @property
+    def budget(self) -> Budget:
+        """What was used so far, and the limits."""
+        return self._services.budget
+
+    @property
+    def memory(self) -> Any:
+        """The memory that the caller gave."""
+        return self._services.memory
+
+    @property
+    def artifacts(self) -> Any:
+        """The store of artifacts that the caller gave."""
+        return self._services.artifacts
+
+    @property
+    def blackboard(self) -> Any:
+        """The blackboard that the caller gave."""
+        return self._services.blackboard
+
+    @property
+    def interrupt(self) -> Interrupt:
+        """Whether the run is cancelled, and the switch that cancels it."""
+        return self._services.interrupt
+
+    @property
+    def tool_registry(self) -> ToolRegistry | None:
+        """The tools of this run."""
+        return self._services.tools
+
+    @property
+    def llm(self) -> GatedModel | None:
+        """The model, behind the hooks and the budget of this run; ``None`` outside a run."""
+        return self._services.llm
+
+    @property
+    def clock(self) -> Any:
+        """Where time comes from, so that runs can be replayed."""
+        return self._services.world.clock
+
+    @property
+    def random(self) -> Random:
+        """Where chance comes from; a seeded one makes runs repeatable."""
+        return self._services.world.random
+
+    @property
+    def new_id(self) -> Callable[[str], str]:
+        """Makes fresh ids: ``ctx.new_id("note")``."""
+        return self._services.world.new_id
+
+    # What a hook or tool may do.
 
     async def fire(self, point: str, payload: Any) -> Verdict:
         """Fire a point from a hook or a tool: all hooks of this run take part, but those that are running.
@@ -151,9 +261,29 @@ class AgentContext(Scope):
             CallRefused: a model call that one of them made was refused.
             HooklineError: there is no run.
         """
-        if self._fire is None:
+        run = self._services.run
+        if run is None:
             raise HooklineError("ctx.fire belongs to a run: outside of one, use registry.fire(point, payload)")
-        return await self._fire(resolve(point), payload)
+        return await run.fire_for(resolve(point), payload)
+
+    def emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Put an event of your own type into the run's stream.
+
+        Raises:
+            TypeError: the type is one that the loop makes itself.
+        """
+        if kind in ENGINE_EVENTS:
+            raise TypeError(f"{kind.__name__} is made by the loop: define an Event class of your own")
+        if self._services.run is not None:
+            self._services.run.emit(kind, **fields)
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would get such an event: one that is costly to make need not be made."""
+        return self._services.run is not None and self._services.run.wants(kind)
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is being cancelled; a hook may also raise CancelledError itself."""
+        return self._scope.is_cancelled()
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far a tool is (``fraction`` of 1). Safe from any thread.
@@ -163,171 +293,8 @@ class AgentContext(Scope):
             ValueError: a fraction outside 0 to 1.
             TypeError: a fraction that is no number, or a message that is not text.
         """
-        raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
-
-    def child(self) -> AgentContext:
-        """A context for one run, with the same services and no state of its own yet."""
-        new = AgentContext.__new__(AgentContext)
-        Scope.__init__(new)
-        new.scratch = self.scratch
-        for name in _SHARED:
-            setattr(new, name, getattr(self, name))
-        new.tool_registry = new.llm = new._events = new._fire = new._keep = new._open = new._debts = None
-        new._held, new.spent = (), None
-        new._opened, new._task, new._cancels = False, None, 0
-        return new
-
-    def owe(self, cancel: Callable[[str], None]) -> Future[None]:
-        """Have the run not end before something that began in it: give it a result when that is over.
-
-        At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
-        """
-        debts = self._debts = {} if self._debts is None else self._debts
-        debt: Future[None] = Future()
-        debts[debt] = cancel
-        debt.add_done_callback(lambda paid: debts.pop(paid, None))
-        return debt
-
-    async def settle_debts(self) -> None:
-        """Break off what began in this run and is not over, and wait for it. For the loop."""
-        debts = dict(self._debts or ())
-        for cancel in debts.values():
-            cancel("the run is over")
-        if waiting := [asyncio.wrap_future(debt) for debt in debts if not debt.done()]:
-            left = GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            with suppress(OutOfTime):  # the other half is for the hooks at the end of this run
-                await within(left / 2, asyncio.wait(waiting), shielded=True)
-
-    def heir(self, *, budget: Budget | None = None) -> AgentContext:
-        """A context for work that may outlive this run: what is run with it has the same hooks and plugin filter.
-
-        It is not cancelled with the run, and counts in the run's ledger unless it is given one of its own.
-        """
-        new = self.child()
-        new.interrupt, new.scratch = Interrupt(), {}
-        if budget is not None:
-            new.budget = budget
-        new._whole = self._whole  # as they are then: what is switched off meanwhile does not fire
-        if self._opened:
-            new.open((), self._metadata, "", None)
-        return new
-
-    @property
-    def state(self) -> AgentState:
-        """The state as it is now. Hooks change it by returning ``state=``."""
-        if self._state is None:
-            if not self._opened:
-                self.open((), EMPTY, "", None)
-            self._state = AgentState(
-                self._messages.view(), self._metadata, self._system_prompt, self._response_format,
-                self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
-            )  # fmt: skip
-            self._handed = (*self._handed[-7:], self._state)
-        return self._state
-
-    def open(
-        self, messages: Sequence[Message], metadata: Mapping[str, Any], system_prompt: str, response_format: Any
-    ) -> None:
-        """Start from this state. For the loop; hooks return ``state=`` instead."""
-        self._opened = True
-        self._messages: Growing[Message] = Growing(messages)
-        self._steps: Growing[Step] = Growing()
-        self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format
-        self._handed = ()
-        self.call_ids = {call.id for message in messages for call in message.tool_calls}
-        self._signals: tuple[StopSignal, ...] = ()
-        self._errors: tuple[ErrorInfo, ...] = ()
-        self._state = None
-
-    def accept_state(self, state: AgentState) -> None:
-        """Take over a hook's ``state=``; messages added while calls are open wait for their results."""
-        now = self.state
-        # A hook may have read the state, waited, and changed what it had read: the loop's part may have moved on.
-        seen = next(
-            (old for old in reversed(self._handed) if old.usage == state.usage and old.steps == state.steps), now
-        )
-        accepted = seen.accept(state)
-        if accepted.messages is not seen.messages:
-            if seen.messages is not now.messages and seen.messages != now.messages:
-                raise TypeError("AgentState.messages: the transcript went on meanwhile; read ctx.state again")
-            self._take_messages(accepted.messages, now.messages if seen.messages is now.messages else seen.messages)
-        if accepted.metadata is not seen.metadata:
-            self._metadata = accepted.metadata
-        if accepted.system_prompt is not seen.system_prompt:
-            self._system_prompt = accepted.system_prompt
-        if accepted.response_format is not seen.response_format:
-            self._response_format = accepted.response_format
-        self._state = None
-        if self._keep is not None:
-            self._keep()
-
-    def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
-        tail = as_history(messages).tail_after(before)
-        known = {call.id for message in before for call in message.tool_calls} if tail is None else set()
-        new = messages if tail is None else tail
-        fresh = {call.id for message in new for call in message.tool_calls} - known
-        if fresh & self.call_ids:
-            raise TypeError("AgentState.messages: a new call has the id of an old one")
-        self.call_ids |= fresh
-        if tail is not None and self._open is None:
-            for message in tail:
-                self._messages.append(message)
-            return
-        if self._open is not None:
-            ids = [call.id for call in self._open.tool_calls]
-            found = [i for i, message in enumerate(messages) if [call.id for call in message.tool_calls] == ids]
-            self._held += tuple(messages[found[-1] + 1 :])
-            messages = messages[: found[-1] + 1]
-        self._messages = Growing(messages)
-
-    def append(self, message: Message) -> None:
-        """Add to the transcript. For the loop; hooks return ``state=`` instead."""
-        self._state = None
-        self._messages.append(message)
-
-    def finish_step(self, step: Step) -> None:
-        """Add a finished step. For the loop."""
-        self._steps.append(step)
-        self._state = None
-
-    def set_signals(self, signals: tuple[StopSignal, ...]) -> None:
-        """Record stop signals. For the loop."""
-        self._signals, self._state = signals, None
-
-    def add_error(self, error: ErrorInfo) -> None:
-        """Record an error. For the loop."""
-        self._errors, self._state = (*self._errors, error), None
-
-    def set_system_prompt(self, text: str) -> None:
-        """Put the joined system prompt in place. For the loop."""
-        self._system_prompt, self._state = text, None
-
-    def charge(self, usage: Usage, cost: float | None) -> None:
-        """Count a model call. For the loop."""
-        self.budget.charge(usage, cost)
-        self.spent = usage if self.spent is None else self.spent + usage
-        self._state = None
-
-
-_SHARED = (
-    "agent_name", "allowed_plugins", "artifacts", "blackboard", "budget", "clock", "depth", "deps", "hooks", "ids",
-    "interrupt", "memory", "new_id", "outside", "_random", "session", "_whole",
-)  # fmt: skip
-
-
-class CallContext:
-    """A run's context, seen from inside one tool call: its ``progress`` knows the call."""
-
-    __slots__ = ("_ctx", "_report")
-
-    def __init__(self, ctx: AgentContext, report: Callable[[float | None, str], None]) -> None:
-        self._ctx, self._report = ctx, report
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ctx, name)
-
-    def progress(self, fraction: float | None = None, message: str = "") -> None:
-        """Report how far this call is: see :meth:`AgentContext.progress`."""
+        if self._report is None:
+            raise HooklineError("ctx.progress belongs to a tool call: give the tool a 'ctx' parameter and use that one")
         if fraction is not None and not is_number(fraction):
             raise TypeError(f"progress(fraction, message): fraction is a number from 0 to 1, not {fraction!r:.80}")
         if fraction is not None and not 0 <= fraction <= 1:
@@ -335,3 +302,52 @@ class CallContext:
         if not isinstance(message, str):
             raise TypeError(f"message is text, not {type(message).__name__}")
         self._report(fraction, message)
+
+    def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT]:
+        """A context for work that may outlive this run: runs started with it have the same hooks and plugin filter.
+
+        It is not cancelled with the run, and counts in the run's ledger unless it is given one of its own.
+        """
+        services = self._services.copy()
+        services.interrupt = Interrupt()
+        services.origin = self._services.run
+        if budget is not None:
+            services.budget = budget
+        new = make_window(services, Scope(None), hook_state={}, scratch={})
+        new._scope = Scope(new, AgentState(metadata=self.state.metadata))
+        return new
+
+
+def make_window(
+    services: Services,
+    scope: Scope,
+    *,
+    hook_state: dict[int, Any],
+    scratch: dict[str, Any],
+    report: Callable[[float | None, str], None] | None = None,
+) -> AgentContext[Any]:
+    """A context that shows these services and the state of this scope."""
+    ctx: AgentContext[Any] = AgentContext.__new__(AgentContext)
+    ctx._services = services
+    ctx._scope = scope
+    ctx._hook_state = hook_state
+    ctx._scratch = scratch
+    ctx._report = report
+    return ctx
+
+
+def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
+    """The context of a run as one tool call gets it: its ``progress`` reports for that call."""
+    return make_window(
+        ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report
+    )  # fmt: skip
+
+
+def services_of(ctx: AgentContext[Any]) -> Services:
+    """The services behind a context, for the engine."""
+    return ctx._services
+
+
+def report_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
+    """Where the context of a tool call reports progress, for the engine."""
+    return ctx._report

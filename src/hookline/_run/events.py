@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache
 from typing import Any
 
 from .._base.event import Event
 from .._base.tasks import running_loop
-from .._kernel.points import AFTER_LLM, ON_TOKEN, Point
+from .._kernel import records
+from .._kernel.points import ON_TOKEN
 from .._kernel.records import HookExecuted, PointFired
 from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
@@ -194,18 +194,16 @@ class RunFinished(Event, frozen=True):
     result: AgentResult = AgentResult()
 
 
-_MADE_AT: dict[type[Event], Point] = {
-    TextDelta: ON_TOKEN,
-    ModelReplied: AFTER_LLM,
-}
-"""Events that are only there if their point is fired."""
+ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
+    kind
+    for module in (vars(records), globals())
+    for kind in module.values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+)
+"""The events that the loop and the dispatcher make. Hooks and tools emit types of their own."""
 
 Kinds = frozenset[type[Event]]
-
-
-@lru_cache(maxsize=256)
-def _points_of(kinds: Kinds) -> frozenset[Point]:
-    return frozenset(_MADE_AT[kind] for kind in kinds & _MADE_AT.keys())
+_NONE: Kinds = frozenset()
 
 
 def listener(hook: Any) -> Sink:
@@ -253,17 +251,15 @@ def _hooked(pair: tuple[Sink, Kinds | None]) -> bool:
 class EventStream:
     """Numbers events, hands them to sinks, and keeps them for readers in any loop.
 
-    ``wanted`` are the types that somebody wants, ``None`` for all; ``points`` must be fired for their sake.
+    ``wanted`` are the types that somebody wants, ``None`` for all.
     """
 
     def __init__(self, run_id: str, now: Callable[[], float], sinks: Iterable[Sink] = (), keep: bool = False) -> None:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
-        self.listening = bool(self._sinks) or keep
         every = [kinds for _, kinds in self._sinks]
-        self.wanted: Kinds | None = None if keep or None in every else frozenset().union(*filter(None, every))
-        self.recording = self.wanted is None or PointFired in self.wanted
-        self.points = frozenset() if self.wanted is None else _points_of(self.wanted)
+        self.wanted: Kinds | None = None if keep or None in every else _NONE.union(*filter(None, every))
+        self.recording = self.wants(PointFired)
         self._takers = _Takers(self._sinks)
         self.hooked = any(map(_hooked, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
@@ -272,9 +268,14 @@ class EventStream:
         self._closed = False
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
-    def emit(self, kind: type[Event], fields: dict[str, Any]) -> None:
-        """Make the event and hand it on. A broken sink is logged and does not disturb the run."""
-        if not self.listening or (self.wanted is not None and kind not in self.wanted):
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would get such an event."""
+        return self.wanted is None or kind in self.wanted
+
+    def emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Make the event and hand it on, if anybody wants it. A broken sink is logged and does not disturb the run."""
+        wanted = self.wanted
+        if wanted is not None and kind not in wanted:
             return
         self._seq += 1
         event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
@@ -312,11 +313,12 @@ class EventStream:
 
     def _take_in(self, inner: SubagentEvent) -> None:
         if not self._closed:
-            self.emit(SubagentEvent, {"event": inner.event, "ids": inner.ids})
+            self.emit(SubagentEvent, event=inner.event, ids=inner.ids)
 
     def close(self) -> None:
         """No more events follow."""
-        self._closed, self.listening = True, False
+        self._closed = True
+        self.wanted = _NONE
         self._wake()
 
     def _wake(self) -> None:

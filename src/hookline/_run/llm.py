@@ -11,22 +11,24 @@ from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.values import Message, ToolSpec
 from ..models.protocol import Model
-from .outside import Outside
+from .world import World
 
 
 class GatedModel:
     """An async handle on the run's model (DESIGN 4.8)."""
 
-    __slots__ = ("_ask", "_ctx", "_model")
+    __slots__ = ("_ask", "_model", "_world")
 
     def __init__(
-        self, model: Model, ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]], ctx: Any = None
+        self, model: Model, ask: Callable[[Model, ModelRequest], Awaitable[ModelReply]], world: World | None = None
     ) -> None:
-        self._model, self._ask, self._ctx = model, ask, ctx
+        self._model = model
+        self._ask = ask
+        self._world = world
 
     def using(self, model: Model) -> GatedModel:
         """The same handle on another model: its calls pass the same hooks and count in the same budget."""
-        return GatedModel(model, self._ask, self._ctx)
+        return GatedModel(model, self._ask, self._world)
 
     @property
     def model(self) -> Model:
@@ -55,9 +57,8 @@ class GatedModel:
 
     @property
     def _counter(self) -> Model:
-        """Who counts: the model, unless what lies outside of the run has it from elsewhere."""
-        outside: Outside | None = getattr(self._ctx, "outside", None)
-        return self._model if outside is None else outside.model(self._model)
+        """The model that counts tokens; in a replay, the counts come from the tape."""
+        return self._model if self._world is None else self._world.model(self._model)
 
     def _count_parts(self, request: ModelRequest) -> int:
         tools = "".join(f"{tool.name} {tool.description} {json_text(tool.parameters)}\n" for tool in request.tools)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from .._base.frozen import json_text
 from .._base.names import describe, words
 from .._base.tasks import running_loop
-from .._kernel.dispatch import PLAIN
 from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
-from .._kernel.results import HookAction, Verdict
-from .._kernel.tally import How
+from .._kernel.results import Answer, HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .causes import Ended, Stopped
-from .course import Course
+from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, TextDelta, log
 from .llm import GatedModel
 
@@ -33,80 +31,75 @@ NOTHING = ModelResponse()
 replace = msgspec.structs.replace
 
 
-async def call_model(loop: Course, request: ModelRequest, model: Model) -> ModelReply | ModelResponse:
-    """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``.
-
-    Gives what left ``after_llm``; the bare response where nobody listens there.
+async def call_model(engine: Engine, request: ModelRequest, model: Model) -> ModelReply:
+    """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``; what left ``after_llm``.
 
     Raises:
         Ended, Stopped: a hook said so.
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed and no hook mended it.
     """
-    attempt, inside_step = 1, request.purpose == "step"
-    if loop.ctx.outside is not None:
-        model = loop.ctx.outside.model(model)
-    extra: tuple[Message, ...] = ()
+    inside_step = request.purpose == "step"
+    model = engine.world.model(model)
+    attempt, extra = 1, ()  # type: int, tuple[Message, ...]
     while True:
         base = request
         if attempt > 1:
-            loop.checkpoint(inside_step=inside_step)
+            engine.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
-        asked, answer = base, None
-        if BEFORE_LLM in loop.heard:
-            verdict = await loop.fire(BEFORE_LLM, base)
-            loop.checkpoint(inside_step=inside_step)
-            asked, answer = verdict.payload, verdict.answer
-        generation = Generation(loop, asked, model, loop.ctx.clock.monotonic())
-        how = PLAIN if attempt <= MAX_RETRIES else How(no_retry="retry_limit")
-        if answer is not None:
-            await generation.serve(answer.value, answer.hook)
-        else:
-            if loop.ctx.listening and loop.ctx.wants(ModelCalled):
-                generation.announce()
-            try:
-                if loop.wrappers:
-                    await loop.around(asked, generation.ask())
-                elif ON_TOKEN in loop.heard:
-                    await generation.stream()
-                else:
-                    generation.take(await model.complete(asked))
-            except (Ended, HookError, CallRefused):
-                raise
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and (loop.cancelling or loop.ctx.is_cancelled()):
-                    raise
-                mended = await _put_to_on_error(loop, error, asked, model, how)
-                if generation.text:
-                    loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
-                if mended.action is HookAction.RETRY:
-                    attempt, extra = attempt + 1, _note(mended.value)
-                    continue
-                if mended.answer is None:
-                    if isinstance(error, ModelError):
-                        raise
-                    raise ModelError(describe(error)) from error
-                await generation.serve(mended.answer.value, mended.answer.hook)
-        loop.listen()
-        if AFTER_LLM not in loop.heard and inside_step:
-            return generation.response
+        verdict = await engine.fire(BEFORE_LLM, base)
+        engine.checkpoint(inside_step=inside_step)
+        generation = Generation(engine, verdict.payload, model, engine.world.clock.monotonic())
+        no_retry = "" if attempt <= MAX_RETRIES else "retry_limit"
+        if verdict.answer is not None:
+            await generation.serve(verdict.answer)
+        elif (retry := await _ask(generation, no_retry)) is not None:
+            attempt, extra = attempt + 1, retry
+            continue
         received = generation.reply()
-        verdict = await loop.fire(AFTER_LLM, received, how)
+        verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
-                reply = replace(reply, tool_calls=_distinct(loop, reply.tool_calls))
-            _emit_reply(loop, reply)
+                reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
+            _emit_reply(engine, reply)
             return reply
-        loop.ctx.emit(Discarded, hop=asked.hop, attempt=attempt, purpose=asked.purpose)
+        generation.discard()
         note = verdict.value or "That reply was rejected. Try again."
         attempt, extra = attempt + 1, (_rejected(reply), Message("user", note))
+
+
+async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
+    """Get a reply from the model. A failure is put to ``on_error``, which may answer it, or have it tried again.
+
+    Gives the messages to add to the next attempt if there is to be one, else ``None``.
+    """
+    engine, request = generation.engine, generation.request
+    generation.announce()
+    try:
+        await engine.around(request, generation.ask())
+    except (Ended, HookError, CallRefused):
+        raise
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
+            raise
+        mended = await _put_to_on_error(engine, error, request, generation.model, no_retry)
+        if generation.text:
+            generation.discard()
+        if mended.action is HookAction.RETRY:
+            return (Message("user", mended.value),) if mended.value else ()
+        if mended.answer is None:
+            if isinstance(error, ModelError):
+                raise
+            raise ModelError(describe(error)) from error
+        await generation.serve(mended.answer)
+    return None
 
 
 class Generation(msgspec.Struct):
     """One attempt at getting a reply."""
 
-    loop: Course
+    engine: Engine
     request: ModelRequest
     model: Model
     began: float
@@ -119,15 +112,22 @@ class Generation(msgspec.Struct):
     def announce(self) -> None:
         """Tell those who listen that the request goes out."""
         request = self.request
-        self.loop.ctx.emit(
+        if not self.engine.wants(ModelCalled):  # the names of all tools are not worth collecting for nobody
+            return
+        self.engine.emit(
             ModelCalled, model=request.model, hop=request.hop, attempt=request.attempt, purpose=request.purpose,
             messages=len(request.messages), tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
         )  # fmt: skip
 
+    def discard(self) -> None:
+        """Tell those who stream that the text shown so far does not count."""
+        request = self.request
+        self.engine.emit(Discarded, hop=request.hop, attempt=request.attempt, purpose=request.purpose)
+
     async def ask(self) -> None:
-        """Get the reply from the model, the way that somebody wants it."""
-        if ON_TOKEN in self.loop.heard:
+        """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
+        if self.engine.hears(ON_TOKEN):
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -148,8 +148,10 @@ class Generation(msgspec.Struct):
                     break
                 self.text += piece
                 await self._show(piece)
+            if complete is None:
+                raise ModelError(f"the stream of model {self.model.name!r} ended without its final response")
             streamed = bool(self.text)
-            self.take(complete if complete is not None else self._partial())
+            self.take(complete)
             await self._show("" if streamed else self.response.content, final=True)
         except (Ended, HookError, CallRefused):
             if complete is None:
@@ -164,13 +166,12 @@ class Generation(msgspec.Struct):
         finally:
             await _close(pieces)
 
-    async def serve(self, response: ModelResponse, hook: str) -> None:
+    async def serve(self, answer: Answer) -> None:
         """Take a hook's answer for the reply."""
-        self.response, self.source, self.text = response, hook, ""
-        if response.cost is None:
-            self.response = replace(response, cost=0.0)
-        self.response = self._checked(self.response)
-        if ON_TOKEN in self.loop.heard:
+        response: ModelResponse = answer.value
+        self.source, self.text = answer.hook, ""
+        self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
+        if self.engine.hears(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
             except (Ended, HookError):
@@ -180,28 +181,29 @@ class Generation(msgspec.Struct):
     def reply(self) -> ModelReply:
         """The reply as ``after_llm`` sees it."""
         response, request, model = self.response, self.request, self.model
+        duration = self.engine.world.clock.monotonic() - self.began
         return ModelReply(
             response.content, response.tool_calls, request.hop, request.attempt, request.purpose, response.usage,
             response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
-            response.organization_id, self.loop.ctx.clock.monotonic() - self.began, request, self.source, request.ids,
+            response.organization_id, duration, request, self.source, request.ids,
         )  # fmt: skip
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
         request, text = self.request, self.text or (delta if final else "")
         if not self.number:
-            self.loop.generations += 1
-            self.number = self.loop.generations
-        verdict = await self.loop.fire(
+            self.engine.generations += 1
+            self.number = self.engine.generations
+        verdict = await self.engine.fire(
             ON_TOKEN, TokenDelta(delta, text, request.hop, final, request.purpose, request.ids, self.number)
         )
         if verdict.payload.delta:
             self.shown += verdict.payload.delta
-            self.loop.ctx.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
+            self.engine.emit(TextDelta, text=verdict.payload.delta, hop=request.hop, purpose=request.purpose)
 
     async def _withdraw(self) -> None:
         """Tell the observers of ``after_llm`` of a reply that ``on_token`` broke off: what was shown, and no more."""
         self.response = replace(self.response, content=self.shown, tool_calls=())
-        await self.loop.fire(AFTER_LLM, self.reply(), How(start="observe"))
+        await self.engine.observe(AFTER_LLM, self.reply())
 
     def _charge_partial(self) -> None:
         try:
@@ -209,7 +211,7 @@ class Generation(msgspec.Struct):
         except Exception:  # noqa: BLE001 - what broke the stream off is what counts
             log.exception("model %r cannot count a reply that was broken off", self.model.name)
         else:
-            self.loop.ctx.charge(partial.usage, partial.cost)
+            self.engine.run_state.charge(partial.usage, partial.cost)
 
     def _partial(self) -> ModelResponse:
         """What there is of a stream that was broken off, with an estimate of its usage."""
@@ -220,12 +222,12 @@ class Generation(msgspec.Struct):
     def take(self, response: Any) -> None:
         """Take in a whole reply of the model and charge it."""
         self.response = checked = self._checked(response)
-        self.loop.ctx.charge(checked.usage, checked.cost)
+        self.engine.run_state.charge(checked.usage, checked.cost)
 
     def _checked(self, response: Any) -> ModelResponse:
         if not isinstance(response, ModelResponse):
             raise ModelError(f"model {self.model.name!r} returned {type(response).__name__}, not a ModelResponse")
-        calls = _distinct(self.loop, response.tool_calls) if response.tool_calls else ()
+        calls = _distinct(self.engine, response.tool_calls) if response.tool_calls else ()
         if calls is response.tool_calls and response.content is not None:
             return response
         return replace(response, content=response.content or "", tool_calls=calls)
@@ -237,67 +239,61 @@ async def _close(pieces: Any) -> None:
         await close()
 
 
-def _note(text: str) -> tuple[Message, ...]:
-    return (Message("user", text),) if text else ()
-
-
 def _rejected(reply: ModelReply) -> Message:
     """A rejected reply for the next request: its calls as text, never as open calls."""
     calls = [f"{call.name}({json_text(call.arguments)})" for call in reply.tool_calls]
     return Message("assistant", "\n".join(part for part in (reply.content, *calls) if part))
 
 
-def _distinct(loop: Course, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+def _distinct(engine: Engine, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Calls with ids that no other call of this transcript has."""
-    if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in loop.ctx.call_ids:
+    if len(calls) == 1 and type(calls) is tuple and calls[0].id and calls[0].id not in engine.run_state.call_ids:
         return calls
     distinct: dict[str, ToolCall] = {}
     for call in calls:
-        fresh = bool(call.id) and call.id not in loop.ctx.call_ids and call.id not in distinct
-        kept = call if fresh else replace(call, id=loop.ctx.new_id("call"))
+        fresh = bool(call.id) and call.id not in engine.run_state.call_ids and call.id not in distinct
+        kept = call if fresh else replace(call, id=engine.world.new_id("call"))
         distinct[kept.id] = kept
     return tuple(distinct.values())
 
 
 async def _put_to_on_error(
-    loop: Course, error: BaseException, request: ModelRequest, model: Model, how: How
+    engine: Engine, error: BaseException, request: ModelRequest, model: Model, no_retry: str
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
     info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True, retry_after=wait)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
-        verdict = await loop.report(info, failure=failure, how=how)
+        verdict = await engine.report(info, failure=failure, no_retry=no_retry)
     except (HookError, CallRefused):  # it is reported; the model's own failure stands
         verdict = None
     return verdict or Verdict(failure)
 
 
-def _emit_reply(loop: Course, reply: ModelReply) -> None:
-    if loop.ctx.listening and loop.ctx.wants(ModelReplied):
-        loop.ctx.emit(
-            ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
-            purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,
-            model=reply.model, provider=reply.provider, organization_id=reply.organization_id,
-            duration=reply.duration, source=reply.source,
-        )  # fmt: skip
+def _emit_reply(engine: Engine, reply: ModelReply) -> None:
+    engine.emit(
+        ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
+        purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,
+        model=reply.model, provider=reply.provider, organization_id=reply.organization_id,
+        duration=reply.duration, source=reply.source,
+    )  # fmt: skip
 
 
-def gated(loop: Course, model: Model) -> GatedModel:
+def gated(engine: Engine, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, loop), loop.ctx)
+    return GatedModel(model, partial(_begin_gated, engine), engine.world)
 
 
-def _begin_gated(loop: Course, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
-    if running_loop() is None or loop.ctx.entry is not None:
+def _begin_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
+    if running_loop() is None or engine.entry is not None:
         raise HooklineError("ctx.llm is async: write this hook or tool as 'async def' and await ctx.llm.complete()")
-    return _ask_gated(loop, model, replace(request, hop=loop.hop, ids=loop.ctx.ids))
+    return _ask_gated(engine, model, replace(request, hop=engine.hop, ids=engine.ids))
 
 
-async def _ask_gated(loop: Course, model: Model, request: ModelRequest) -> ModelReply:
-    loop.listen()  # the hook or tool that asks may have registered one
+async def _ask_gated(engine: Engine, model: Model, request: ModelRequest) -> ModelReply:
     try:
-        loop.checkpoint(inside_step=False)
-        return cast(ModelReply, await call_model(loop, request, model))
+        engine.checkpoint(inside_step=False)
+        return await call_model(engine, request, model)
     except Ended as ended:
         message = f"the call was ended by hook {ended.hook!r}"
         raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason) from ended

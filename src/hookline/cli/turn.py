@@ -19,11 +19,11 @@ from .._base.frozen import EMPTY
 from .._kernel.records import HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
-from .._run.agent import Agent
+from .._run.agent import Agent, Run
 from .._run.causes import RunFailed
 from .._run.context import AgentContext
+from .._run.event_loops import background_loop
 from .._run.events import RunFinished, Sink, SubagentEvent
-from .._run.handle import Run, background_loop
 from .exits import CANCELLED, FAILED
 from .failures import say_error
 from .text import Within

@@ -113,7 +113,7 @@ class SkillEvolverHook:
             return  # so an analysis, which has no tools, is not looked at itself
         budget = Budget(max_tokens=self.max_tokens, max_seconds=self.max_seconds, clock=ctx.clock)
         model = self.model or (None if ctx.llm is None else ctx.llm.model)
-        if not self._writer.put(_Ended(result, ctx.heir(budget=budget), model)):
+        if not self._writer.put(_Ended(result, ctx.detached(budget=budget), model)):
             log.warning("the run %s is not looked at for skills: too many wait to be queued", result.ids.run_id)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 
 from .._base.event import Event
 from .._kernel.records import HookExecuted, PointFired
+from .._run.agent import Run
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -23,7 +24,6 @@ from .._run.events import (
     ToolStarted,
     is_silent,
 )
-from .._run.handle import Run
 from ..stores.run_log import ServedRun, StoredEvent
 from .outcome import closing
 from .places import Places

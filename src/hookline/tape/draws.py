@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from .._run.context import AgentContext
+from .._run.engine import Engine
 
 
 class Source(Protocol):
@@ -64,18 +64,18 @@ class TapedRandom(Random):
         return int(self.source("bits", lambda: f"{self.inner.getrandbits(k):x}"), 16)
 
 
-def supply(ctx: AgentContext, source: Source) -> None:
-    """Have a context, and the runs inside its run, read from ``source``."""
-    chance = TapedRandom()
-    chance.inner, chance.source = ctx.random, source
-    real, clock = ctx.new_id, TapedClock(ctx.clock, source)
-    ctx.clock = ctx.budget.clock = clock
-    ctx._random = chance
+def supply(engine: Engine, source: Source) -> None:
+    """Have a run, and the runs inside it, read from ``source``."""
+    world, chance = engine.world, TapedRandom()
+    chance.inner, chance.source = world.random, source
+    real = world.new_id
+    world.clock = engine.budget.clock = TapedClock(world.clock, source)
+    world.random = chance
 
     def new_id(prefix: str = "id") -> str:
         return str(source("id", lambda: real(prefix)))
 
-    ctx.new_id = new_id
+    world.new_id = new_id
 
 
 def unwrapped(clock: Any) -> Any:

@@ -16,8 +16,9 @@ from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCall
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ModelResponse
-from .._run.context import AgentContext
-from .._run.handle import Run
+from .._run.agent import Run
+from .._run.context import services_of
+from .._run.engine import Engine
 from ..models.protocol import Model
 from ..tools.tool import Checked, Tool
 from . import entries as on
@@ -36,7 +37,7 @@ IDLE = 0.02
 
 
 class Player:
-    """What lies outside of a replayed run (:class:`~hookline._run.outside.Outside`), and its hook, which only listens.
+    """What lies outside of a replayed run (:class:`~hookline._run.world.Boundary`), and its hook, which only listens.
 
     Args:
         tape: the tape.
@@ -79,14 +80,14 @@ class Player:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Decide nothing."""
 
-    def around(self, ctx: AgentContext, payload: Any) -> AbstractContextManager[None] | None:
+    def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Have the run read clocks, chance and ids from the tape."""
-        if type(payload) is RunStart and ctx.clock is self.clock:
-            ctx._random = Random(self.tape.run.ids.run_id)
-            supply(ctx, self.draw)
+        if engine.world.clock is self.clock:
+            engine.world.random = Random(self.tape.run.ids.run_id)
+            supply(engine, self.draw)
             self.passed(next(i for i, entry in enumerate(self._entries) if entry is self.tape.run))
-        elif type(payload) is RunStart:
-            began = [i for i, e in enumerate(self._entries) if isinstance(e, on.RunBegan) and e.ids == ctx.ids]
+        else:
+            began = [i for i, e in enumerate(self._entries) if isinstance(e, on.RunBegan) and e.ids == engine.ids]
             for index in began:
                 self.passed(index)
         return nullcontext()
@@ -280,10 +281,12 @@ class Player:
     def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
         """Count what was used inside a tool, which nobody uses now."""
         for entry in self._places.inside.get(called.number, ()) if ctx is not None else ():
+            engine = services_of(ctx).run
+            assert isinstance(engine, Engine)
             if isinstance(entry, on.ToolCalled):
-                ctx.budget.count_tool_call()
+                engine.budget.count_tool_call()
             elif (known := self._places.replies.get(entry.number)) and (response := known[1].response) is not None:
-                payer = ctx._ctx if entry.run == called.run else ctx.budget
+                payer = engine.run_state if entry.run == called.run else engine.budget
                 payer.charge(response.usage, response.cost)
 
     async def _broken_off(self, end: int, after: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from .._kernel.records import PointFired
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ToolSpec
 from .._run.budget import Budget
-from .._run.context import AgentContext, CallContext
+from .._run.context import AgentContext, for_call, report_of
+from .._run.engine import Engine
 from .._run.events import log
 from ..models.protocol import Model
 from ..tools.tool import Checked, Tool, jsonable
@@ -81,27 +82,25 @@ class TapeHook:
         if recording is not None:
             recording.happened(event)
 
-    def around(self, ctx: AgentContext, payload: Any) -> AbstractContextManager[None] | None:
-        """Record while a run goes on."""
-        if type(payload) is not RunStart or getattr(ctx.outside, "is_replay", False):
-            return None
-        return self._recorded(ctx, payload)
+    def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
+        """Record while a run goes on, unless it is a replay."""
+        return nullcontext() if getattr(engine.world.boundary, "is_replay", False) else self._recorded(engine, start)
 
     @contextmanager
-    def _recorded(self, ctx: AgentContext, payload: RunStart) -> Iterator[None]:
-        outer, leave = ctx.outside, None
+    def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
+        ctx, outer, leave = engine.ctx, engine.world.boundary, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
             recording = outer
         else:
-            recording = Recording(self, self._file_of(payload.ids.run_id), ctx)
-            ctx.outside = recording
+            recording = Recording(self, self._file_of(start.ids.run_id), engine)
+            engine.world.boundary = recording
             leave = ctx.interrupt.subscribe(recording.cancelled)
         with self._lock:
             self._going[ctx.run_id] = recording
         try:
-            recording.began(ctx, payload)
+            recording.began(engine, start)
             yield
         finally:
             with self._lock:
@@ -115,18 +114,18 @@ class TapeHook:
 
 
 class Recording:
-    """One tape while it is written; what lies outside of its run (:class:`~hookline._run.outside.Outside`)."""
+    """One tape while it is written; what lies outside of its run (:class:`~hookline._run.world.Boundary`)."""
 
     is_replay = False
 
-    def __init__(self, owner: TapeHook, path: Path, ctx: AgentContext) -> None:
+    def __init__(self, owner: TapeHook, path: Path, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
-        self._path, self.inner = path, ctx.outside
+        self._path, self.inner = path, engine.world.boundary
         self._lock = threading.RLock()
         self._numbers, self._asked = 0, dict[str, Sequence[Message]]()
         self._known: set[str] = set()
         self._draws: dict[int, list[tuple[str, Any]]] = {}
-        self._clock = unwrapped(ctx.clock)
+        self._clock = unwrapped(engine.world.clock)
         self._zero = self._clock.monotonic()
         self._file: Any = None
         try:
@@ -136,7 +135,7 @@ class Recording:
         self.write(
             on.TapeBegan(version=on.VERSION, hookline=__version__, time=self._clock.time(), monotonic=self._zero)
         )
-        supply(ctx, self.draw)
+        supply(engine, self.draw)
 
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value, and note it."""
@@ -182,13 +181,13 @@ class Recording:
 
     # What the run is, and what happens in it.
 
-    def began(self, ctx: AgentContext, start: RunStart) -> None:
+    def began(self, engine: Engine, start: RunStart) -> None:
         """A run begins."""
-        session, state, budget = ctx.session, ctx.state, ctx.budget
-        llm, tools, steps = ctx.llm, ctx.tool_registry, budget.max_steps
+        ctx, session, state, budget = engine.ctx, engine.services.session, engine.state, engine.budget
+        llm, tools, steps = engine.services.llm, engine.tools, budget.max_steps
         offered: dict[str, ToolSpec] = {}
         with suppress(HooklineError):  # of a tool that cannot be offered, the run itself will tell
-            offered = {spec.name: spec for spec in tools.offered(ctx)} if tools is not None else {}
+            offered = {spec.name: spec for spec in tools.offered(ctx)}
         self.write(
             on.RunBegan(
                 ids=start.ids, task=start.task, instructions=state.system_prompt, metadata=plain(state.metadata),
@@ -197,7 +196,7 @@ class Recording:
                     session.id, session.key, session.platform, session.personality_id,
                     plain(session.personality_changes), not session.started,
                 ),
-                tools=tuple(_taped(tool, offered) for tool in tools or ()),
+                tools=tuple(_taped(tool, offered) for tool in tools),
                 model=llm.name if llm is not None else "", provider=llm.provider if llm is not None else "",
                 max_steps=None if steps is None else +steps,  # a plain number: the default is of a class of its own
                 ledgers=tuple(_ledgers(budget)),
@@ -263,19 +262,21 @@ class Recording:
                 INSIDE.reset(inside)
             self.write(answer)
 
-    def _listening(self, ctx: CallContext, number: int) -> CallContext:
+    def _listening(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
         """The context of a call; what it reports is the run's, so that hooks may read and be heard."""
+        tell = report_of(ctx)
+        assert tell is not None  # it is the context of a tool call
 
         def report(fraction: float | None, message: str) -> None:
             inside, lane = INSIDE.set(self, 0), LANE.set(self, -number)
             try:
                 self.write(on.ToolReported(number=number, fraction=fraction, message=message))
-                ctx._report(fraction, message)
+                tell(fraction, message)
             finally:
                 INSIDE.reset(inside)
                 LANE.reset(lane)
 
-        return CallContext(ctx._ctx, report)
+        return for_call(ctx, report)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]

@@ -17,8 +17,8 @@ from .._kernel.values import ToolSpec
 from .._run.agent import Agent
 from .._run.budget import Budget
 from .._run.causes import RunFailed
-from .._run.context import AgentContext
-from .._run.handle import background_loop, must_nest, own_loop
+from .._run.context import AgentContext, services_of
+from .._run.event_loops import background_loop, must_nest, own_loop
 from .._run.session import Session
 from ..models.scripted import ScriptedModel
 from ..tools.arguments import paths_in
@@ -187,7 +187,7 @@ def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentCon
         hooks=services.hooks, budget=_budget(tape, player), memory=services.memory, artifacts=services.artifacts,
         blackboard=services.blackboard, deps=services.deps, clock=player.clock, new_id=player.new_id,
     )  # fmt: skip
-    ctx.outside = player
+    services_of(ctx).world.boundary = player
     return ctx
 
 

@@ -14,9 +14,8 @@ from .._kernel.points import PERSONALITY_SWITCHED
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
-from .._run.agent import Agent
+from .._run.agent import Agent, Run
 from .._run.context import AgentContext
-from .._run.handle import Run
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefused, SwitchRefused

@@ -14,10 +14,11 @@ from .._kernel.points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
-from .._run.agent import Agent
+from .._run.agent import Agent, Run
+from .._run.cancellation import GRACE
 from .._run.causes import RunFailed
-from .._run.context import GRACE, AgentContext
-from .._run.handle import Run
+from .._run.context import AgentContext, services_of
+from .._run.engine import Engine
 from .._run.session import Session
 from ..tools.tool import Tool
 from .errors import SubagentRefused, SubagentUnfinished
@@ -165,12 +166,13 @@ class Team(Handoffs):
 
     async def _attend(self, ctx: AgentContext, told: Subagent) -> AgentResult:
         """Start the run, see it to its end, and say so, whatever happens."""
-        fire: Fire | None = ctx._fire
-        assert fire is not None  # the point before was fired with it
+        engine = services_of(ctx).run
+        assert isinstance(engine, Engine)  # the point before was fired with it
+        fire = engine.fire_for
         session = Session(ctx.new_id("session"), personality_id=told.personality_id)
         run = self._start(told.prompt, ctx, session)
         told = told.replace(child=run.ids)
-        debt = ctx.owe(run.cancel)
+        over = engine.add_child(run.cancel)
         try:
             try:
                 await _tell(fire, SUBAGENT_SPAWNED, told)
@@ -187,7 +189,7 @@ class Team(Handoffs):
                 raise cause
             await _tell(fire, SUBAGENT_ENDED, told.replace(status=result.status, reply=result.reply))
         finally:
-            debt.set_result(None)
+            over.set_result(None)
         return result
 
     def _start(self, task: str, ctx: AgentContext, session: Session) -> Run:

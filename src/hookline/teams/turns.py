@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._kernel.state import AgentResult
-from .._run.agent import Agent
+from .._run.agent import Agent, Run
 from .._run.context import AgentContext
-from .._run.handle import Run
 from .._run.session import Session
 
 

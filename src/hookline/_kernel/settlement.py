@@ -1,14 +1,12 @@
-"""The bookkeeping of one fire: what its hooks said, how they failed, and what follows from that."""
+"""What the hooks of one fire have said, how they failed, and what follows from that (DESIGN 4.3, 5.1)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
-
-import msgspec
 
 from .._base.frozen import freeze
 from .errors import CallRefused, HookError, InvalidResult
@@ -22,48 +20,50 @@ from .values import ErrorInfo, StopSignal
 
 log = logging.getLogger("hookline")
 
-Validator = Callable[[Any], tuple[Any, str | None]]
+_FINAL = SETTLING | {HookAction.INVALID}
 
 
-class How(msgspec.Struct, frozen=True):
-    """How to fire a point: from phase ``start`` on, with ``validate`` between rewrite and guard.
+class Settlement:
+    """What has been said so far at one fire of a point.
 
-    It gives the payload and what is wrong with it. ``no_retry`` says why a ``retry`` would not be honoured.
+    ``no_retry`` says why a ``retry`` would not be honoured now; it is empty where it would.
     """
 
-    validate: Validator | None = None
-    start: Phase = "rewrite"
-    no_retry: str = ""
-
-
-class Tally(msgspec.Struct):
-    """What has been said so far. ``said`` is false while every hook let the payload pass."""
-
-    point: Point
-    payload: Any
-    scope: Scope
-    how: How
-    said: bool = False
+    # Most fires settle nothing: what follows is set on the instance only when a hook says something.
+    said = False
     action: HookAction = HookAction.CONTINUE
     value: Any = None
-    hook: str = ""
-    reason: str = ""
+    hook = ""
+    reason = ""
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
     changed: tuple[Entry, ...] = ()
-    merged: dict[str, tuple[Any, str]] = {}
+    merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
     error: HookError | CallRefused | None = None
+    began = 0.0
+
+    def __init__(self, point: Point[Any], payload: Any, scope: Scope, no_retry: str = "") -> None:
+        self.point = point
+        self.payload = payload
+        self.scope = scope
+        self.no_retry = no_retry
 
     @property
     def open(self) -> bool:
         """Whether deciders may still decide."""
-        return (self.error is None or self.point.resilient) and self.action not in SETTLING
+        return (self.error is None or self.point.resilient) and self.action not in _FINAL
 
     def settle(self, action: HookAction, value: Any, hook: str = "", reason: str = "") -> None:
         """Conclude with this verb."""
-        self.said, self.action, self.value, self.hook, self.reason = True, action, value, hook, reason
+        self.said = True
+        self.action, self.value = action, value
+        self.hook, self.reason = hook, reason
+
+    def refuse(self, problem: str) -> None:
+        """Conclude that the payload is invalid: no guard is asked."""
+        self.settle(HookAction.INVALID, problem)
 
     def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
         """Take in one result; whether it settles the point (DESIGN 4.3)."""
@@ -93,9 +93,9 @@ class Tally(msgspec.Struct):
             for field in value.keys() & self.merged.keys():
                 self.scope.emit(MergeLost, point=self.point, hook=name, field=field, kept=self.merged[field][1])
             self.merged = {field: (given, name) for field, given in value.items()} | self.merged
-        elif verb is HookAction.RETRY and self.how.no_retry:
-            self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.how.no_retry)
-            if self.how.no_retry == "retry_limit":
+        elif verb is HookAction.RETRY and self.no_retry:
+            self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.no_retry)
+            if self.no_retry == "retry_limit":
                 self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
         elif verb is not HookAction.CONTINUE:
             self.settle(verb, value, name, said.reason)
@@ -128,24 +128,23 @@ class Tally(msgspec.Struct):
         log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
         self.failures += (_info(error, error.cause, fatal=entry.on_failure == "closed"),)
         if entry.on_failure == "block":
-            self.settle(HookAction.BLOCK, f"Blocked: {error}", entry.name, "the hook failed")
+            # The text of the exception may hold secrets: people find it in the errors and the log, not the model.
+            self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
     def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
-        if self.scope.listening:
-            took = time.perf_counter() - self.scope.began if self.scope.tracing else None
-            call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
-            self.scope.emit(
-                HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=str(reason),
-                error=error, duration=took, call_id=call_id)  # fmt: skip
+        took = time.perf_counter() - self.began if self.scope.tracing else None
+        call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
+        self.scope.emit(
+            HookExecuted, point=self.point, hook=entry.name, phase=entry.phase, verb=verb, reason=str(reason),
+            error=error, duration=took, call_id=call_id)  # fmt: skip
 
-    def report_early_judges(self, entries: list[Entry], payload: Any) -> None:
+    def report_early_judges(self, entries: Sequence[Entry], payload: Any) -> None:
         """Report rewriters that let pass a payload which was changed after them (DESIGN 4.2)."""
-        if self.changed and self.scope.listening:
-            before = entries[: entries.index(self.changed[-1])]
-            early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
-            if early:
-                self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=self.changed[-1].name)
+        before = entries[: entries.index(self.changed[-1])]
+        early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
+        if early:
+            self.scope.emit(JudgedBeforeRewrite, point=self.point, hooks=early, by=self.changed[-1].name)
 
     def verdict(self) -> Verdict:
         """What the deciders concluded, strongest first."""

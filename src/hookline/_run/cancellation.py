@@ -1,0 +1,200 @@
+"""Cancellation, time limits and the time hooks get afterwards: one object per run owns all of it (DESIGN 5.5)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .._base.tasks import running_loop
+from .causes import Stopped, stronger
+
+GRACE = 5.0
+"""Seconds that hooks get, in all, after a cancellation."""
+
+
+class Cancellation:
+    """Everything that can break off a run.
+
+    Four things can: its owner calls :meth:`request`; somebody cancels the task that the run was started in; a time
+    limit is reached; something beside the main line of the run fails (both :meth:`abort`). All of them cancel the
+    run's task, so asyncio delivers them wherever the run is waiting. :meth:`take_in` then tells them apart and leaves
+    the task as it was when the run began: a run's own cancellation never reaches its caller.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        """Whether the run was cancelled, by its owner or through its task."""
+        self.by_caller = 0
+        """How often somebody else cancelled the run's task; it is told again when the run is over."""
+        self.deadline: float | None = None
+        """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
+        self.broke_off = False
+        """Whether work was broken off, so that threads of it may still be running."""
+        self.finishing = False
+        """Whether ``on_run_end`` is near: from here on nothing is broken off at once."""
+        self._over = False
+        self._aio: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._before = 0
+        self._own = 0
+        self._cuts = 0
+        self._abort: BaseException | None = None
+        self._alarm: Any = None
+
+    def expect(self, aio: asyncio.AbstractEventLoop) -> None:
+        """The run will be in this loop: requests from other threads go there."""
+        self._aio = aio
+
+    def begin(self) -> None:
+        """The run begins in the current task; cancellations from before are not the run's."""
+        self._aio = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self._aio)
+        self._before = self._task.cancelling() if self._task is not None else 0
+
+    # What breaks off a run.
+
+    def request(self, _reason: str = "") -> None:
+        """Cancel the run. Safe from any thread."""
+        aio = self._aio
+        if aio is None or running_loop() is aio:
+            self._cancel()
+            return
+        with suppress(RuntimeError):  # the loop is closed, and the run with it
+            aio.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        self.requested = True
+        if self._task is None or self._aio is None or self.deadline is not None:
+            return
+        if self.finishing:  # hooks of on_run_end are not interrupted, but may not take for ever
+            self.hurry()
+            self._aio.call_later(GRACE, self._cut)
+        else:
+            self._break_off()
+
+    def abort(self, cause: BaseException) -> None:
+        """Break off what is running now, because of ``cause``."""
+        if self._abort is None and self._task is not None:
+            self._abort = cause
+            self._break_off()
+
+    def _break_off(self) -> None:
+        assert self._task is not None
+        self.broke_off = True
+        self._own += 1
+        self._task.cancel()
+
+    def _cut(self) -> None:
+        if not self._over and self._task is not None:
+            self._cuts += 1
+            self._task.cancel()
+
+    def watch(self, seconds_left: Callable[[], float | None], clock: Any, on_time: Callable[[], bool]) -> None:
+        """Have a time limit break off whatever is waited for when it is reached.
+
+        Args:
+            seconds_left: how much time there is; ``None`` for no limit.
+            clock: may have a ``call_later`` of its own, which a replay needs.
+            on_time: records the limit; false if it is not reached yet, because the ledger has another clock.
+        """
+        left = seconds_left()
+        if left is None or self._aio is None:
+            return
+
+        def ring() -> None:
+            if self.finishing:
+                return
+            if on_time():
+                self.abort(Stopped())
+            else:
+                self.watch(seconds_left, clock, on_time)
+
+        later = getattr(clock, "call_later", self._aio.call_later)
+        self._alarm = later(left + 0.001, ring)
+
+    # How a run meets it.
+
+    @property
+    def pending(self) -> bool:
+        """Whether the run is to be broken off, and nobody has taken that in yet."""
+        return (self.requested or self._abort is not None) and self.deadline is None
+
+    def check(self) -> None:
+        """A checkpoint for cancellations that arrived while nothing was awaited."""
+        if self.pending:
+            raise asyncio.CancelledError
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is being cancelled since the run began in it."""
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > (self._before if task is self._task else 0)
+
+    def is_ours(self) -> bool:
+        """Whether a CancelledError that arrives now is a cancellation of the run, and not one that somebody raised."""
+        return self.requested or self.is_cancelled()
+
+    def hurry(self) -> None:
+        """From here on hooks get ``GRACE`` seconds in all."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + GRACE
+
+    @property
+    def grace_left(self) -> float:
+        """Seconds that hooks still have."""
+        return GRACE if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    async def take_in(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
+        """Take in what is pending and give what caused it; ``None`` if nothing was.
+
+        Without ``cancelled``: something else ended the main part of the run while a cancellation may be on its way.
+        """
+        task, count = self._task, 0
+        if task is not None and asyncio.current_task() is task and task.cancelling() > self._before:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)  # a cancel() that was asked for but not yet delivered
+            while task.cancelling() > self._before:
+                task.uncancel()
+                count += 1
+        by_caller = max(0, count - self._own)
+        self._own = 0
+        self.by_caller += by_caller
+        cause, self._abort = self._abort, None
+        if cancelled is None and not by_caller and not (self.requested and self.deadline is None):
+            return cause
+        if cause is not None and not by_caller and not self.requested:
+            return cause
+        self.requested = self.requested or by_caller > 0
+        self.broke_off = True
+        self.hurry()
+        cancelled = cancelled or asyncio.CancelledError()
+        return cancelled if cause is None else stronger(cause, cancelled)
+
+    def finish(self) -> None:
+        """``on_run_end`` is next: no time limit breaks it off, and a cancellation waits for its hooks."""
+        self.finishing = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def end(self) -> None:
+        """The run is over. What was only done to hurry the hooks at its end is undone."""
+        self._over = True
+        for _ in range(self._cuts):
+            self._task.uncancel()  # type: ignore[union-attr]
+
+    async def give_back(self) -> None:
+        """Hand the caller's own cancellations back to its task, now that the run is over.
+
+        Raises:
+            CancelledError: there were some.
+        """
+        task = self._task
+        if task is None or (not self.by_caller and task.cancelling() <= self._before):
+            return
+        for _ in range(self.by_caller):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # deliver what is pending, so that it comes once
+        raise asyncio.CancelledError

@@ -1,0 +1,365 @@
+"""The engine of a run: what its parts share. The loop, the model calls and the tool calls are built on it.
+
+Hooks and tools never get it: they see the :class:`~hookline.AgentContext`, its window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from typing import Any, Protocol, TypeVar
+
+from .._base.tasks import OutOfTime, within
+from .._kernel.dispatch import Firing
+from .._kernel.errors import CallRefused, HookError
+from .._kernel.payloads import Failure, RunStart
+from .._kernel.points import ON_ERROR, ON_TOKEN, Point
+from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.results import HookAction, Verdict
+from .._kernel.scope import Scope, is_being_closed
+from .._kernel.state import AgentState
+from .._kernel.values import ErrorInfo, Message, StopSignal
+from ..models.protocol import Model
+from ..tools.registry import ToolRegistry
+from .around import around
+from .cancellation import Cancellation
+from .causes import Ended, Stopped, stronger
+from .context import Services, make_window
+from .events import EventStream, Failed, Signalled, Steered, TextDelta, log
+from .run_hooks import RunHooks
+from .state import RunState
+
+T = TypeVar("T")
+
+DONE = frozenset(("completed", "finish_reason"))
+
+
+class Setup(Protocol):
+    """What a run needs to know of its agent."""
+
+    model: Model
+    tools: ToolRegistry
+    hooks: HookRegistry
+    params: Mapping[str, Any]
+    interceptor: Interceptor | None
+    max_parallel_tools: int
+
+    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
+        """The tools of a run with this filter."""
+
+
+class Engine(Scope):
+    """One run: its state, hooks, events, ledger and cancellation, and the few steps that all its parts take."""
+
+    def __init__(
+        self,
+        agent: Setup,
+        services: Services,
+        state: RunState,
+        hooks: RunHooks,
+        events: EventStream,
+        cancellation: Cancellation,
+        scratch: dict[str, Any],
+        *,
+        every_call: bool = False,
+    ) -> None:
+        super().__init__(make_window(services, self, hook_state={}, scratch=scratch))
+        self.agent = agent
+        self.services = services
+        self.run_state = state
+        self.hooks = hooks
+        self.events = events
+        self.emit = events.emit
+        self.wants = events.wants
+        self.recording = events.recording
+        self.tracing = every_call
+        self.budget = services.budget
+        self.cancellation = cancellation
+        self.world = services.world
+        self.ids = services.ids
+        self.cause: BaseException | None = None
+        """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
+        self.hop = 0
+        self.generations = 0
+        self.tools: ToolRegistry
+        self._offer_tools()
+        self._lock = threading.Lock()
+        self._steered: list[Message] = []
+        self._children: dict[Future[None], Callable[[str], None]] = {}
+        services.run = self
+
+    # What dispatch asks of a scope.
+
+    @property
+    def state(self) -> AgentState:
+        """The state as hooks see it."""
+        return self.run_state.view()
+
+    @property
+    def deadline(self) -> float | None:
+        """When hooks must have finished, if something was cancelled."""
+        return self.cancellation.deadline
+
+    def accept_state(self, state: object) -> None:
+        """Take over a hook's ``state=``."""
+        self.run_state.accept(state)
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is being cancelled since the run began in it."""
+        return self.cancellation.is_cancelled()
+
+    def hurry(self) -> None:
+        """Give the hooks that follow only a short time."""
+        self.cancellation.hurry()
+
+    # Firing points.
+
+    def hears(self, point: Point[Any]) -> bool:
+        """Whether anybody could notice that this point is fired; text is streamed only if somebody wants it."""
+        if self.recording or point in self.hooks.stack.points:
+            return True
+        return point is ON_TOKEN and self.wants(TextDelta)
+
+    def refresh(self) -> None:
+        """Take over what has changed since the last fire: hooks, tools, and which hooks hear of events."""
+        if self.hooks.refresh():
+            self._offer_tools()
+            if self.events.hooked:
+                self.events.keep_hooks(self.hooks.allowed.listeners)
+
+    def _offer_tools(self) -> None:
+        self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
+
+    def open(self, point: Point[Any], payload: Any, no_retry: str = "") -> Firing:
+        """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
+        if self.hooks.outdated:
+            self.refresh()
+        return Firing(self.hooks.chain(point), point, payload, self, no_retry)
+
+    async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
+        """Fire a point; failures are reported, signals recorded. Nothing happens where nobody listens.
+
+        Args:
+            point: where.
+            payload: what travels through it.
+            no_retry: why a ``retry`` would not be honoured, if it would not.
+            fatal: whether a closed failure ends the run.
+
+        Raises:
+            Ended: a hook said ``end``.
+            HookError: a hook failed closed.
+            CallRefused, Stopped: a model call that a hook made was refused.
+        """
+        if self.hooks.outdated:
+            self.refresh()
+        if not self.hears(point):
+            return Verdict(payload)
+        firing = Firing(self.hooks.chain(point), point, payload, self, no_retry)
+        await firing.rewrite()
+        await firing.guard()
+        return await self.conclude(firing, fatal=fatal)
+
+    async def observe(self, point: Point[Any], payload: Any) -> None:
+        """Show the observers of a point something that nobody decides any more."""
+        await self.conclude(self.open(point, payload))
+
+    async def conclude(self, firing: Firing, *, fatal: bool = True) -> Verdict:
+        """Call the observers and act on what was said: see :meth:`fire`."""
+        verdict = await firing.conclude()
+        error, point = firing.error, firing.point
+        if error is None:
+            if verdict.signals:
+                self.signal(*verdict.signals)
+            for soft in verdict.failures:
+                try:
+                    await self.report(soft, quiet=point is ON_ERROR)
+                except (HookError, CallRefused) as failed:
+                    failed.verdict = verdict  # the point itself had concluded
+                    raise
+            if verdict.action is HookAction.END_TURN:
+                raise Ended(verdict)
+            return verdict
+        # A closed failure: of several failures the first one counts, but all of them are recorded.
+        if isinstance(error, HookError):
+            info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
+            with suppress(HookError, CallRefused, Stopped):
+                await self.report(info, quiet=point is ON_ERROR)
+        self.signal(*verdict.signals)
+        for soft in verdict.failures:
+            with suppress(HookError, CallRefused, Stopped):
+                await self.report(soft, quiet=point is ON_ERROR)
+        if isinstance(error, HookError):
+            raise error from error.cause
+        if error.status == "stopped":
+            raise Stopped from error
+        raise error
+
+    async def fire_for(self, point: Point[Any], payload: Any) -> Verdict:
+        """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
+        try:
+            return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
+        except Ended as ended:
+            return ended.verdict
+        except Stopped as stopped:
+            raise CallRefused("the run is stopping", status="stopped") from stopped
+
+    async def report(
+        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
+    ) -> Verdict | None:
+        """Record a failure and put it to ``on_error``, unless it came from there (``quiet``).
+
+        Raises:
+            HookError: a hook at ``on_error`` failed closed itself.
+        """
+        self.note_error(error)
+        if quiet:
+            return None
+        payload = failure or Failure((error,), error.where, error.fatal, ids=self.ids)
+        return await self.fire(ON_ERROR, payload, no_retry=no_retry)
+
+    def note_error(self, info: ErrorInfo) -> None:
+        """Put an error into the state and the events."""
+        self.run_state.add_error(info)
+        self.emit(Failed, error=info)
+
+    # What goes around a run, a model call or a tool (DESIGN 4.9).
+
+    def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
+        """Await ``work`` within what the hooks put around it."""
+        wrappers = self.hooks.stack.wrappers
+        return around(wrappers, self.ctx, payload, work) if wrappers else work
+
+    async def instrumented(self, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work`` behind the hooks that stand between the run and the world (DESIGN 6.11)."""
+        with ExitStack() as stack:
+            for hook in self.hooks.stack.instruments:
+                try:
+                    stack.enter_context(hook.instrument(self, start))
+                except Exception:  # noqa: BLE001 - it only records
+                    log.exception("hook %r failed to instrument the run", hook)
+            return await self.around(start, work())
+
+    # Stopping.
+
+    def checkpoint(self, *, inside_step: bool = True) -> None:
+        """Where a recorded stop, a limit or a cancellation takes effect (DESIGN 4.7).
+
+        Hooks may still ask the model about a run that is complete (not ``inside_step``).
+
+        Raises:
+            CancelledError: the run is to be broken off.
+            Stopped: a signal is recorded, or a limit is reached.
+        """
+        self.cancellation.check()
+        signals = self.run_state.signals
+        if not signals or not (inside_step or any(signal.kind not in DONE for signal in signals)):
+            limit = self.budget.exceeded(steps=False)
+            if limit is None:
+                return
+            self.signal(limit)
+        raise Stopped
+
+    def signal(self, *signals: StopSignal) -> None:
+        """Record stop signals."""
+        if signals:
+            self.run_state.set_signals(self.run_state.signals + signals)
+            for signal in signals:
+                self.emit(Signalled, signal=signal)
+
+    def watch_the_time(self) -> None:
+        """Have a time limit break off whatever is waited for when it is reached."""
+        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
+
+    def _out_of_time(self) -> bool:
+        limit = self.budget.out_of_time()
+        if limit is not None:
+            self.signal(limit)
+        return limit is not None
+
+    async def settle_cause(self, cause: BaseException) -> BaseException:
+        """A cause as it counts: a cancellation is taken in first, and replaced by what caused it.
+
+        Raises:
+            GeneratorExit: the coroutine of the run is being closed, so nothing can be awaited any more.
+        """
+        if isinstance(cause, GeneratorExit) and is_being_closed(self):
+            raise cause
+        if isinstance(cause, asyncio.CancelledError):
+            return await self.take_in_cancellation(cause) or cause
+        return cause
+
+    async def take_in_cancellation(self, cancelled: asyncio.CancelledError | None = None) -> BaseException | None:
+        """Take in a cancellation that arrived, or may be on its way; what caused it, if there was one."""
+        cause = await self.cancellation.take_in(cancelled)
+        if self.cancellation.by_caller:
+            self.services.interrupt.cancel("the caller was cancelled")
+        return cause
+
+    async def take_cause(self, cause: BaseException) -> None:
+        """Take a cause into account; the strongest one gives the run its status."""
+        cause = await self.settle_cause(cause)
+        if not isinstance(cause, Stopped):  # the signal that it stands for is recorded
+            self.cause = stronger(self.cause, cause)
+
+    # Messages that are put into the run from outside.
+
+    def steer(self, message: Message) -> bool:
+        """Put a message into the conversation before the next model call; false if none will come."""
+        with self._lock:
+            if self.cancellation.finishing:
+                return False
+            self._steered.append(message)
+            if self.world.boundary is not None:
+                self.world.boundary.steered(self.ids.run_id, message.content)
+            return True
+
+    @property
+    def steered(self) -> bool:
+        """Whether messages wait to be taken in."""
+        return bool(self._steered)
+
+    def take_in_steering(self) -> None:
+        """Append the messages that were put in since the last time."""
+        while self._steered:
+            message = self._steered.pop(0)
+            self.run_state.append(message)
+            self.emit(Steered, text=message.content)
+
+    def finish(self) -> None:
+        """No message is taken in any more, and no time limit breaks off what follows."""
+        with self._lock:
+            self.cancellation.finish()
+
+    # Runs inside this one.
+
+    def add_child(self, cancel: Callable[[str], None]) -> Future[None]:
+        """Keep the run open for something that began in it, until the returned future has a result.
+
+        At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
+        """
+        child: Future[None] = Future()
+        self._children[child] = cancel
+        child.add_done_callback(lambda done: self._children.pop(done, None))
+        return child
+
+    async def end_children(self) -> None:
+        """Break off what began in this run and is not over, and wait for it."""
+        children = dict(self._children)
+        for cancel in children.values():
+            cancel("the run is over")
+        if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
+            with suppress(OutOfTime):  # the other half of the time is for the hooks at the end of this run
+                await within(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
+
+    def close(self) -> None:
+        """The run is over: its context can fire nothing any more, and no reference cycle is left behind."""
+        services = self.services
+        services.run = services.llm = None
+        interrupt = services.interrupt
+        interrupt.drop(self.cancellation.request)
+        if self.cancellation.broke_off:  # threads of it may still be running
+            interrupt.cancel("the run is over")
+        self.events.close()

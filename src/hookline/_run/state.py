@@ -1,0 +1,180 @@
+"""What a run owns and hooks only see: transcript, steps, signals, errors and what the model calls used (DESIGN 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._base.frozen import Growing, as_history
+from .._kernel.state import AgentState
+from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
+from .budget import Budget
+
+_FREE = ("messages", "metadata", "system_prompt", "response_format")
+
+
+class RunState:
+    """The state of one run, private to the loop. ``view`` is what hooks get to see of it.
+
+    ``version`` grows with every change, and each part that hooks may change remembers the version of its last change.
+    A hook's ``state=`` carries the version that the hook read: a part that somebody else changed since then is
+    refused, so that no change is lost.
+    """
+
+    def __init__(
+        self,
+        ids: Ids,
+        budget: Budget,
+        messages: Sequence[Message] = (),
+        metadata: Mapping[str, Any] | None = None,
+        system_prompt: str = "",
+        response_format: Any = None,
+    ) -> None:
+        self.ids = ids
+        self.budget = budget
+        self.metadata: Mapping[str, Any] = metadata if metadata is not None else {}
+        self.system_prompt = system_prompt
+        self.response_format = response_format
+        self.signals: tuple[StopSignal, ...] = ()
+        self.errors: tuple[ErrorInfo, ...] = ()
+        self.call_ids = {call.id for message in messages for call in message.tool_calls}
+        self.calls = 0
+        self.good_calls = 0
+        self.tool_names: dict[str, None] = {}
+        self.spent: Usage | None = None
+        """What the model calls of this step used."""
+        self._messages: Growing[Message] = Growing(messages)
+        self._steps: Growing[Step] = Growing()
+        self._open: Message | None = None
+        self._held: tuple[Message, ...] = ()
+        self.version = 1
+        self._changed_at = dict.fromkeys(_FREE, 1)
+        self._view: AgentState | None = None
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The transcript so far."""
+        return self._messages.view()
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The finished steps."""
+        return self._steps.view()
+
+    def view(self) -> AgentState:
+        """The state as hooks see it; the same object until something changes."""
+        if self._view is None:
+            self._view = AgentState(
+                self._messages.view(), self.metadata, self.system_prompt, self.response_format, self._steps.view(),
+                self.budget.usage, self.signals, self.errors, self.ids, self.version,
+            )  # fmt: skip
+        return self._view
+
+    def _touch(self, part: str = "") -> None:
+        self.version += 1
+        self._view = None
+        if part:
+            self._changed_at[part] = self.version
+
+    # What the loop changes.
+
+    def append(self, message: Message) -> None:
+        """Add a message to the transcript."""
+        self._messages.append(message)
+        self._touch("messages")
+
+    def open_calls(self, message: Message) -> None:
+        """Add a reply with tool calls: until they have results, other messages are held back."""
+        self.append(message)
+        self._open = message
+        for call in message.tool_calls:
+            self.call_ids.add(call.id)
+
+    def close_calls(self, results: Sequence[Message]) -> None:
+        """Add all results at once, then the messages that were held back (DESIGN 4.5 e)."""
+        held, self._held, self._open = self._held, (), None
+        for message in (*results, *held):
+            self.append(message)
+
+    def finish_step(self, step: Step) -> None:
+        """Add a finished step."""
+        self._steps.append(step)
+        self._touch()
+
+    def set_signals(self, signals: tuple[StopSignal, ...]) -> None:
+        """Replace the recorded stop signals."""
+        self.signals = signals
+        self._touch()
+
+    def add_error(self, error: ErrorInfo) -> None:
+        """Record an error."""
+        self.errors = (*self.errors, error)
+        self._touch()
+
+    def set_system_prompt(self, text: str) -> None:
+        """Put the joined system prompt in place."""
+        self.system_prompt = text
+        self._touch("system_prompt")
+
+    def charge(self, usage: Usage, cost: float | None) -> None:
+        """Count a model call."""
+        self.budget.charge(usage, cost)
+        self.spent = usage if self.spent is None else self.spent + usage
+        self._touch()
+
+    def count_call(self, tool: str, *, ok: bool) -> None:
+        """Count a finished tool call for the result."""
+        self.calls += 1
+        self.good_calls += ok
+        self.tool_names[tool] = None
+
+    # What hooks hand back.
+
+    def accept(self, given: object) -> None:
+        """Take over a hook's ``state=``; messages added while calls are open wait for their results.
+
+        Raises:
+            TypeError: it changes what hooks may not change, or what was changed since the hook read it.
+        """
+        now = self.view()
+        read_at = (given.version if isinstance(given, AgentState) else 0) or now.version
+        if isinstance(given, AgentState) and read_at < now.version:
+            # The loop's own part may have moved on since: only the parts that hooks may change count.
+            given = now.replace({part: getattr(given, part) for part in _FREE if not self._is_stale(given, part, now)})
+        accepted = now.accept(given)
+        changed = [part for part in _FREE if getattr(accepted, part) is not getattr(now, part)]
+        for part in changed:
+            if self._changed_at[part] > read_at:
+                raise TypeError(f"AgentState.{part} was changed since this hook read it: read ctx.state again")
+        for part in changed:
+            if part == "messages":
+                self._take_messages(accepted.messages, now.messages)
+            else:
+                setattr(self, part, getattr(accepted, part))
+            self._touch(part)
+
+    def _is_stale(self, given: AgentState, part: str, now: AgentState) -> bool:
+        """Whether a part is simply older than the present one, and not the hook's own change."""
+        value, present = getattr(given, part), getattr(now, part)
+        if part == "messages":
+            return value is present or as_history(present).tail_after(value) is not None
+        return bool(value is present or value == present)
+
+    def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
+        tail = as_history(messages).tail_after(before)
+        known = {call.id for message in before for call in message.tool_calls} if tail is None else set()
+        new = messages if tail is None else tail
+        fresh = {call.id for message in new for call in message.tool_calls} - known
+        if fresh & self.call_ids:
+            raise TypeError("AgentState.messages: a new call has the id of an old one")
+        self.call_ids |= fresh
+        if tail is not None and self._open is None:
+            for message in tail:
+                self._messages.append(message)
+            return
+        if self._open is not None:
+            ids = [call.id for call in self._open.tool_calls]
+            found = [i for i, message in enumerate(messages) if [call.id for call in message.tool_calls] == ids]
+            self._held += tuple(messages[found[-1] + 1 :])
+            messages = messages[: found[-1] + 1]
+        self._messages = Growing(messages)

@@ -1,0 +1,140 @@
+"""One tool call on its way to a result, and what is told about it meanwhile (DESIGN 4.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Literal
+
+import msgspec
+
+from .._base.frozen import EMPTY
+from .._base.tasks import running_loop
+from .._kernel.payloads import Progress, Question, ToolCallRequest, ToolCallResult
+from .._kernel.points import ON_PROGRESS
+from .._kernel.results import Answer
+from .._kernel.values import Outcome, ToolCall
+from ..tools.tool import Tool
+from .context import AgentContext, for_call
+from .engine import Engine
+from .events import ToolEnded, ToolProgressed, ToolStarted
+from .progress_text import ended_text, progressed_text, started_text
+
+
+class PendingCall(msgspec.Struct):
+    """One attempt of one call. ``request`` is the call as the hooks left it; ``result`` settles it."""
+
+    call: ToolCall
+    request: ToolCallRequest
+    tool: Tool | None = None
+    values: Mapping[str, Any] = EMPTY
+    """What the tool is called with: what the validated arguments stand for."""
+    result: ToolCallResult | None = None
+    answer: Answer | None = None
+    asks: tuple[Question, ...] = ()
+    asking: bool = False
+    started: bool = False
+    ended: bool = False
+    by: str = ""
+    """The hook or person that blocked, denied or answered the call."""
+    denied: bool = False
+    began: float = 0.0
+    reports: tuple[tuple[float | None, str], ...] = ()
+    reporter: asyncio.Task[None] | None = None
+
+    def settle(self, engine: Engine, outcome: Outcome, value: Any = None, error: str | None = None) -> None:
+        """Give the call its result."""
+        request = self.request
+        spent = engine.world.clock.monotonic() - self.began if self.started else 0.0
+        self.result = ToolCallResult(
+            request.id, request.name, request.arguments, value, error, outcome, spent, request.hop, request.attempt,
+            request.ids,
+        )  # fmt: skip
+
+
+class CallReports:
+    """Tells of tool calls, in events and at ``on_progress``.
+
+    A call that starts is told to have started; every call, also one that never starts, is told to have ended, once.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def start(self, call: PendingCall) -> None:
+        """The tool is about to be called."""
+        engine, request = self._engine, call.request
+        call.started = True
+        call.began = engine.world.clock.monotonic()
+        if not (engine.wants(ToolStarted) or engine.hears(ON_PROGRESS)):
+            return
+        message = started_text(request)
+        engine.emit(
+            ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments, attempt=request.attempt,
+            message=message,
+        )  # fmt: skip
+        await self._progress(call, "tool_start", message)
+
+    async def end(self, call: PendingCall) -> None:
+        """The outcome of the attempt is known."""
+        result = call.result
+        if call.ended or result is None:
+            return
+        call.ended = True
+        engine = self._engine
+        try:
+            if call.reporter is not None:
+                await call.reporter
+        finally:
+            if engine.wants(ToolEnded) or engine.hears(ON_PROGRESS):
+                message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
+                engine.emit(
+                    ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
+                    attempt=result.attempt, message=message,
+                )  # fmt: skip
+                await self._progress(call, "tool_end", message, outcome=result.outcome)
+
+    def context_of(self, call: PendingCall) -> AgentContext[Any]:
+        """The context that the tool gets; it may report progress from any thread."""
+        aio = asyncio.get_running_loop()
+
+        def report(fraction: float | None, message: str) -> None:
+            if running_loop() is aio:
+                self._queue(call, fraction, message)
+                return
+            with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
+                aio.call_soon_threadsafe(self._queue, call, fraction, message)
+
+        return for_call(self._engine.ctx, report)
+
+    def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
+        if call.ended:
+            return
+        call.reports += ((fraction, message),)
+        if call.reporter is None or call.reporter.done():
+            call.reporter = asyncio.get_running_loop().create_task(self._send(call))
+
+    async def _send(self, call: PendingCall) -> None:
+        request, engine = call.request, self._engine
+        while call.reports:
+            (fraction, note), call.reports = call.reports[0], call.reports[1:]
+            message = progressed_text(request, note, fraction)
+            engine.emit(
+                ToolProgressed, call_id=request.id, tool=request.name, fraction=fraction, message=message,
+                attempt=request.attempt,
+            )  # fmt: skip
+            try:
+                await self._progress(call, "progress", message, fraction=fraction)
+            except BaseException as error:  # noqa: BLE001 - every cause becomes a status
+                engine.cancellation.abort(error)
+                return
+
+    async def _progress(
+        self, call: PendingCall, phase: Literal["tool_start", "progress", "tool_end"], message: str, **fields: Any
+    ) -> None:
+        request = call.request
+        await self._engine.fire(
+            ON_PROGRESS,
+            Progress(phase, request.id, request.name, message, attempt=request.attempt, ids=request.ids, **fields),
+        )
