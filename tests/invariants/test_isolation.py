@@ -137,7 +137,7 @@ async def test_runs_that_share_a_session_lose_none_of_its_messages() -> None:
 
     @observer(AFTER_STEP)
     def start_another(ctx: Any, step: Any) -> None:
-        runs.append(agent.start("two", session=session))
+        runs.append(agent.start("two", session=session, inherit=False))
 
     await agent.arun("one", session=session, hooks=[start_another])
     await runs[0].result()

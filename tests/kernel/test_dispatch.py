@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from hookline._kernel.tally import How
 
 from hookline import (
     AFTER_LLM,
@@ -41,7 +42,6 @@ from hookline import (
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.scope import Scope, entered
-from hookline._kernel.tally import How
 from hookline.testing import sample
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})

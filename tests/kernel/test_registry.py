@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
+from hookline._kernel.tally import How
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,6 @@ from hookline import (
 )
 from hookline._kernel.hook import compile_hook
 from hookline._kernel.scope import CURRENT, Scope
-from hookline._kernel.tally import How
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

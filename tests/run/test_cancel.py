@@ -281,7 +281,7 @@ async def test_open_approvals_are_decided_as_cancelled():
 
 
 async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monkeypatch):
-    monkeypatch.setattr("hookline._run.context.GRACE", 0.1)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.1)
     seen = []
 
     @hook(AFTER_TOOL)

@@ -155,7 +155,7 @@ async def test_an_heir_is_under_the_same_hooks_and_goes_its_own_way():
         seen.append((ctx.agent_name, dict(ctx.state.metadata)))
         if not heirs:
             ctx.scratch["x"] = 1
-            heirs.extend((ctx.heir(), ctx.heir(budget=Budget(max_tokens=5))))
+            heirs.extend((ctx.detached(), ctx.heir(budget=Budget(max_tokens=5))))
 
     run = scripted_agent([reply("x")], name="one").start("x", hooks=[watch], metadata={"user": "u"})
     await run.result()

@@ -189,8 +189,8 @@ async def test_a_second_cancellation_does_not_cut_the_cleanup_short():
 
 
 async def test_a_hanging_on_run_end_hook_can_be_cancelled(monkeypatch):
-    monkeypatch.setattr("hookline._run.context.GRACE", 0.05)
-    monkeypatch.setattr("hookline._run.course.GRACE", 0.05)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.05)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.05)
     seen = []
 
     @hook(ON_RUN_END, priority=1)

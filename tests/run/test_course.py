@@ -756,7 +756,7 @@ async def test_a_failure_counts_though_the_caller_was_cancelled_at_the_same_mome
 
 @pytest.mark.parametrize("before", [0, 1])
 async def test_hooks_at_the_end_that_are_cut_off_leave_as_many_cancellations_as_there_were(monkeypatch, before):
-    monkeypatch.setattr("hookline._run.course.GRACE", 0.01)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.01)
 
     @hook(ON_RUN_END)
     async def slow(ctx, result):

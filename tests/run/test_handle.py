@@ -5,6 +5,8 @@ import contextvars
 import threading
 
 import pytest
+from hookline._run.course import Course
+from hookline._run.handle import background_loop, must_nest, own_loop
 
 from hookline import (
     BEFORE_STEP,
@@ -21,8 +23,6 @@ from hookline import (
     tool,
 )
 from hookline._kernel.scope import CURRENT
-from hookline._run.course import Course
-from hookline._run.handle import background_loop, must_nest, own_loop
 from hookline.testing import EventLog, scripted_agent
 
 WHO = contextvars.ContextVar("who", default="nobody")

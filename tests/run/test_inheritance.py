@@ -4,6 +4,8 @@ import asyncio
 import threading
 
 import pytest
+from hookline._kernel.tally import How
+from hookline._run.inheritance import Both, inheritable, joined
 
 from hookline import (
     ON_RUN_START,
@@ -42,8 +44,6 @@ from hookline import (
     observer,
     tool,
 )
-from hookline._kernel.tally import How
-from hookline._run.inheritance import Both, inheritable, joined
 
 
 def nested(child, **options):
@@ -426,7 +426,7 @@ async def test_the_context_of_a_run_that_is_over_starts_nothing_unguarded():
     @tool
     def keep(ctx: AgentContext) -> str:
         """Keep the context."""
-        kept.extend([ctx, ctx.heir()])
+        kept.extend([ctx, ctx.detached()])
         return "kept"
 
     seen = Seen()

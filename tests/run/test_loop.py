@@ -863,7 +863,7 @@ def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_
 
 
 async def test_a_cancellation_that_on_run_end_survived_does_not_reach_what_its_caller_does_next(monkeypatch):
-    monkeypatch.setattr("hookline._run.course.GRACE", 0.02)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.02)
 
     @hook(ON_RUN_END)
     def cancel(ctx, result):

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from hookline._run.progress import ended_text, progressed_text, started_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from hookline import (
     tool,
 )
 from hookline._base.names import span
-from hookline._run.progress import ended_text, progressed_text, started_text
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -234,7 +234,7 @@ async def test_a_run_inside_a_run_and_one_that_outlives_it_lose_it_too(scripted_
     @tool
     async def delegate(ctx) -> str:
         """Delegate."""
-        kept = ctx.heir() if heir else ctx
+        kept = ctx.detached() if heir else ctx
         await child.arun("before", ctx=kept)
         fired = len(watcher.fired)
         agent.unplug("p")

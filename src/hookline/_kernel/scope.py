@@ -25,12 +25,12 @@ class Window:
     """
 
     __slots__ = ("_hook_state", "_scope", "_scratch")
-    _scope: Scope
+    _scope: Scope | None
 
     def __init__(self) -> None:
         self._hook_state: dict[int, Any] = {}
         self._scratch: dict[str, Any] = {}
-        self._scope = Scope(self)
+        self._scope = None
 
     @property
     def hook_state(self) -> dict[int, Any]:
@@ -45,7 +45,7 @@ class Window:
     @property
     def state(self) -> AgentState:
         """The state as it is now. Hooks change it by returning ``state=``."""
-        return self._scope.state
+        return scope_of(self).state
 
 
 class Scope:
@@ -98,8 +98,12 @@ class Scope:
 def scope_of(ctx: Any) -> Scope:
     """The scope behind a context; a fresh one for an object that is no context of ours."""
     if ctx is None:
-        return Window()._scope
-    return ctx._scope if isinstance(ctx, Window) else Scope(ctx)
+        ctx = Window()
+    if not isinstance(ctx, Window):
+        return Scope(ctx)
+    if ctx._scope is None or ctx._scope.ctx is None:  # there was no run yet, or it is over
+        ctx._scope = Scope(ctx, None if ctx._scope is None else ctx._scope.state)
+    return ctx._scope
 
 
 def entered() -> frozenset[int]:

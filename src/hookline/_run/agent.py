@@ -273,7 +273,7 @@ class Agent(Generic[DepsT, OutputT]):
     def _prepare(self, task: str, options: RunOptions[DepsT], *, keep: bool = False) -> Run[OutputT]:
         prepared = Preparation(self, task, options, keep=keep)
         engine = prepared.engine
-        run: Run[OutputT] = Run(engine, Loop(engine, task, engine.run_state.messages))
+        run: Run[OutputT] = Run(engine, Loop(engine, task, prepared.base))
         if prepared.outer is not None:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:

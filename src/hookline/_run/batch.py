@@ -301,6 +301,7 @@ class Batch:
     async def _call_tool(self, call: PendingCall) -> Any:
         engine, tool, request = self.engine, call.tool, call.request
         assert tool is not None  # a call of an unknown tool has a result already
+        engine.refresh()
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None

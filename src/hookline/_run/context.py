@@ -12,7 +12,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
-from .._kernel.scope import Scope, Window
+from .._kernel.scope import Scope, Window, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids
 from ..tools.registry import ToolRegistry
@@ -283,7 +283,7 @@ class AgentContext(Window, Generic[DepsT]):
 
     def is_cancelled(self) -> bool:
         """Whether the current task is being cancelled; a hook may also raise CancelledError itself."""
-        return self._scope.is_cancelled()
+        return scope_of(self).is_cancelled()
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far a tool is (``fraction`` of 1). Safe from any thread.
@@ -313,14 +313,12 @@ class AgentContext(Window, Generic[DepsT]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        new = make_window(services, Scope(None), hook_state={}, scratch={})
-        new._scope = Scope(new, AgentState(metadata=self.state.metadata))
-        return new
+        return make_window(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
 
 
 def make_window(
     services: Services,
-    scope: Scope,
+    scope: Scope | None,
     *,
     hook_state: dict[int, Any],
     scratch: dict[str, Any],
@@ -340,6 +338,14 @@ def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]
     """The context of a run as one tool call gets it: its ``progress`` reports for that call."""
     return make_window(
         ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report
+    )  # fmt: skip
+
+
+def new_services(budget: Budget) -> Services:
+    """The services of a run that was given no context."""
+    return Services(
+        world=World(time, make_id), session=Session(make_id("session")), hooks=HookRegistry(), budget=budget,
+        interrupt=Interrupt(),
     )  # fmt: skip
 
 

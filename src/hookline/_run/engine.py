@@ -358,6 +358,7 @@ class Engine(Scope):
         """The run is over: its context can fire nothing any more, and no reference cycle is left behind."""
         services = self.services
         services.run = services.llm = None
+        self.ctx = None
         interrupt = services.interrupt
         interrupt.drop(self.cancellation.request)
         if self.cancellation.broke_off:  # threads of it may still be running

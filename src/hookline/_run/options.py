@@ -14,7 +14,7 @@ from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget
 from .cancellation import Cancellation
-from .context import AgentContext, Services, services_of
+from .context import AgentContext, Services, new_services, services_of
 from .engine import Engine, Setup
 from .events import EventStream, Sink, listener
 from .interrupt import Interrupt
@@ -122,6 +122,8 @@ class Preparation:
         self.outer = self._find_outer()
         """The run that this one is inside of, if it is."""
         self._services = self._make_services()
+        self.base = self._services.session.messages
+        """The transcript that the run goes on from."""
         self.engine = self._make_engine()
 
     def _find_outer(self) -> Engine | None:
@@ -166,7 +168,7 @@ class Preparation:
             return services_of(self._given)
         if self.outer is not None:
             return self.outer.services
-        return services_of(AgentContext(budget=Budget(max_steps=self._agent.max_steps)))
+        return new_services(Budget(max_steps=self._agent.max_steps))
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")
@@ -199,9 +201,8 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
-        session = services.session
         state = RunState(
-            services.ids, services.budget, session.messages, self._metadata(), agent.instructions,
+            services.ids, services.budget, self.base, self._metadata(), agent.instructions,
             agent.response_format,
         )  # fmt: skip
         own = options.get("hooks")
