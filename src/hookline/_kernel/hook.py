@@ -94,7 +94,7 @@ def observer(*points: str, **options: Any) -> Callable[[Callable[..., Any]], Fun
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """One hook at one point, ready to be called; ``quick`` ones can be awaited as they are, ``alone`` is its id."""
+    """One hook at one point, ready to be called; ``alone`` is its id, in a set."""
 
     hook: Any
     call: Callable[..., Any]
@@ -106,7 +106,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     timeout: float | None
     plugin: str | None
     tools: tuple[str, ...]
-    quick: bool
+    is_async: bool
     wants_verdict: bool
     alone: frozenset[int]
 
@@ -165,14 +165,19 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         call = functools.partial(_if_selected, tools, call)
     return Entry(
         hook, call, name, point, phase, priority, on_failure, timeout, given["plugin"], tools,
-        is_async and timeout is None and not tools, wants_verdict, frozenset((id(hook),)),
+        is_async and not tools, wants_verdict, frozenset((id(hook),)),
     )  # fmt: skip
 
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:
     """Whether these globs take in the tool of a payload, as it is now: a rewrite may rename the call."""
     name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
-    return not tools or any(fnmatchcase(name, glob) for glob in tools)
+    return not tools or matches(name, tools)
+
+
+def matches(tool: str, globs: tuple[str, ...]) -> bool:
+    """Whether one of these globs takes in the name of a tool."""
+    return any(fnmatchcase(tool, glob) for glob in globs)
 
 
 def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, payload: Any, **verdict: Any) -> Any:

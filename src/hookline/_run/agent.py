@@ -100,6 +100,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)
+        self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for hook in _tool_hooks(tools):
             if not any(hook is known for known in self.hooks):

@@ -44,9 +44,6 @@ class RunView(Protocol):
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would get such an event."""
 
-    def is_cancelled(self) -> bool:
-        """Whether the current task is being cancelled."""
-
 
 class Services:
     """What a context hands to hooks and tools, in one place: all contexts of a run share it. Private to the engine."""
@@ -283,7 +280,7 @@ class AgentContext(Window, Generic[DepsT]):
 
     def is_cancelled(self) -> bool:
         """Whether the current task is being cancelled; a hook may also raise CancelledError itself."""
-        return scope_of(self).is_cancelled()
+        return scope_of(self).cancellation.is_cancelled()
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far a tool is (``fraction`` of 1). Safe from any thread.

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import as_history
 from .._kernel.errors import CallRefused, HooklineError
 from .._kernel.payloads import (
     ModelReply,
@@ -115,7 +114,8 @@ class Loop:
         engine, state = self.engine, self.state
         while True:
             engine.cancellation.check()
-            self._drop_completed_if_steered()
+            if engine.steered:
+                self._drop_completed()
             if not state.signals:
                 limit = engine.budget.exceeded()
                 if limit is None:
@@ -125,7 +125,7 @@ class Loop:
                 verdict = await engine.fire(ON_STOP, Stopping(tuple(sorted(state.signals, key=strength)), engine.ids))
             except Stopped:
                 return False
-            if self._drop_completed_if_steered():
+            if engine.steered and self._drop_completed():
                 continue
             if verdict.action is not HookAction.KEEP_GOING or self._kept_going >= MAX_KEEP_GOING:
                 return False
@@ -136,10 +136,10 @@ class Loop:
             if verdict.value:
                 state.append(Message("user", verdict.value))
 
-    def _drop_completed_if_steered(self) -> bool:
+    def _drop_completed(self) -> bool:
         """A run that is complete goes on if somebody put a message in meanwhile."""
         state = self.state
-        if not self.engine.steered or not all(signal.kind == "completed" for signal in state.signals):
+        if not all(signal.kind == "completed" for signal in state.signals):
             return False
         if state.signals:
             state.set_signals(())
@@ -158,7 +158,8 @@ class Loop:
             await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
             engine.checkpoint()
             engine.budget.count_step()
-            engine.take_in_steering()
+            if engine.steered:
+                engine.take_in_steering()
             request = self._request(index)
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
@@ -187,13 +188,12 @@ class Loop:
     def _request(self, hop: int) -> ModelRequest:
         """The transcript as the model will see it, before the hooks change it."""
         engine, state = self.engine, self.state
-        engine.refresh()
         try:
             tools = engine.tools.offered(engine.ctx)
         except HooklineError as error:
             engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
-        messages = as_history(state.messages)
+        messages = state.messages
         if state.system_prompt:
             messages = messages.after(Message("system", state.system_prompt))
         return ModelRequest(

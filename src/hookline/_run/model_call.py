@@ -127,7 +127,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
-        if self.engine.hears(ON_TOKEN):
+        if ON_TOKEN in self.engine.heard:
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -171,7 +171,7 @@ class Generation(msgspec.Struct):
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
-        if self.engine.hears(ON_TOKEN):
+        if ON_TOKEN in self.engine.heard:
             try:
                 await self._show(response.content, final=True)
             except (Ended, HookError):
@@ -271,6 +271,8 @@ async def _put_to_on_error(
 
 
 def _emit_reply(engine: Engine, reply: ModelReply) -> None:
+    if not engine.wants(ModelReplied):  # so many fields are not worth collecting for nobody
+        return
     engine.emit(
         ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
         purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,

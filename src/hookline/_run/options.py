@@ -16,7 +16,7 @@ from .budget import Budget
 from .cancellation import Cancellation
 from .context import AgentContext, Services, new_services, services_of
 from .engine import Engine, Setup
-from .events import EventStream, Sink, listener
+from .events import EventStream, Sink, listener, log
 from .interrupt import Interrupt
 from .model_call import gated
 from .run_hooks import RunHooks
@@ -74,6 +74,8 @@ class Owner(Setup, Protocol):
     max_steps: int | None
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
+    unchecked_globs: bool
+    """Whether nobody has looked yet if the ``tools=`` of its hooks fit any tool."""
 
 
 def check_options(task: object, options: Mapping[str, Any]) -> None:
@@ -146,7 +148,7 @@ class Preparation:
     def _make_services(self) -> Services:
         agent, options = self._agent, self._options
         base = self._base_services()
-        services = base.copy()
+        services = base.copy() if self._given is not None or self.outer is not None else base
         parent = self.outer.services if self.outer is not None else base
         services.depth = parent.depth + bool(parent.ids.run_id)
         services.session = self._session(base)
@@ -221,6 +223,14 @@ class Preparation:
             every_call=every_call,
         )  # fmt: skip
         services.llm = gated(engine, agent.model)
+        if agent.unchecked_globs:
+            agent.unchecked_globs = False
+            for entry in hooks.unmatched(tool.name for tool in engine.tools):
+                log.warning(
+                    "hook %r at %s: tools=%s matches no tool of agent %r (%s)",
+                    entry.name, entry.point, ", ".join(entry.tools), agent.name,
+                    ", ".join(tool.name for tool in engine.tools) or "it has none",
+                )  # fmt: skip
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:

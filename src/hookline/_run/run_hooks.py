@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import Entry
+from .._kernel.hook import Entry, matches
 from .._kernel.points import Point
 from .._kernel.registry import HookRegistry, HookStack, Interceptor, intercepting
 from .._kernel.scope import ACTIVE
@@ -46,22 +47,12 @@ class RunHooks:
         self.allowed_plugins = allowed_plugins
         self.around = around
         self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, around, own)
-        self._compile()
+        self.compile()
 
-    @property
-    def outdated(self) -> bool:
-        """Whether a registry has changed."""
-        return HookRegistry.changes != self._seen
-
-    def refresh(self) -> bool:
-        """Take over changed registrations; whether there were any."""
-        if HookRegistry.changes == self._seen:
-            return False
-        self._compile()
-        return True
-
-    def _compile(self) -> None:
-        self._seen = HookRegistry.changes
+    def compile(self) -> None:
+        """Take over the registrations as they are now."""
+        self.seen = HookRegistry.changes
+        """The number of changes to registries that were taken over."""
         self.allowed = self.all().only(self.allowed_plugins)
         """All hooks that take part, those that are running around this run too: they still hear of its events."""
         self.stack = self.allowed.without(self.around)
@@ -82,6 +73,17 @@ class RunHooks:
     def inheritable(self) -> HookStack:
         """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""
         return _inheritable(self.all())
+
+    def unmatched(self, tools: Iterable[str]) -> Iterator[Entry]:
+        """The hooks whose ``tools=`` fits none of these tools: probably a misspelt name."""
+        names = tuple(tools)
+        seen = set[tuple[int, tuple[str, ...]]]()
+        for point in self.stack.points:
+            for entry in self.stack.entries(point):
+                rule = id(entry.hook), entry.tools
+                if entry.tools and rule not in seen and not any(matches(name, entry.tools) for name in names):
+                    seen.add(rule)
+                    yield entry
 
     def chain(self, point: Point[Any]) -> Chain:
         """The hooks to call at a point now: without those that are running around the caller."""
