@@ -19,7 +19,7 @@ from hookline.server import service as service_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
 from hookline.server.places import Places
 from hookline.stores.errors import StoreError
-from hookline.stores.run_log import RunLog, ServedRun
+from hookline.stores.runs import RunRecord, RunStore
 
 from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving, until
 
@@ -65,7 +65,7 @@ def asking(*tools, **options):
 async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have_no_gaps(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "hello", task_id="t-7", correlation_id="c-9")
-        assert RunLog(tmp_path / "server.db").get(run.id).task == "hello"
+        assert RunStore(tmp_path / "runs.db").get(run.id).task == "hello"
         events = await read_all(service, run.id)
         over = await service.get(run.id, ME)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -438,7 +438,7 @@ async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_
         door.open.set()
         got += [event["seq"] for event in await read_all(service, run.id, after=len(got))]
         assert service.counts()["readers"] == 0
-    assert got == list(range(1, RunLog(folder / "server.db").get(run.id).last_seq + 1))
+    assert got == list(range(1, RunStore(folder / "runs.db").get(run.id).last_seq + 1))
 
 
 async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
@@ -487,7 +487,7 @@ async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrup
         await service.start(ME, "4")
     door.open.set()
     await closing
-    runs = [RunLog(tmp_path / "server.db").get(run.id) for run in (quick, slow, queued)]
+    runs = [RunStore(tmp_path / "runs.db").get(run.id) for run in (quick, slow, queued)]
     assert [run.status for run in runs] == ["completed", "interrupted", "interrupted"]
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("hookline")] == []
 
@@ -495,8 +495,8 @@ async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrup
 async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    store = RunLog(tmp_path / "server.db")
-    left = ServedRun(
+    store = RunStore(tmp_path / "runs.db")
+    left = RunRecord(
         "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
         host=os.uname().nodename, pid=gone.pid,
     )  # fmt: skip
@@ -520,14 +520,14 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
         run = await service.start(ME, "x")
         await until(lambda: door.entered == 1)
         await service._recorder.flushed()
-        real, broken = RunLog.write, [True]
+        real, broken = RunStore.write, [True]
 
         def write(self, runs, events):
             if broken:
                 raise StoreError("the disk is full")
             real(self, runs, events)
 
-        monkeypatch.setattr(RunLog, "write", write)
+        monkeypatch.setattr(RunStore, "write", write)
         door.open.set()
         await until(lambda: service.problem)
         with pytest.raises(Unavailable, match="cannot be stored$"):  # what files say tells of paths
@@ -537,7 +537,7 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
         broken.clear()
         await until(lambda: not service.problem)
         await service._recorder.flushed()
-        stored = [json.loads(event.data) for event in RunLog(tmp_path / "server.db").events(run.id)]
+        stored = [json.loads(event.data) for event in RunStore(tmp_path / "runs.db").events(run.id)]
     assert stored == events
     assert events[-1]["status"] == "completed"
 
@@ -546,10 +546,10 @@ async def test_old_runs_are_forgotten_with_their_events(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         await service._recorder.flushed()
-        store = RunLog(tmp_path / "server.db")
-        assert store.prune(1) == 0
+        store = RunStore(tmp_path / "runs.db")
+        assert store.prune_served(1) == 0
         store.write([msgspec.structs.replace(run, ended=time.time() - 3 * 24 * 3600)], [])
-        assert store.prune(1) == 1
+        assert store.prune_served(1) == 1
         assert (store.get(run.id), store.events(run.id)) == (None, [])
 
 

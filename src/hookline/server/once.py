@@ -17,7 +17,7 @@ import msgspec
 from .._base.names import words
 from ..stores.errors import StoreError
 from ..stores.programs import born
-from ..stores.run_log import Once, RunLog
+from ..stores.runs import IdempotencyKey, RunStore
 from .errors import NotNow, OtherRequest
 from .turns import Turns
 
@@ -31,7 +31,7 @@ class OnceKeys:
         store: where they are kept, beside the runs.
     """
 
-    def __init__(self, store: RunLog) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._turns = Turns()
 
@@ -54,7 +54,7 @@ class OnceKeys:
             yield fresh
             return
         digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
-        wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
+        wanted = IdempotencyKey(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
         async with self._turns.of((owner, key)):  # the others then find what the first one started
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:

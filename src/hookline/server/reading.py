@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from ..stores.run_log import RunLog, ServedRun, StoredEvent, fitting
+from ..stores.runs import RunRecord, RunStore, StoredEvent, fitting
 from .live import Live
 
 PAGE = 200
@@ -24,8 +24,8 @@ class Reader:
     """
 
     def __init__(
-        self, run: ServedRun, after: int, store: RunLog, live: Callable[[str], Live | None],
-        look: Callable[[str], Awaitable[ServedRun]], close: Callable[[], None], stops: Callable[[], bool],
+        self, run: RunRecord, after: int, store: RunStore, live: Callable[[str], Live | None],
+        look: Callable[[str], Awaitable[RunRecord]], close: Callable[[], None], stops: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.run_id, self.seq = run.id, max(0, after)
         self._store, self._find, self._look, self._close, self._stops = store, live, look, close, stops

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
 from .._base.names import words
-from ..stores.run_log import RunLog, ServedRun, StoredEvent
+from ..stores.runs import RunRecord, RunStore, StoredEvent
 from .errors import Unavailable
 
 log = logging.getLogger("hookline")
@@ -30,10 +30,10 @@ class Recorder:
     """
 
     def __init__(
-        self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
+        self, store: RunStore, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
     ) -> None:
         self._store, self._committed, self._stuck = store, committed, stuck
-        self._runs: dict[str, ServedRun] = {}
+        self._runs: dict[str, RunRecord] = {}
         self._events: list[StoredEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
@@ -41,7 +41,7 @@ class Recorder:
         self.problem = ""
         """Why nothing can be written now."""
 
-    def put(self, run: ServedRun | None = None, event: StoredEvent | None = None) -> None:
+    def put(self, run: RunRecord | None = None, event: StoredEvent | None = None) -> None:
         """Hand over a run as it is now, an event, or both."""
         if run is not None:
             self._runs[run.id] = run
