@@ -12,7 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import (
+    BEFORE_TOOL,
+    ON_RUN_START,
+    Agent,
+    HookResult,
+    ObservabilityHook,
+    ScriptedModel,
+    call,
+    guard,
+    hook,
+    reply,
+    run_stats,
+    tool,
+)
 from hookline._kernel.values import Message
 from hookline.server import live as live_module
 from hookline.server import service as service_module
@@ -565,3 +578,45 @@ async def test_what_hooks_are_told_of_the_caller_cannot_be_changed_by_it(tmp_pat
         await service.wait((await service.start(who, "x", session="talk")).id, who)
     assert told[0]["user_role"] == "customer"
     assert (told[0]["caller"], told[0]["caller_id"], told[0]["session"]) == ("me", "key_me", "talk")
+
+
+# The file is that of the statistics too.
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+async def test_a_served_run_that_the_hook_records_in_the_same_file_is_one_row(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    agent = make([call("look"), reply("done")], tools=[look], hooks=[recorder])
+    async with serving(tmp_path, agent) as service:
+        run = await service.wait((await service.start(ME, "the task")).id, ME)
+        assert recorder.flush(20)
+        (stored,) = recorder.store.runs()
+        assert stored == msgspec.structs.replace(run, observed=True)
+        assert (stored.status, stored.task, stored.reply, stored.stop) == ("completed", "the task", "done", "completed")
+        assert stored.elapsed == stored.ended - stored.started
+        told = run_stats(recorder.store)
+        assert (told.totals.runs, told.totals.model_calls, told.totals.tool_calls) == (1, 2, 1)
+        assert [each.name for each in recorder.store.calls(run.id)] == ["scripted", "look", "scripted"]
+        assert [each.id for each in await service.list(ME)] == [run.id]
+    recorder.store.close()
+
+
+async def test_runs_that_only_the_hook_recorded_are_unknown_to_every_caller(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    result = await make(hooks=[recorder]).arun("x")
+    assert recorder.flush(20)
+    assert recorder.store.get(result.ids.run_id) is not None
+    async with serving(tmp_path) as service:
+        for caller in (ME, ADMIN):
+            with pytest.raises(UnknownRun):
+                await service.get(result.ids.run_id, caller)
+            with pytest.raises(UnknownRun):
+                await service.cancel(result.ids.run_id, caller)
+            assert await service.list(caller) == []
+            assert await service.count(caller) == 0
+    recorder.store.close()

@@ -297,7 +297,7 @@ async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_fai
     go_on.set()
     await until(lambda: recorder._task is None)
     await recorder.close(60)
-    assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "running")
+    assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "interrupted")
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancelled(tmp_path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
@@ -466,7 +466,7 @@ class RunStore:
         found, size = list[RunRecord](), 0
         with self.db.transaction() as db:
             query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
-            for run in map(_record, db.execute(query, (*values, limit))):
+            for run in _records(db.execute(query, (*values, limit))):
                 found.append(run)
                 size += _size(run)
                 if served and size > PAGE_SIZE and len(found) > 1:
@@ -497,8 +497,7 @@ class RunStore:
         """
         source, values = _chosen(served=True, states=OPEN)
         with self.db.transaction() as db:
-            left = [_record(row) for row in db.execute(f"SELECT * FROM {source}", values)]
-        return [run for run in left if run.is_abandoned]
+            return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
         """The events of a served run after the number ``after``: at most ``limit``, and ``size`` bytes of them.
@@ -562,10 +561,21 @@ def _size(run: RunRecord) -> int:
 
 
 def _record(row: Sequence[Any]) -> RunRecord:
-    run = RunRecord(*(*row[:-1], bool(row[-1])))
-    if run.ended is None and not is_running(run.host, run.pid, run.created, run.born):
-        return msgspec.structs.replace(run, status="interrupted")
-    return run
+    return next(_records([row]))
+
+
+def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
+    """The runs in rows of the table; those without an end whose process is gone are interrupted."""
+    known: dict[tuple[Any, ...], bool] = {}  # many open runs belong to one process: ask the system once
+    for row in rows:
+        run = RunRecord(*(*row[:-1], bool(row[-1])))
+        if run.status in OPEN:
+            process = (run.host, run.pid, run.born, run.created if run.born is None else None)
+            if process not in known:
+                known[process] = is_running(run.host, run.pid, run.created, run.born)
+            if not known[process]:
+                run = msgspec.structs.replace(run, status="interrupted")
+        yield run
 
 
 def _chosen(
@@ -636,11 +646,11 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
 
 def _storable(value: Any) -> Any:
     """A value that SQLite can hold: no lone surrogates, no integers beyond 64 bits, no types that it does not know."""
-    if isinstance(value, int):
-        return max(-_LARGEST, min(value, _LARGEST))
     if value is None or isinstance(value, float):
         return value
-    return storable(str(value))
+    if isinstance(value, int):
+        return max(-_LARGEST, min(value, _LARGEST))
+    return storable(value if isinstance(value, str) else str(value))
 
 
 def _check_days(days: object) -> None:
