@@ -203,6 +203,32 @@ def test_no_key_is_ever_in_the_log_whose_lines_tell_which_request_and_run_they_a
     assert [line for line in lines if line["level"] == "ERROR"] == []
 
 
+def test_statistics_and_the_server_have_one_row_of_a_run_also_after_a_kill(folder, script, serve):
+    config = f'model = "{script("Hello.", delay=600)}"\n{CONFIG}'
+    serving = serve(config=config)
+    with httpx.Client(base_url=serving.url, timeout=60) as client:
+        killed = client.post("/runs", json={"task": "Hi, this is Ann."}).json()["id"]
+        store = RunStore(folder / "runs.db")
+        while not store.get(killed).observed:
+            time.sleep(0.02)
+    serving.process.kill()
+    serving.process.wait()
+    script("Hello.")
+    again = serve(config=config)
+    with httpx.Client(base_url=again.url, timeout=60) as client:
+        done = client.post("/runs", json={"task": "Hi.", "wait": 60}).json()["id"]
+        served = {run["id"]: run["status"] for run in client.get("/runs").json()["runs"]}
+    assert served == {killed: "interrupted", done: "completed"}
+    assert again.stop(signal.SIGINT) == 0
+    text = again.hookline("stats", "--last", "9", "--json")
+    assert {run["run_id"]: run["status"] for run in json.loads(text)} == served
+    assert "Ann" not in text
+    totals = json.loads(again.hookline("stats", "--json"))["totals"]
+    assert (totals["runs"], totals["model_calls"]) == (2, 1)
+    assert totals["statuses"] == {"interrupted": 1, "completed": 1}
+    assert (folder / "runs.db").stat().st_mode & 0o777 == 0o600
+
+
 def stopped_twice(serving, headers):
     """Stop it while a run goes on, and then at once; the id of the run."""
     with httpx.Client(base_url=serving.url, timeout=60, headers=headers) as client:

@@ -363,6 +363,15 @@ async def built(given, agent):
         await server.stop(grace=0)
 
 
+async def test_without_a_file_of_runs_a_server_keeps_them_in_memory(tmp_path):
+    given = msgspec.structs.replace(settings(tmp_path, keys=str(tmp_path / "keys.db")), runs=None)
+    async with built(given, make()) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
+        assert (await client.get(f"/runs/{run['id']}")).json()["status"] == "completed"
+        assert server.service._store.path == ":memory:"
+    assert not (tmp_path / "runs.db").exists()
+
+
 async def test_an_agent_that_is_not_there_is_a_mistake_in_the_settings(tmp_path):
     with pytest.raises(ConfigError, match=r"server.agents: there is no agent 'helpr'\. Did you mean"):
         build_server(settings(tmp_path, agents=["helpr"]), make())

@@ -1,4 +1,4 @@
-"""What runs did, in a SQLite file that ``hookline stats`` reads."""
+"""Records what runs did in the :class:`RunStore` that ``hookline stats`` reads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from .checks import flag, path_of
 log = logging.getLogger("hookline")
 
 LIMIT = 50_000
-"""How many records may wait to be written; further ones are lost, and that is reported."""
+"""Maximum number of records of one kind that wait to be written; further ones are lost, and that is reported."""
 LINGER = 0.1
-"""Seconds in which records gather: a transaction costs as much as many rows."""
+"""Seconds to collect records before they are written: a transaction costs as much as many rows."""
 
 _NAME, _REASON = 200, 200
 
@@ -39,17 +39,19 @@ T = TypeVar("T")
 class ObservabilityHook:
     """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
 
-    ``hookline stats`` shows them. Names, numbers and times only: no texts, arguments or results; of what hooks say,
-    the beginning of the ``reason``. A thread writes, so that a run never waits for the file. What could not be written
-    is lost; that is logged, and is in the ``errors`` of the result of the next run that ends.
+    ``hookline stats`` shows them. Only names, numbers and times are recorded: no texts, arguments or results; of the
+    ``reason`` that a hook gives, the beginning. A thread writes, so that a run never waits for the file. Records that
+    cannot be written are lost; this is logged, and reported in the ``errors`` of the next run that ends.
+
+    A run that ``hookline serve`` stores in the same file has one row: see :class:`RunStore`.
 
     Args:
         path: the file, or a :class:`RunStore`.
-        keep_days: how long runs are kept; for ever if left out.
+        keep_days: how many days to keep what is recorded; for ever if left out.
         every_call: whether every call of every hook is recorded, with its duration. That makes runs slower.
 
     Raises:
-        RegistrationError: no path, or a number of days that is none.
+        RegistrationError: the path is not a path, or ``keep_days`` is not a positive number.
     """
 
     points = frozenset({AFTER_LLM, ON_RUN_END})
@@ -74,7 +76,7 @@ class ObservabilityHook:
         self._begin()
 
     def _begin(self) -> None:
-        """Start anew, also after a fork: what was seen before is the parent's to write."""
+        """Start empty, also after a fork: the parent process writes what it has seen."""
         self._pid = os.getpid()
         self._born = born(self._pid)
         self._runs: deque[RunRecord] = deque()
@@ -101,7 +103,7 @@ class ObservabilityHook:
             self._put(self._waiting["tool_calls"], (*values, event.duration))
         elif isinstance(event, HookExecuted):
             if is_silent(event) and not self.every_call:
-                return  # somebody else wants to see it
+                return  # emitted because another hook asked for every call
             values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
             self._put(self._waiting["verdicts"], (*values, event.reason[:_REASON], event.duration))
         elif isinstance(event, RunStarted):
@@ -123,11 +125,11 @@ class ObservabilityHook:
             self._put(self._waiting["approvals"], (*values, at - asked))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was seen is in the file, or lost; false if time ran out."""
+        """Wait until all records are written or lost; false after ``timeout`` seconds."""
         return self._writer.flush(timeout)
 
     def problem(self) -> str | None:
-        """What could not be recorded since this was last asked, and why; ``None`` if nothing was lost."""
+        """What was lost since the last call, and why; ``None`` if nothing was lost."""
         if not self._problem:
             return None
         lost, problem = self._lost, self._problem
@@ -165,7 +167,7 @@ class ObservabilityHook:
             self._lose(1, f"more than {LIMIT:,} of them wait to be written to {self.store.path}")
             return
         waiting.append(row)
-        if not self._awake:  # one word to the writer is enough, until it looks again
+        if not self._awake:  # the writer is woken once for all records that wait
             self._awake = True
             self._writer.put(None)
 

@@ -29,8 +29,8 @@ from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
+from .idempotency import IdempotencyKeys
 from .live import Live
-from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing
 from .performing import Performer
@@ -79,7 +79,7 @@ class RunService:
         context = context or (lambda session: AgentContext(session=session))
         self._performer = Performer(approvals, sessions, options, context, metadata)
         self._recorder = Recorder(store, self._committed, self._stuck)
-        self._once = OnceKeys(store)
+        self._keys = IdempotencyKeys(store)
         self._live: dict[str, Live] = {}
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
@@ -170,7 +170,7 @@ class RunService:
             StoreError: the file of keys cannot be used.
         """
         fresh = make_id("run")
-        async with self._once.run_of(caller.id, once, asked, fresh) as id:
+        async with self._keys.run_of(caller.id, once, asked, fresh) as id:
             if id != fresh:
                 return await self.get(id, caller)
             run = await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)

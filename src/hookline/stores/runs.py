@@ -115,6 +115,8 @@ _SERVED_FORMAT = (  # the file that servers had to themselves
 
 _CHUNKS = (256, 32, 4, 1)
 """Rows in one statement: SQLite lets other threads in between two, and they may take their time."""
+_PRUNED_AT_ONCE = 200
+"""Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
 _UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
@@ -400,21 +402,24 @@ class RunStore:
             StoreError: ``days`` is not a positive number, or the file cannot be used.
         """
         _check_days(days)
-        before = (time.time() - days * 24 * 3600,)
-        old = "transport != '' AND ended < ?"
+        before = time.time() - days * 24 * 3600
+        query = "SELECT run_id FROM runs WHERE transport != '' AND created < ? AND ended < ? LIMIT ?"
         kind = "substr(error, 1, instr(error || ':', ':') - 1)"
-        with self.db.transaction(write=True) as db:
-            for table in ("events", "idempotency_keys", "pushes"):
-                db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
-            deleted = db.execute(f"DELETE FROM runs WHERE NOT observed AND {old}", before).rowcount
-            return (
-                deleted
-                + db.execute(
+        pruned, more = 0, True
+        while more:  # a few runs in each transaction: events are many, and others want to write meanwhile
+            with self.db.transaction(write=True) as db:
+                old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
+                for table in ("events", "idempotency_keys", "pushes"):
+                    db.executemany(f"DELETE FROM {table} WHERE run_id = ?", old)
+                db.executemany("DELETE FROM runs WHERE run_id = ? AND NOT observed", old)
+                db.executemany(
                     f"""UPDATE runs SET owner = '', session = '', transport = '', task = '', reply = '', reason = '',
-                last_seq = 0, error = iif(instr({kind}, ' '), '', {kind}) WHERE {old}""",
-                    before,
-                ).rowcount
-            )
+                    last_seq = 0, error = iif(instr({kind}, ' '), '', {kind}) WHERE run_id = ?""",
+                    old,
+                )
+            pruned += len(old)
+            more = len(old) == _PRUNED_AT_ONCE
+        return pruned
 
     # Reading.
 
@@ -608,8 +613,10 @@ def _write(db: sqlite3.Connection, runs: Iterable[RunRecord], events: Sequence[S
 
 
 def _prune(db: sqlite3.Connection, days: float) -> int:
-    before = (time.time() - days * 24 * 3600,)
-    old = "observed AND coalesce(ended, created) < ?"
+    before = {"before": time.time() - days * 24 * 3600}
+    old = "observed AND created < :before AND coalesce(ended, created) < :before"
+    if db.execute(f"SELECT 1 FROM runs WHERE {old} LIMIT 1", before).fetchone() is None:
+        return 0  # the usual case, and quick: runs have an index by time, the other tables are read as a whole
     for table in PARTS:
         db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
     deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
