@@ -153,7 +153,7 @@ async def test_many_at_once_with_one_key_start_one_run(tmp_path):
         answers = await asyncio.gather(*sending)
         assert len({answer.json()["id"] for answer in answers}) == 1
         assert len((await served.client().get("/runs")).json()["runs"]) == 1
-        assert not served.service._once._turns._locks
+        assert not served.service._keys._turns._locks
 
 
 async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):

@@ -561,7 +561,8 @@ async def test_old_runs_are_forgotten_with_their_events(tmp_path):
         await service._recorder.flushed()
         store = RunStore(tmp_path / "runs.db")
         assert store.prune_served(1) == 0
-        store.write([msgspec.structs.replace(run, ended=time.time() - 3 * 24 * 3600)], [])
+        long_ago = time.time() - 3 * 24 * 3600
+        store.write([msgspec.structs.replace(run, created=long_ago, ended=long_ago)], [])
         assert store.prune_served(1) == 1
         assert (store.get(run.id), store.events(run.id)) == (None, [])
 

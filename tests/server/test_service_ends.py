@@ -318,7 +318,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
         await until(lambda: not service._live)
-        assert (service._performer._turns._locks, service._once._turns._locks, service.counts()["readers"]) == (
+        assert (service._performer._turns._locks, service._keys._turns._locks, service.counts()["readers"]) == (
             {},
             {},
             0,

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -265,6 +266,22 @@ def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(t
     assert [each.url for each in store.pushes.of("run_1")] == ["https://example.com"]
     assert run_stats(store).totals.runs == 0
     store.close()
+
+
+@pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
+    path = of_format(tmp_path / "runs.db", name)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: RunStore(path).get("run_1"), range(4)))
+    assert found == [found[0]] * 4
+    assert found[0] is not None
+
+
+def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp_path):
+    store = RunStore(of_format(tmp_path / "runs.db", "statistics_1"))
+    wanted = "earlier format, and its folder is read-only: make the file and its folder writable"
+    with pytest.raises(StoreError, match=wanted), store.db._standing_still():  # so it is read in such a folder
+        pass
 
 
 def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
