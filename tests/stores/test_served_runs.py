@@ -121,6 +121,7 @@ def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(
 def test_an_error_that_begins_with_a_sentence_is_deleted_with_the_other_texts(store):
     store.write([ended("old", 40 * DAY, status="failed", error="the file of Ann: gone")], [])
     store.add([observed("old")], {})
+    assert store.get("old").error_type == ""
     store.prune_served(30)
     assert store.get("old").error == ""
 
@@ -150,6 +151,14 @@ def test_what_the_hook_recorded_is_deleted_while_the_server_keeps_the_run(store)
     assert len(store.events("run_1")) == 1
     assert store.calls("run_1") == []
     assert run_stats(store).totals.runs == 0
+
+
+def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
+    times = {"created": NOW - 40 * DAY, "started": NOW - 40 * DAY, "ended": NOW - DAY}
+    store.write([served("run_1", status="completed", **times)], [event("run_1")])
+    store.add([observed("run_1", **times), observed("run_2", **times)], {"model_calls": [model_call("run_2")]})
+    assert (store.prune_served(30), store.prune(30)) == (0, 0)
+    assert (len(store.events("run_1")), len(store.calls("run_2"))) == (1, 1)
 
 
 def test_a_run_that_goes_on_is_never_deleted_by_the_server(store):
