@@ -171,7 +171,7 @@ def test_a_run_that_goes_on_is_never_deleted_by_the_server(store):
 
 
 def plan(store, **chosen):
-    source, values = _chosen(served=True, **chosen)
+    source, values = _chosen({"served": True, **chosen})
     query = f"EXPLAIN QUERY PLAN SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT 50"
     with store.db.transaction() as db:
         return " ".join(row[-1] for row in db.execute(query, values))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from socket import gethostname
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -24,7 +24,7 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.programs import born
-from ..stores.runs import OPEN, RunRecord, RunStore, StoredEvent
+from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
@@ -224,8 +224,10 @@ class RunService:
             raise _unknown(id)
         return run
 
-    async def list(self, caller: Caller, **options: Any) -> list[RunRecord]:
-        """Runs, the newest first; options as for :meth:`RunStore.runs`, without ``owner`` and ``served``.
+    async def list(
+        self, caller: Caller, *, limit: int = 50, before: str = "", **chosen: Unpack[RunFilter]
+    ) -> list[RunRecord]:
+        """The runs that a caller may see, the newest first; arguments as for :meth:`RunStore.runs`.
 
         Raises:
             StoreError: the file cannot be read.
@@ -233,17 +235,19 @@ class RunService:
         if self._recorder.problem == "":
             await self._recorder.flushed()
         await self._adopt_all()
-        found = await asyncio.to_thread(self._store.runs, served=True, owner=caller.owner, **options)
+        chosen.update({"served": True, "owner": caller.owner})
+        found = await asyncio.to_thread(self._store.runs, limit, before=before, **chosen)
         return [self._now(run) for run in found]
 
-    async def count(self, caller: Caller, **options: Any) -> int:
-        """The number of runs; options as for :meth:`RunStore.count`, without ``owner`` and ``served``.
+    async def count(self, caller: Caller, **chosen: Unpack[RunFilter]) -> int:
+        """The number of runs that a caller may see; arguments as for :meth:`RunStore.count`.
 
         Raises:
             StoreError: the file cannot be read.
         """
         await self._adopt_all()
-        return await asyncio.to_thread(self._store.count, served=True, owner=caller.owner, **options)
+        chosen.update({"served": True, "owner": caller.owner})
+        return await asyncio.to_thread(self._store.count, **chosen)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
         """A reader of the events of a run, from the one after that number on. It must be closed.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
@@ -240,6 +240,23 @@ class VerdictRow(msgspec.Struct, frozen=True):
     duration: float | None
 
 
+class RunFilter(TypedDict, total=False):
+    """Which runs :meth:`RunStore.runs` and :meth:`RunStore.count` are about; all of them if nothing is given.
+
+    ``served=True``: only those of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
+    those with this value. ``states``: only those in one of these states. ``since``: only those that began or ended at
+    this Unix time or later.
+    """
+
+    served: bool
+    owner: str | None
+    agent: str
+    session: str
+    session_id: str
+    states: Sequence[str]
+    since: float
+
+
 class RunStore:
     """Stores runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
 
@@ -450,21 +467,19 @@ class RunStore:
             raise StoreError(f"more than one run begins with {run_id!r}: give more of its id")
         return _record(found[0])
 
-    def runs(
-        self, limit: int = 20, *, before: str = "", served: bool = False, **chosen: Any
-    ) -> list[RunRecord]:  # fmt: skip
+    def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Runs, the newest first.
 
         Args:
-            limit: the maximum number of runs.
+            limit: the maximum number of runs. With ``served=True`` there are fewer if their texts are long: see
+                :func:`page_of`.
             before: the id of a run: only runs that come after it in the list.
-            served: only runs of a server; fewer than ``limit`` if their texts are long, see :func:`page_of`.
-            chosen: which runs, as for :meth:`count`.
+            chosen: which runs: see :class:`RunFilter`.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen(served=served, **chosen)
+        source, values = _chosen(chosen)
         if before:
             source += " AND (created, run_id) < (SELECT created, run_id FROM runs WHERE run_id = ?)"
             values.append(storable(before))
@@ -474,22 +489,20 @@ class RunStore:
             for run in _records(db.execute(query, (*values, limit))):
                 found.append(run)
                 size += _size(run)
-                if served and size > PAGE_SIZE and len(found) > 1:
+                if chosen.get("served") and size > PAGE_SIZE and len(found) > 1:
                     break
         return found
 
-    def count(self, **chosen: Any) -> int:
+    def count(self, **chosen: Unpack[RunFilter]) -> int:
         """The number of runs.
 
         Args:
-            chosen: which runs. ``served=True``: only those of a server; ``owner``, ``agent``, ``session`` (the
-                caller's name), ``session_id``: only those with this value; ``states``: only those in one of these
-                states; ``since``: only those that began or ended at this Unix time or later.
+            chosen: which runs: see :class:`RunFilter`.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen(**chosen)
+        source, values = _chosen(chosen)
         with self.db.transaction() as db:
             (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
         return int(found)
@@ -500,7 +513,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen(served=True, states=OPEN)
+        source, values = _chosen({"served": True, "states": OPEN})
         with self.db.transaction() as db:
             return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
 
@@ -583,15 +596,15 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
         yield run
 
 
-def _chosen(
-    *, served: bool = False, owner: str | None = None, agent: str = "", session: str = "", session_id: str = "",
-    states: Sequence[str] = (), since: float = 0.0,
-) -> tuple[str, list[Any]]:  # fmt: skip
+def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     """The table and the condition of a query, and the values in it."""
     table = "runs"
-    wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if served else "1", ())]
-    named = {"owner": owner, "agent": agent or None, "session": session or None, "session_id": session_id or None}
-    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value is not None]
+    states, since = chosen.get("states", ()), chosen.get("since", 0.0)
+    wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if chosen.get("served") else "1", ())]
+    if (owner := chosen.get("owner")) is not None:
+        wanted.append(("owner = ?", (storable(owner),)))
+    named = {"agent": chosen.get("agent"), "session": chosen.get("session"), "session_id": chosen.get("session_id")}
+    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value]
     if states:
         wanted.append((f"status IN ({','.join('?' * len(states))})", states))
         if set(states) <= {*OPEN}:

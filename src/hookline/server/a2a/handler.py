@@ -49,7 +49,7 @@ from ..._base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
-from ...stores.runs import RunRecord, page_of
+from ...stores.runs import RunFilter, RunRecord, page_of
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
 from ..grant_records import GrantRecords, name_of
@@ -223,7 +223,9 @@ class Handler(RequestHandler):
             before = decode_page_token(params.page_token) if params.page_token else ""
             if before:
                 await self._page_after(before, context)
-            wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
+            wanted: RunFilter = {
+                "agent": visit.agent.name, "session": params.context_id, "states": _states(params),
+            }  # fmt: skip
             if params.HasField("status_timestamp_after"):
                 wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
