@@ -229,7 +229,7 @@ if TYPE_CHECKING:
     from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
-    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
+    from .stores.runs import CallRow, RunRecord, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.skill_files import Skill
     from .stores.skills import SkillStore
@@ -292,7 +292,7 @@ _PARTS = {
     ".stores.memory_rows": ("Episode", "Fact"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
-    ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
+    ".stores.runs": ("CallRow", "RunRecord", "RunStore", "VerdictRow"),
     ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
     ".stores.skill_files": ("Skill",),
     ".stores.skills": ("SkillStore",),
@@ -361,20 +361,20 @@ __all__ = [
     "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError",
     "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question",
     "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "Replay", "ResponseCacheHook", "RetryIgnored",
-    "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
-    "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
-    "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting",
-    "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore",
-    "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping",
-    "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused", "SwitchRefused", "Tape",
-    "TapeError", "TapeHook", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket",
-    "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook",
-    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
-    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
-    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
-    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "areplay",
-    "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
-    "ticket_tools", "tool", "verify_audit",
+    "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRecord", "RunStart", "RunStarted",
+    "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel",
+    "SensitiveDataHook", "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore",
+    "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook",
+    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
+    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
+    "SwitchRefused", "Tape", "TapeError", "TapeHook", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard",
+    "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules",
+    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
+    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
+    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable",
+    "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel",
+    "areplay", "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
+    "find_sensitive", "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp",
+    "observer", "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow",
+    "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

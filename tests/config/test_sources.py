@@ -144,6 +144,12 @@ def test_a_file_or_a_link_that_somebody_else_made_is_ignored(tmp_path, linked):
     assert "belongs to another user" in config.notes[0]
 
 
+@pytest.mark.parametrize(("given", "runs"), [("runs.db", "{}/runs.db"), (":memory:", ":memory:"), ("none", None)])
+def test_the_file_of_runs_is_beside_the_configuration_unless_there_is_none(tmp_path, given, runs):
+    (tmp_path / "hookline.toml").write_text(f'runs = "{given}"\n')
+    assert load(folder=tmp_path, env={}).settings.runs == (runs and runs.format(tmp_path))
+
+
 def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_folder(tmp_path):
     below = tmp_path / "below"
     below.mkdir()

@@ -170,7 +170,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
     runs: Annotated[
         str | None,
-        About("the SQLite file that runs are recorded in, for hookline stats", CONTROL, "--runs", "FILE.db"),
+        About("the SQLite file of runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
     ] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 

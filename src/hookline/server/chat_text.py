@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from .._kernel.values import Usage
-from ..stores.run_log import StoredEvent
+from ..stores.runs import StoredEvent
 
 APART = "\n\n"
 """Between what was said in different steps."""
