@@ -30,7 +30,7 @@ from hookline import (
     SqliteSessionStore,
     WebhookChannel,
 )
-from hookline._kernel.values import OutboundMessage
+from hookline.stores.messages import OutboundMessage
 from hookline.channels.protocol import Address
 
 HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from hookline._kernel.values import OutboundMessage
+from hookline.stores.messages import OutboundMessage
 from hookline.channels.protocol import Address, Channel, ChannelError, Health, Undeliverable
 
 from .platforms import Inbox, until

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline._kernel.values import OutboundMessage
+from hookline.stores.messages import OutboundMessage
 from hookline._web.host import HttpHost
 from hookline.channels.protocol import Address
 from hookline.channels.signatures import HEADER, sign

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._kernel.values import InboundMessage
+from hookline.stores.messages import InboundMessage
 from hookline.channels import fetching
 from hookline.channels.fetching import Busy, Handover, Waits, unless_stopped
 

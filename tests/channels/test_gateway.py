@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from hookline import Agent, HookResult, InboundMessage, ScriptedModel, call, guard, hook, observer, reply, tool
-from hookline._kernel.values import OutboundMessage
+from hookline.stores.messages import OutboundMessage
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable

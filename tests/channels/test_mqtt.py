@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._base.installing import NotInstalled
-from hookline._kernel.values import OutboundMessage
+from hookline.stores.messages import OutboundMessage
 from hookline.channels.mqtt import MqttChannel
 from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
 from hookline.channels.protocol import Address, ChannelError, Undeliverable

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hookline import Agent, ScriptedModel
-from hookline._kernel.values import InboundMessage
+from hookline.stores.messages import InboundMessage
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.options import GatewayOptions

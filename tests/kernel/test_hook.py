@@ -302,9 +302,10 @@ def test_any_positive_number_of_seconds_is_a_timeout(timeout):
     assert entry_of(two, points=BEFORE_TOOL, timeout=timeout).timeout == timeout
 
 
-def test_a_guard_or_observer_may_be_given_the_phase_by_name():
-    assert entry_of(guard(BEFORE_TOOL, phase="observe")(two)).phase == "observe"
-    assert entry_of(observer(BEFORE_TOOL, phase="guard")(two)).phase == "guard"
+@pytest.mark.parametrize("decorator", [guard, observer])
+def test_guards_and_observers_have_their_phase_and_take_no_other(decorator):
+    with pytest.raises(TypeError, match="phase"):
+        decorator(BEFORE_TOOL, phase="rewrite")
 
 
 def test_options_have_documented_defaults():
@@ -507,7 +508,7 @@ class WrongObject:
         (two, BEFORE_TOOL, {"phase": "late"}, "phase 'late' is none of rewrite, guard, observe"),
         (two, BEFORE_LLM, {"tools": "read"}, "tools= selects calls at tool points only"),
         (two, ON_RUN_START, {"tools": ["read"]}, "tools= selects calls at tool points only"),
-        (two, BEFORE_TOOL, {"tools": [3]}, r"tools= takes globs of tool names, not \(3,\)"),
+        (two, BEFORE_TOOL, {"tools": [3]}, r"tools= takes a glob of tool names, or a list of them, not \[3\]"),
         (two, AFTER_TOOL, {"on_failure": "block"}, "on_failure='block' is for hooks that decide at before_tool"),
         (two, BEFORE_TOOL, {"on_failure": "block", "phase": "observe"}, "on_failure='block' is for hooks that decide"),
         (two, BEFORE_TOOL, {"on_failure": "ignore"}, "on_failure 'ignore' is none of closed, block, open"),

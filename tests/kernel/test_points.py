@@ -143,12 +143,11 @@ def camel(name, first=str.title):
 @pytest.fixture
 def own():
     """Points declared by a test, gone after it."""
-    before, names = dict(POINTS), dict(module._NAMES)
+    before, names = dict(POINTS), dict(module.NAMES)
     yield
-    POINTS.clear()
-    POINTS.update(before)
-    module._NAMES.clear()
-    module._NAMES.update(names)
+    for table, was in ((module.TABLE, before), (module.NAMES, names)):
+        table.clear()
+        table.update(was)
 
 
 class Order(Frozen, frozen=True):

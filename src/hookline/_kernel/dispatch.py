@@ -35,7 +35,7 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     quick: tuple[Quick, ...] | None = None
 
 
-async def fire(chain: Chain, point: Point, payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
+async def fire(chain: Chain, point: Point[Any], payload: Any, scope: Scope, how: How = PLAIN) -> Verdict:
     """Fire a point: rewriters, then the validator, then guards, then always the observers.
 
     ``HookError`` means that a hook failed closed, ``CallRefused`` that a refused ``ctx.llm`` call left one.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import ismethod
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack, overload
 
 from .._base.frozen import Frozen
 from .dispatch import PLAIN, Chain, fire
 from .errors import RegistrationError
-from .hook import Entry, compile_hook
+from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import Point, resolve
 from .results import HookAction, Verdict
 from .scope import CURRENT, Scope
@@ -23,14 +23,14 @@ _lock = threading.Lock()
 class Interceptor(Protocol):
     """What the loop talks to at every point. ``HookStack`` is one; put your own in its place."""
 
-    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
+    def intercept(self, point: Point[Any], payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
         """Conclude what happens at ``point`` with ``payload``; ``how`` may ask for validation."""
 
 
 class PassThrough:
     """The interceptor that lets everything pass; arguments are still validated."""
 
-    async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
+    async def intercept(self, point: Point[Any], payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
         """The payload, unchanged."""
         if how.validate is not None:
             payload, problem = how.validate(payload)
@@ -50,7 +50,7 @@ class HookStack:
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
-        by_point: dict[Point, list[Entry]] = {}
+        by_point: dict[Point[Any], list[Entry]] = {}
         for layer in self.layers:
             for entry in sorted(layer, key=lambda e: -e.priority):
                 by_point.setdefault(entry.point, []).append(entry)
@@ -59,7 +59,9 @@ class HookStack:
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
         self.listeners, self.wrappers = (tuple(h for h in hooks if hasattr(h, n)) for n in ("on_event", "around"))
 
-    def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
+    def with_hook(
+        self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+    ) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
         *rest, last = self.layers or ((),)
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
@@ -90,7 +92,7 @@ class HookStack:
         layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
         return self if layers == self.layers else HookStack(*layers)
 
-    def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
+    def intercept(self, point: Point[Any], payload: Any, ctx: Any, how: How = PLAIN) -> Awaitable[Verdict]:
         """Fire the point: see :class:`Interceptor`."""
         return fire(self._chains.get(point, _NOTHING), point, payload, ctx, how)
 
@@ -115,12 +117,24 @@ class HookRegistry:
 
     changes = 0
 
-    def __init__(self, hooks: Iterable[Any] | HookRegistry = ()) -> None:
+    def __init__(self, hooks: Iterable[Hook] | HookRegistry = ()) -> None:
         self._entries: tuple[Entry, ...] = ()
         self._stack: HookStack | None = None
         if hooks:
             self.extend(hooks)
 
+    @overload
+    def register(
+        self, hook: Hook, points: Iterable[str] | str | None = None, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Iterable[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
+    @overload
+    def register(
+        self, hook: Callable[..., Any], points: Iterable[str] | str, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Iterable[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
     def register(
         self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,
         name: str | None = None, **options: Any,
@@ -129,15 +143,17 @@ class HookRegistry:
 
         ``RegistrationError`` says why one cannot work.
         """
-        added = tuple(compile_hook(hook, points=points, priority=priority, name=name, **options))
+        if priority is not None:
+            options["priority"] = priority
+        added = tuple(compile_hook(hook, points=points, name=name, **options))
         self._change(lambda entries: (*entries, *added))
         return lambda: self._change(lambda entries: tuple(e for e in entries if not any(e is a for a in added)))
 
-    def on(self, point: str, handler: Callable[..., Any], **options: Any) -> Callable[[], None]:
+    def on(self, point: str, handler: Callable[..., Any], **options: Unpack[PhaseOptions]) -> Callable[[], None]:
         """Register a function at one point."""
         return self.register(handler, points=resolve(point), **options)
 
-    def extend(self, hooks: Iterable[Any] | HookRegistry) -> None:
+    def extend(self, hooks: Iterable[Hook] | HookRegistry) -> None:
         """Register all of these, or all that another registry holds."""
         if isinstance(hooks, HookRegistry):
             self._change(lambda entries: (*entries, *hooks._entries))

@@ -39,7 +39,7 @@ class How(msgspec.Struct, frozen=True):
 class Tally(msgspec.Struct):
     """What has been said so far. ``said`` is false while every hook let the payload pass."""
 
-    point: Point
+    point: Point[Any]
     payload: Any
     scope: Scope
     how: How

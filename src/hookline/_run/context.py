@@ -84,7 +84,7 @@ class AgentContext(Scope):
         """How many runs this one is inside of."""
         self.spent: Usage | None = None
         self._events: EventStream | None = None
-        self._fire: Callable[[Point, Any], Awaitable[Verdict]] | None = None
+        self._fire: Callable[[Point[Any], Any], Awaitable[Verdict]] | None = None
         self._whole: Callable[[], Interceptor] | None = None
         self._keep: Callable[[], None] | None = None
         self._debts: dict[Future[None], Callable[[str], None]] | None = None

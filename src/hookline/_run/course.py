@@ -75,7 +75,7 @@ class Course:
         self._abort: BaseException | None = None
         self._alarm: Any = None
 
-    async def fire(self, point: Point, payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
+    async def fire(self, point: Point[Any], payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
         """Fire a point; failures are reported, signals recorded.
 
         Raises:
@@ -117,7 +117,7 @@ class Course:
             raise Ended(verdict)
         return verdict
 
-    async def fire_for(self, point: Point, payload: Any) -> Verdict:
+    async def fire_for(self, point: Point[Any], payload: Any) -> Verdict:
         """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
@@ -136,7 +136,7 @@ class Course:
         outside = self.ctx.outside
         return await (ask() if outside is None else outside.approve(asked, ask, self.report))
 
-    async def _aftermath(self, verdict: Verdict | None, point: Point) -> None:
+    async def _aftermath(self, verdict: Verdict | None, point: Point[Any]) -> None:
         """What else was said and went wrong at a point that failed."""
         if verdict is None:
             return

@@ -194,7 +194,7 @@ class RunFinished(Event, frozen=True):
     result: AgentResult = AgentResult()
 
 
-_MADE_AT: dict[type[Event], Point] = {
+_MADE_AT: dict[type[Event], Point[Any]] = {
     TextDelta: ON_TOKEN,
     ModelReplied: AFTER_LLM,
 }
@@ -204,7 +204,7 @@ Kinds = frozenset[type[Event]]
 
 
 @lru_cache(maxsize=256)
-def _points_of(kinds: Kinds) -> frozenset[Point]:
+def _points_of(kinds: Kinds) -> frozenset[Point[Any]]:
     return frozenset(_MADE_AT[kind] for kind in kinds & _MADE_AT.keys())
 
 

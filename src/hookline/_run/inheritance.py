@@ -84,7 +84,7 @@ class Both:
     def _parts(self) -> tuple[Interceptor, Interceptor]:
         return self.own, self.above
 
-    async def intercept(self, point: Point, payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
+    async def intercept(self, point: Point[Any], payload: Any, ctx: Any, how: How = PLAIN) -> Verdict:
         """Fire the point at both. What one of them refuses stays refused; the observers of both are called."""
         try:
             own = await self.own.intercept(point, payload, ctx, how)

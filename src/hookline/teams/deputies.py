@@ -9,8 +9,6 @@ from weakref import WeakKeyDictionary
 
 from .._base.frozen import EMPTY
 from .._base.names import words
-from .._kernel.payloads import PersonalitySwitched
-from .._kernel.points import PERSONALITY_SWITCHED
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
@@ -20,6 +18,7 @@ from .._run.handle import Run
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefused, SwitchRefused
+from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .subagents import Team
 
 Fire = Callable[[PersonalitySwitched], Awaitable[Verdict]]
