@@ -234,7 +234,9 @@ def compile_hook(
     for key in overrides:
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
-    given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
+    given: dict[str, Any] = {key: getattr(hook, key, None) for key in OPTIONS} | {
+        k: v for k, v in overrides.items() if v is not None
+    }
     name = getattr(hook, "__name__", None) or type(hook).__name__
     given = {key: _by_point(name, key, value) if isinstance(value, dict) else value for key, value in given.items()}
     wanted = points if points is not None else getattr(hook, "points", None)

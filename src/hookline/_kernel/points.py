@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from .._base.frozen import Frozen
 from .._base.names import nearest, snake
@@ -25,8 +25,16 @@ from .errors import RegistrationError
 from .state import AgentResult
 from .values import Step
 
+if TYPE_CHECKING:  # with a default, so that a plain ``Point`` is any point; that of ``typing`` comes with Python 3.13
+    from typing_extensions import TypeVar
+
+    Payload_co = TypeVar("Payload_co", bound=Frozen, covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Payload_co = TypeVar("Payload_co", bound=Frozen, covariant=True)
+
 Model = Literal["pipeline", "merge", "claim", "observe"]
-Payload_co = TypeVar("Payload_co", bound=Frozen, covariant=True)
 
 TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
 NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
