@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, get_origin, overload
 
@@ -106,7 +106,7 @@ def hook(
     on_failure: OnFailure | None = None,
     timeout: float | None = None,
     plugin: str | None = None,
-    tools: str | Iterable[str] | None = None,
+    tools: str | Collection[str] | None = None,
 ) -> Any:
     """Make a function a hook at ``points``; it takes ``(ctx, payload)`` or ``(point, ctx, payload)``.
 
@@ -159,7 +159,7 @@ def guard(
     on_failure: OnFailure | None = None,
     timeout: float | None = None,
     plugin: str | None = None,
-    tools: str | Iterable[str] | None = None,
+    tools: str | Collection[str] | None = None,
 ) -> Any:
     """Like :func:`hook`, in the guard phase: judges what will really run, and may not replace it."""
     options = PhaseOptions(
@@ -189,7 +189,7 @@ def observer(
     on_failure: OnFailure | None = None,
     timeout: float | None = None,
     plugin: str | None = None,
-    tools: str | Iterable[str] | None = None,
+    tools: str | Collection[str] | None = None,
 ) -> Any:
     """Like :func:`hook`, in the observe phase: always called, last, with ``verdict`` if it asks for it.
 
@@ -234,9 +234,8 @@ def compile_hook(
     for key in overrides:
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
-    given: dict[str, Any] = {key: getattr(hook, key, None) for key in OPTIONS} | {
-        k: v for k, v in overrides.items() if v is not None
-    }
+    given: dict[str, Any] = {key: getattr(hook, key, None) for key in OPTIONS}
+    given.update({key: value for key, value in overrides.items() if value is not None})
     name = getattr(hook, "__name__", None) or type(hook).__name__
     given = {key: _by_point(name, key, value) if isinstance(value, dict) else value for key, value in given.items()}
     wanted = points if points is not None else getattr(hook, "points", None)
@@ -257,10 +256,10 @@ def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any],
 
 
 def _globs(given: Any) -> tuple[str, ...] | None:
-    """The option ``tools`` as a tuple; ``None`` if it is no glob and no list of globs."""
+    """The option ``tools`` as a tuple; ``None`` if it is neither a glob nor a list of globs."""
     if given is None or isinstance(given, str):
         return (given,) if given else ()
-    if not isinstance(given, (tuple, list, set, frozenset)) or not all(isinstance(glob, str) for glob in given):
+    if not isinstance(given, Collection) or not all(isinstance(glob, str) for glob in given):
         return None
     return tuple(given)
 
@@ -288,7 +287,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
         raise wrong(f"priority must be a number, not {priority!r}")
     tools = _globs(given["tools"])
     if tools is None:
-        own = "tools" in dir(hook) and getattr(hook, "tools", None) is given["tools"]
+        own = not isinstance(hook, DecoratedFunction) and given["tools"] == getattr(hook, "tools", None)
         raise wrong(
             f"tools= takes a glob of tool names, or a list of them, not {given['tools']!r:.80}"
             + ("; the attribute 'tools' of a hook is read as that option: rename it if it is something else" * own)

@@ -11,7 +11,7 @@ Each shape is an overload, because no type variable can be bounded by the payloa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
 
 from .results import HookResult, Verdict
@@ -152,7 +152,7 @@ class HookOptions(TypedDict, total=False):
     on_failure: OnFailure | None
     timeout: float | None
     plugin: str | None
-    tools: str | Iterable[str] | None
+    tools: str | Collection[str] | None
 
 
 class PhaseOptions(HookOptions, total=False):

@@ -53,8 +53,8 @@ class Point(str, Generic[Payload_co]):
     For type checkers, ``Point("deployed", Deployment)`` is a ``Point[Deployment]``: they check that its hooks take one.
     """
 
-    def __new__(cls, name: str, *_: object, **__: object) -> Self:
-        """A string of that name."""
+    def __new__(cls, name: str, payload: type[Payload_co] | None = None, **_: object) -> Self:
+        """A string of that name. Copies are made with the name alone."""
         return super().__new__(cls, name)
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from inspect import ismethod
 from typing import Any, Protocol, Unpack, overload
 
@@ -127,13 +127,13 @@ class HookRegistry:
     def register(
         self, hook: Hook, points: Iterable[str] | str | None = None, priority: float | None = None,
         name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
-        timeout: float | None = None, plugin: str | None = None, tools: str | Iterable[str] | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
     ) -> Callable[[], None]: ...  # fmt: skip
     @overload
     def register(
         self, hook: Callable[..., Any], points: Iterable[str] | str, priority: float | None = None,
         name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
-        timeout: float | None = None, plugin: str | None = None, tools: str | Iterable[str] | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
     ) -> Callable[[], None]: ...  # fmt: skip
     def register(
         self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,

@@ -30,4 +30,4 @@ async def call_tools(ctx: AgentContext) -> None:
 any_tools: list[Tool] = [add, search, remember]
 strict_tools: list[Tool[..., Any]] = [add, search]
 registry = ToolRegistry(any_tools)
-agent = Agent(llm=ScriptedModel([]), tools=[add, search, remember])
+agent = Agent("calculator", llm=ScriptedModel([]), tools=[add, search, remember])
