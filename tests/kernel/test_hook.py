@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import hookline
 from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
@@ -23,6 +24,7 @@ from hookline import (
     observer,
 )
 from hookline._kernel.hook import compile_hook, selects, unmatched_globs
+from hookline._kernel.hook_types import HookContext
 from hookline._kernel.scope import Scope
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
@@ -717,3 +719,10 @@ def test_globs_that_match_no_tool_are_found():
     found = [(entry.name, glob) for entry, glob in unmatched_globs(entries, iter(["read", "ping"]))]
     assert found == [("ping", "pong*")]
     assert list(unmatched_globs(entries, ["read", "pong"])) == []
+
+
+def test_every_context_of_a_hook_has_what_its_type_promises():
+    promised = {name for name in vars(HookContext) if not name.startswith("_")}
+    assert promised == {"scratch", "state"}
+    for ctx in (Scope(), hookline.AgentContext()):
+        assert all(hasattr(ctx, name) for name in promised)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
 
 import msgspec
 
@@ -14,35 +14,63 @@ from .._base.frozen import Frozen
 from .._base.names import is_number, nearest, remedy
 from .._base.workers import in_thread
 from .errors import RegistrationError
-from .hook_types import Hook, HookOptions, OnFailure, Phase, PhaseOptions
 from .points import Point, resolve
 
 if TYPE_CHECKING:
     from .hook_types import GuardDecorator, HookDecorator, ObserverDecorator
-
-__all__ = [
-    "DecoratedFunction",
-    "Entry",
-    "Hook",
-    "HookOptions",
-    "OnFailure",
-    "Phase",
-    "PhaseOptions",
-    "compile_hook",
-    "function_of",
-    "guard",
-    "hook",
-    "observer",
-    "selects",
-    "unmatched_globs",
-]
 
 A = TypeVar("A", bound=Frozen)
 B = TypeVar("B", bound=Frozen)
 C = TypeVar("C", bound=Frozen)
 D = TypeVar("D", bound=Frozen)
 
+Phase = Literal["rewrite", "guard", "observe"]
+OnFailure = Literal["closed", "block", "open"]
 OPTIONS = ("priority", "phase", "name", "on_failure", "timeout", "plugin", "tools")
+
+
+class Hook(Protocol):
+    """Anything that can be registered: a decorated function, or an object with ``points`` that can be called.
+
+    An object is called as ``hook(point, ctx, payload)``, or as ``hook(ctx, payload)`` if it takes two arguments.
+    Options are further attributes, or dicts of them by point. There is no base class.
+
+        class CountCalls:
+            points = (BEFORE_TOOL,)
+            priority = 50
+
+            def __init__(self):
+                self.calls = 0
+
+            def __call__(self, point, ctx, payload):
+                self.calls += 1
+    """
+
+    @property
+    def points(self) -> Iterable[str]:
+        """The points at which it is called."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """See the payload; return ``None``, a ``HookResult`` or the payload, or an awaitable of one of them."""
+        ...
+
+
+class HookOptions(TypedDict, total=False):
+    """The options of ``@guard`` and ``@observer``; ``@hook`` has ``phase`` too."""
+
+    priority: float
+    name: str | None
+    on_failure: OnFailure | None
+    timeout: float | None
+    plugin: str | None
+    tools: str | Collection[str] | None
+
+
+class PhaseOptions(HookOptions, total=False):
+    """The options of ``@hook``."""
+
+    phase: Phase | None
 
 
 class DecoratedFunction:

@@ -1,7 +1,7 @@
 """The static types of hooks: what type checkers infer and check for ``@hook``, ``@guard`` and ``@observer``.
 
-Nothing here runs. A decorator takes the payload type from its points and then accepts a function of one of these
-shapes, sync or async, with or without annotations:
+Nothing here runs, and nothing imports it at run time. A decorator takes the payload type from its points and then
+accepts a function of one of these shapes, sync or async, with or without annotations:
 
 * ``(ctx, payload)`` or ``(point, ctx, payload)``; a method has ``self`` before them;
 * for observers, each of them with ``verdict`` as a further parameter.
@@ -11,14 +11,11 @@ Each shape is an overload, because no type variable can be bounded by the payloa
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, Self, TypedDict, TypeVar, overload
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
 from .results import HookResult, Verdict
 from .state import AgentState
-
-Phase = Literal["rewrite", "guard", "observe"]
-OnFailure = Literal["closed", "block", "open"]
 
 Decision = HookResult | Mapping[str, Any] | None
 """What a hook may return besides its payload. A mapping is short for result fields, a claim or changed fields."""
@@ -48,33 +45,6 @@ class HookContext(Protocol):
     @property
     def state(self) -> AgentState:
         """The state as it is now."""
-        ...
-
-
-class Hook(Protocol):
-    """Anything that can be registered: a decorated function, or an object with ``points`` that can be called.
-
-    An object is called as ``hook(point, ctx, payload)``, or as ``hook(ctx, payload)`` if it takes two arguments.
-    Options are further attributes, or dicts of them by point. There is no base class.
-
-        class CountCalls:
-            points = (BEFORE_TOOL,)
-            priority = 50
-
-            def __init__(self):
-                self.calls = 0
-
-            def __call__(self, point, ctx, payload):
-                self.calls += 1
-    """
-
-    @property
-    def points(self) -> Iterable[str]:
-        """The points at which it is called."""
-        ...
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """See the payload; return ``None``, a ``HookResult`` or the payload, or an awaitable of one of them."""
         ...
 
 
@@ -142,23 +112,6 @@ class FirstWithVerdict(Protocol[First_contra, Ctx_contra, Payload_contra, R_co])
     def __call__(self, first: First_contra, ctx: Ctx_contra, payload: Payload_contra, /, *, verdict: Verdict) -> R_co:
         """See what was concluded."""
         ...
-
-
-class HookOptions(TypedDict, total=False):
-    """The options of ``@guard`` and ``@observer``; ``@hook`` has ``phase`` too."""
-
-    priority: float
-    name: str | None
-    on_failure: OnFailure | None
-    timeout: float | None
-    plugin: str | None
-    tools: str | Collection[str] | None
-
-
-class PhaseOptions(HookOptions, total=False):
-    """The options of ``@hook``."""
-
-    phase: Phase | None
 
 
 class GuardDecorator(Protocol[Payload]):
