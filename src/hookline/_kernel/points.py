@@ -12,7 +12,6 @@ that is not known yet, or for the whole table. A program declares its own points
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
@@ -39,7 +38,6 @@ Model = Literal["pipeline", "merge", "claim", "observe"]
 TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
 NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
 _imported: list[str] = []
-_lock = threading.Lock()
 
 
 class Point(str, Generic[Payload_co]):
@@ -89,9 +87,9 @@ class Point(str, Generic[Payload_co]):
             import_declarations()  # a name that is taken is refused here, not when its owner is imported
         known = TABLE.get(name)
         if known is not None:
+            if known._shape() != self._shape():
+                raise RegistrationError(f"point {name!r} is already declared, with another shape")
             self.module = known.module
-        if known is not None and known._shape() != self._shape():
-            raise RegistrationError(f"point {name!r} is already declared, with another shape")
         for alias in self.aliases:
             if NAMES.get(alias, self) != self:
                 raise RegistrationError(f"point {name!r}: the name {alias!r} belongs to point {NAMES[alias]!s}")
@@ -123,26 +121,19 @@ def resolve(name: str) -> Point[Any]:
 
 
 def import_declarations() -> None:
-    """Import the modules that declare points of other packages, and put the table in order.
-
-    The order is that of DESIGN 3, whichever module was imported first: the points of a run, those of the modules in
-    the order of ``POINT_MODULES``, then those that programs and plugins declared.
-    """
-    if _imported == POINT_MODULES:
-        return
-    with _lock:
-        names = list(POINT_MODULES)
-        for name in names:
+    """Import the modules that declare the points of other packages."""
+    if _imported != POINT_MODULES:
+        for name in POINT_MODULES:
             import_module(name)
-        rank = {module: place for place, module in enumerate((__name__, *names))}
-        ordered = sorted(TABLE.items(), key=lambda item: rank.get(item[1].module, len(rank)))
-        TABLE.clear()
-        TABLE.update(ordered)
-        _imported[:] = names
+        _imported[:] = POINT_MODULES
 
 
 class _Points(Mapping[str, Point[Any]]):
-    """Every declared point by name, in the order of the table."""
+    """Every declared point by name.
+
+    The order is that of DESIGN 3, whichever module was imported first: the points of a run, those of the modules in
+    ``POINT_MODULES``, then those that programs and plugins declared.
+    """
 
     def __getitem__(self, name: str) -> Point[Any]:
         if name not in TABLE:
@@ -151,7 +142,9 @@ class _Points(Mapping[str, Point[Any]]):
 
     def __iter__(self) -> Iterator[str]:
         import_declarations()
-        return iter(TABLE)
+        rank = {module: place for place, module in enumerate((__name__, *POINT_MODULES))}
+        points = sorted(TABLE.copy().items(), key=lambda item: rank.get(item[1].module, len(rank)))
+        return iter([name for name, _ in points])
 
     def __len__(self) -> int:
         import_declarations()
