@@ -93,11 +93,9 @@ class DecoratedFunction:
 
     def __get__(self, instance: object, owner: type) -> DecoratedFunction:
         """A decorated method, taken from an object, is a hook with its ``self``."""
-        return (
-            self
-            if instance is None
-            else DecoratedFunction(self.fn.__get__(instance, owner), self._given, self._options)
-        )
+        if instance is None:
+            return self
+        return DecoratedFunction(self.fn.__get__(instance, owner), self._given, self._options)
 
     def __repr__(self) -> str:
         return f"<hook {self.name} at {', '.join(sorted(self.points))}>"
@@ -144,9 +142,9 @@ def hook(
                 return HookResult.block("Only files in /tmp may be deleted.")
             return None
 
-    Type checkers take the payload's type from up to four points (of a union, for several) and check the function's
-    parameters and what it returns: ``None``, a ``HookResult``, the payload or a mapping. Points given as text, or
-    more than four, are not checked.
+    Type checkers take the payload's type from the points, a union for several, and check the function's parameters
+    and what it returns: ``None``, a ``HookResult``, the payload or a mapping. They do not check hooks of points that
+    are given as text, or of more than four points.
 
     Args:
         points: names or constants; the names other systems use work too.
