@@ -15,20 +15,15 @@ from ._kernel.errors import (
     ModelError,
     RegistrationError,
 )
-from ._kernel.hook import FunctionHook, Hook, guard, hook, observer
+from ._kernel.hook import Hook, guard, hook, observer
 from ._kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
     ApprovalRequest,
     Compaction,
     Failure,
-    Inbound,
-    MessageChange,
     ModelReply,
     ModelRequest,
-    Outbound,
-    PersonalityChange,
-    PersonalitySwitched,
     Progress,
     PromptBuild,
     PromptParts,
@@ -37,9 +32,6 @@ from ._kernel.payloads import (
     SessionStart,
     StepStart,
     Stopping,
-    Subagent,
-    SubagentChange,
-    Ticket,
     TokenDelta,
     ToolCallRequest,
     ToolCallResult,
@@ -48,33 +40,22 @@ from ._kernel.payloads import (
 from ._kernel.points import (
     AFTER_LLM,
     AFTER_STEP,
-    AFTER_TICKET_REVISION,
     AFTER_TOOL,
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_COMPACTION,
-    BEFORE_DISPATCH,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
-    INBOUND_CLAIM,
-    MESSAGE_RECEIVED,
-    MESSAGE_SENDING,
-    MESSAGE_SENT,
     ON_ERROR,
     ON_PROGRESS,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
     ON_TOKEN,
-    PERSONALITY_SWITCHED,
     POINTS,
     SESSION_START,
-    SUBAGENT_ENDED,
-    SUBAGENT_SPAWNED,
-    SUBAGENT_SPAWNING,
     TOOL_END_WITH_PATH,
     Point,
 )
@@ -86,10 +67,8 @@ from ._kernel.state import AgentResult, AgentState
 from ._kernel.values import (
     ErrorInfo,
     Ids,
-    InboundMessage,
     Message,
     ModelResponse,
-    OutboundMessage,
     Step,
     StopSignal,
     ToolCall,
@@ -125,6 +104,16 @@ from ._run.events import (
 from ._run.interrupt import Interrupt
 from ._run.llm import GatedModel
 from ._run.session import Session
+from .channels.points import (
+    BEFORE_DISPATCH,
+    INBOUND_CLAIM,
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    MESSAGE_SENT,
+    Inbound,
+    MessageChange,
+    Outbound,
+)
 from .hooks import BUILTINS
 from .models.errors import (
     AuthError,
@@ -146,6 +135,25 @@ from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
 from .plugins.settings import Setting
 from .providers.names import get_model
 from .reference import points_table
+from .stores.messages import (
+    InboundMessage,
+    OutboundMessage,
+)
+from .stores.ticket_points import (
+    AFTER_TICKET_REVISION,
+    BEFORE_TICKET_COMPLETE,
+    Ticket,
+)
+from .teams.points import (
+    PERSONALITY_SWITCHED,
+    SUBAGENT_ENDED,
+    SUBAGENT_SPAWNED,
+    SUBAGENT_SPAWNING,
+    PersonalityChange,
+    PersonalitySwitched,
+    Subagent,
+    SubagentChange,
+)
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
@@ -349,7 +357,7 @@ __all__ = [
     "CostLimitHook", "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
     "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
     "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
-    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
+    "FrozenDict", "FrozenList", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
     "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
     "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
     "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "KeyRow",

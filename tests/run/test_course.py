@@ -50,9 +50,9 @@ from hookline.testing import EventLog, scripted_agent
 @pytest.fixture
 def own_points():
     """A test may declare points of its own; they are gone after it."""
-    before, names = dict(POINTS), dict(points_module._NAMES)
+    before, names = dict(POINTS), dict(points_module.NAMES)
     yield
-    for table, was in ((POINTS, before), (points_module._NAMES, names)):
+    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
         table.clear()
         table.update(was)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from inspect import ismethod
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack, overload
 
 from .._base.frozen import Frozen
 from .dispatch import Chain, fire
 from .errors import RegistrationError
-from .hook import Entry, compile_hook
+from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import POINTS, Point, resolve
 from .results import Verdict
 from .scope import scope_of
@@ -61,7 +61,7 @@ class HookStack:
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
-        by_point: dict[Point, list[Entry]] = {}
+        by_point: dict[Point[Any], list[Entry]] = {}
         for layer in self.layers:
             for entry in sorted(layer, key=lambda e: -e.priority):
                 by_point.setdefault(entry.point, []).append(entry)
@@ -72,7 +72,9 @@ class HookStack:
             tuple(hook for hook in hooks if hasattr(hook, method)) for method in ("on_event", "around", "instrument")
         )
 
-    def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
+    def with_hook(
+        self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+    ) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
         *rest, last = self.layers or ((),)
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
@@ -127,12 +129,24 @@ class HookRegistry:
 
     changes = 0
 
-    def __init__(self, hooks: Iterable[Any] | HookRegistry = ()) -> None:
+    def __init__(self, hooks: Iterable[Hook] | HookRegistry = ()) -> None:
         self._entries: tuple[Entry, ...] = ()
         self._stack: HookStack | None = None
         if hooks:
             self.extend(hooks)
 
+    @overload
+    def register(
+        self, hook: Hook, points: Iterable[str] | str | None = None, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
+    @overload
+    def register(
+        self, hook: Callable[..., Any], points: Iterable[str] | str, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
     def register(
         self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,
         name: str | None = None, **options: Any,
@@ -141,15 +155,17 @@ class HookRegistry:
 
         ``RegistrationError`` says why one cannot work.
         """
-        added = tuple(compile_hook(hook, points=points, priority=priority, name=name, **options))
+        if priority is not None:
+            options["priority"] = priority
+        added = tuple(compile_hook(hook, points=points, name=name, **options))
         self._change(lambda entries: (*entries, *added))
         return lambda: self._change(lambda entries: tuple(e for e in entries if not any(e is a for a in added)))
 
-    def on(self, point: str, handler: Callable[..., Any], **options: Any) -> Callable[[], None]:
+    def on(self, point: str, handler: Callable[..., Any], **options: Unpack[PhaseOptions]) -> Callable[[], None]:
         """Register a function at one point."""
         return self.register(handler, points=resolve(point), **options)
 
-    def extend(self, hooks: Iterable[Any] | HookRegistry) -> None:
+    def extend(self, hooks: Iterable[Hook] | HookRegistry) -> None:
         """Register all of these, or all that another registry holds."""
         if isinstance(hooks, HookRegistry):
             self._change(lambda entries: (*entries, *hooks._entries))

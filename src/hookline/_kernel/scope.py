@@ -64,7 +64,7 @@ class Cancellable(Protocol):
 class _Unlimited:
     """Outside a run nobody sets a deadline."""
 
-    deadline = None
+    deadline: float | None = None
 
     def is_cancelled(self) -> bool:
         task = asyncio.current_task()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict
 
 from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
+from .._kernel.hook import unmatched_globs
 from .._kernel.registry import EMPTY_STACK, HookRegistry
 from .._kernel.scope import CURRENT, entered
 from .._kernel.values import Ids
@@ -25,7 +26,7 @@ from .state import RunState
 from .type_vars import DepsT
 
 if TYPE_CHECKING:
-    from .._kernel.hook import HookLike
+    from .._kernel.hook import Hook
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
@@ -35,7 +36,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """The conversation's context; a fresh one if left out."""
     session: Session | None
     """The transcript to go on with; the context's if left out."""
-    hooks: Iterable[HookLike]
+    hooks: Iterable[Hook]
     """Hooks for this run only."""
     metadata: Mapping[str, Any]
     """The user's data for ``ctx.state.metadata``."""
@@ -225,12 +226,7 @@ class Preparation:
         services.llm = gated(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
-            for entry in hooks.unmatched(tool.name for tool in engine.tools):
-                log.warning(
-                    "hook %r at %s: tools=%s matches no tool of agent %r (%s)",
-                    entry.name, entry.point, ", ".join(entry.tools), agent.name,
-                    ", ".join(tool.name for tool in engine.tools) or "it has none",
-                )  # fmt: skip
+            _warn_of_unmatched_globs(agent.name, hooks, [tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -254,6 +250,15 @@ class Preparation:
             return _SILENT, False
         clock = services.world.clock
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
+
+
+def _warn_of_unmatched_globs(agent: str, hooks: RunHooks, tools: list[str]) -> None:
+    """Say once which ``tools=`` fits no tool of an agent: it is probably misspelt, and guards nothing."""
+    entries = [entry for point in hooks.stack.points for entry in hooks.stack.entries(point)]
+    for name, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
+        log.warning(
+            "hook %r: tools=%r matches no tool of agent %r (tools: %s)", name, glob, agent, ", ".join(tools) or "none"
+        )
 
 
 def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:

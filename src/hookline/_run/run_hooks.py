@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import Entry, matches
+from .._kernel.hook import Entry
 from .._kernel.points import Point
 from .._kernel.registry import HookRegistry, HookStack, Interceptor, intercepting
 from .._kernel.scope import ACTIVE
@@ -73,17 +72,6 @@ class RunHooks:
     def inheritable(self) -> HookStack:
         """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""
         return _inheritable(self.all())
-
-    def unmatched(self, tools: Iterable[str]) -> Iterator[Entry]:
-        """The hooks whose ``tools=`` fits none of these tools: probably a misspelt name."""
-        names = tuple(tools)
-        seen = set[tuple[int, tuple[str, ...]]]()
-        for point in self.stack.points:
-            for entry in self.stack.entries(point):
-                rule = id(entry.hook), entry.tools
-                if entry.tools and rule not in seen and not any(matches(name, entry.tools) for name in names):
-                    seen.add(rule)
-                    yield entry
 
     def chain(self, point: Point[Any]) -> Chain:
         """The hooks to call at a point now: without those that are running around the caller."""
