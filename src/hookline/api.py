@@ -13,6 +13,7 @@ from ._kernel.errors import (
     HookTimeout,
     InvalidResult,
     ModelError,
+    OutputError,
     RegistrationError,
 )
 from ._kernel.hook import Hook, guard, hook, observer
@@ -87,6 +88,7 @@ from ._run.events import (
     Failed,
     ModelCalled,
     ModelReplied,
+    OutputChecked,
     RunFinished,
     RunStarted,
     Signalled,
@@ -365,7 +367,8 @@ __all__ = [
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook", "Model",
     "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook",
     "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook",
-    "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook",
+    "OpenTelemetryHook", "Outbound", "OutboundMessage", "OutputChecked", "OutputError", "Overloaded", "PassThrough",
+    "PathGuard", "PersistSessionHook",
     "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError",
     "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question",
     "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "Replay", "ResponseCacheHook", "RetryIgnored",

@@ -10,7 +10,7 @@ from .._base.frozen import EMPTY, Frozen, FrozenDict, freeze, parse_object
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
-Where = Literal["model", "tool", "hook"]
+Where = Literal["model", "tool", "hook", "output"]
 Status = Literal["completed", "stopped", "ended", "cancelled", "failed"]
 StopKind = Literal[
     "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",

@@ -33,6 +33,7 @@ from .events import Sink
 from .interrupt import Interrupt
 from .loop import Loop
 from .options import Preparation, RunOptions, plugin_names
+from .output import OUTPUT_RETRIES, output_spec
 from .type_vars import DepsT, OutputT
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ class Agent(Generic[DepsT, OutputT]):
         max_steps: the step limit of a run, 20 if left out; ``None`` for none.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
-        response_format: a JSON schema for its replies.
+        response_format: a JSON schema for its replies, which are not checked against it.
+        output_type: the type of its final reply, as ``result.output``: a pydantic model, a dataclass, a ``TypedDict``,
+            a ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text if left out.
+        output_retries: how often the model is asked again for a final reply that is no such value.
         interceptor: an object with ``intercept(point, payload, ctx)``: a hook at every point, ahead of ``hooks``.
         sinks: callables that get every event of every run.
 
@@ -78,6 +82,8 @@ class Agent(Generic[DepsT, OutputT]):
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
         response_format: Mapping[str, Any] | None = None,
+        output_type: Any = None,
+        output_retries: int = OUTPUT_RETRIES,
         interceptor: Interceptor | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -89,6 +95,10 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
+        if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
+            raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
+        if response_format is not None and output_type is not None:
+            raise RegistrationError("response_format is the schema of output_type: give one of the two")
         Budget(max_steps=max_steps)
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
@@ -97,6 +107,8 @@ class Agent(Generic[DepsT, OutputT]):
         self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
+        self.output_type, self.output_retries = output_type, output_retries
+        self.output_spec = output_spec(output_type)
         self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)

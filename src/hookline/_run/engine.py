@@ -29,6 +29,7 @@ from .cancellation import Cancellation
 from .causes import Ended, Stopped, stronger
 from .context import Services, make_window
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
+from .output import RunOutput
 from .run_hooks import RunHooks
 from .state import RunState
 
@@ -90,6 +91,8 @@ class Engine(Scope):
         self.ids = services.ids
         self.cause: BaseException | None = None
         """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
+        self.output: RunOutput | None = None
+        """What the final reply must be; ``None`` for text."""
         self.hop = 0
         self.generations = 0
         self.tools: ToolRegistry

@@ -20,6 +20,7 @@ from .engine import Engine, Setup
 from .events import EventStream, Sink, listener, log
 from .interrupt import Interrupt
 from .model_call import gated
+from .output import OutputSpec, RunOutput, output_spec
 from .run_hooks import RunHooks
 from .session import Session
 from .state import RunState
@@ -48,6 +49,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """Ties the run to what caused it; the task id if left out."""
     allowed_plugins: Iterable[str] | None
     """``None`` all; ``[]`` none; a list: these."""
+    output_type: Any
+    """The type of this run's output; the agent's if left out."""
     sinks: Sequence[Sink]
     """Callables that get every event."""
     every_call: bool
@@ -72,6 +75,8 @@ class Owner(Setup, Protocol):
     name: str
     instructions: str
     response_format: Any
+    output_spec: OutputSpec | None
+    output_retries: int
     max_steps: int | None
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
@@ -204,9 +209,11 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
+        own_type = options.get("output_type")
+        output = agent.output_spec if own_type is None else output_spec(own_type)
         state = RunState(
             services.ids, services.budget, self.base, self._metadata(), agent.instructions,
-            agent.response_format,
+            agent.response_format if output is None else output.schema,
         )  # fmt: skip
         own = options.get("hooks")
         hooks = RunHooks(
@@ -223,6 +230,8 @@ class Preparation:
             agent, services, state, hooks, events, self._cancellation, {} if shared is None else shared.scratch,
             every_call=every_call,
         )  # fmt: skip
+        if output is not None:
+            engine.output = RunOutput(output, agent.output_retries)
         services.llm = gated(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False

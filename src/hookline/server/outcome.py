@@ -17,7 +17,7 @@ def outcome_of(results: Sequence[AgentResult], problem: str = "") -> tuple[str, 
     fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]
     stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
     return last.status, {
-        "reply": "\n\n".join(result.reply for result in results if result.reply),
+        "reply": "\n\n".join(text for result in results if (text := result.output_text)),
         "error": fatal[-1] if fatal else problem,
         "reason": last.hook_ended or ("" if last.status == "completed" else stop),
         "stop": "" if last.stop is None else last.stop.kind,

@@ -72,6 +72,8 @@ def make_agent(
         max_parallel_tools=base.max_parallel_tools,
         params={**base.params, **personality.params},
         response_format=base.response_format,
+        output_type=base.output_type,
+        output_retries=base.output_retries,
         interceptor=base.interceptor,
         sinks=base.sinks,
     )

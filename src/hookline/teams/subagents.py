@@ -95,7 +95,7 @@ class Team(Handoffs):
         """
         result = await self.delegate(ctx, to, task)
         if result.status == "completed":
-            return result.reply
+            return result.output_text
         raise SubagentUnfinished(_ending(result))
 
     async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult:
