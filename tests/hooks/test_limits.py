@@ -1,6 +1,7 @@
 """The hooks that stop a run at a limit."""
 
 import asyncio
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     JudgedBeforeRewrite,
+    Limits,
     Message,
     RegistrationError,
     RunFailed,
@@ -57,7 +59,9 @@ def steps(count, **fields):
 
 
 def agent_of(turns, *hooks, ran=None, **options):
-    return scripted_agent(turns, tools=[counting([] if ran is None else ran)], hooks=hooks, max_steps=None, **options)
+    return scripted_agent(
+        turns, tools=[counting([] if ran is None else ran)], hooks=hooks, max_steps=math.inf, **options
+    )
 
 
 def notes(agent):
@@ -211,7 +215,7 @@ async def test_the_same_calls_run_under_the_hook_and_under_a_budget():
     turns = [[call("work", n=i) for i in range(5)], reply("never")]
     under_hook, under_budget = [], []
     one = await agent_of(turns, ToolCallsLimitHook(3), ran=under_hook).arun("x")
-    budget = Budget(max_tool_calls=3)
+    budget = Budget(Limits(tool_calls=3))
     two = await agent_of(turns, ran=under_budget).arun("x", ctx=AgentContext(budget=budget))
     assert under_hook == under_budget == [0, 1, 2]
     assert (one.stop.kind, one.stop.message) == (two.stop.kind, two.stop.message)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Budget, Usage
+from hookline import Budget, Limits, Usage
 
 
 class FakeClock:
@@ -74,7 +74,7 @@ def calls(budget):
     ],
 )
 def test_a_limit_is_reached_at_exactly_its_value(limit, use, times, kind, message):
-    budget = Budget(**limit)
+    budget = Budget(Limits(**limit))
     for _ in range(times):
         assert budget.exceeded() is None
         use(budget)
@@ -84,7 +84,7 @@ def test_a_limit_is_reached_at_exactly_its_value(limit, use, times, kind, messag
 
 def test_the_time_limit_counts_from_the_first_begin():
     clock = FakeClock()
-    budget = Budget(max_seconds=5, clock=clock)
+    budget = Budget(Limits(seconds=5), clock=clock)
     clock.now += 50
     assert budget.exceeded() is None
     budget.begin()
@@ -97,7 +97,7 @@ def test_the_time_limit_counts_from_the_first_begin():
 
 @pytest.mark.parametrize("limit", ["max_steps", "max_tokens", "max_cost", "max_tool_calls", "max_seconds"])
 def test_a_limit_of_nothing_is_reached_at_once(limit):
-    budget = Budget(**{limit: 0})
+    budget = Budget(Limits(**{limit: 0}))
     budget.begin()
     assert budget.exceeded() is not None
 
@@ -106,12 +106,12 @@ def test_a_limit_of_nothing_is_reached_at_once(limit):
 @pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan")])
 def test_a_limit_that_is_no_number_is_refused(limit, bad):
     with pytest.raises(ValueError, match="a limit is a number"):
-        Budget(**{limit: bad})
+        Budget(Limits(**{limit: bad}))
 
 
 def test_the_strongest_reached_limit_is_told_first():
     clock = FakeClock()
-    budget = Budget(max_steps=1, max_tokens=1, max_seconds=1, max_cost=1, max_tool_calls=1, clock=clock)
+    budget = Budget(Limits(steps=1, tokens=1, seconds=1, cost=1, tool_calls=1), clock=clock)
     budget.begin()
     clock.now += 9
     for use in (calls, dollars, tokens, step):
@@ -155,7 +155,7 @@ def test_a_parents_use_does_not_count_in_its_child():
     ],
 )
 def test_a_parents_limit_holds_for_its_child(limit, use, kind):
-    parent = Budget(**limit)
+    parent = Budget(Limits(**limit))
     child = parent.child().child()
     assert child.limited
     assert child.exceeded() is None
@@ -165,7 +165,7 @@ def test_a_parents_limit_holds_for_its_child(limit, use, kind):
 
 
 def test_a_parents_steps_are_its_own():
-    parent = Budget(max_steps=1)
+    parent = Budget(Limits(steps=1))
     child = parent.child(max_steps=2)
     parent.count_step()
     child.count_step()
@@ -178,7 +178,7 @@ def test_a_parents_steps_are_its_own():
 
 def test_a_parents_clock_starts_with_its_first_child():
     clock = FakeClock()
-    parent = Budget(max_seconds=5, clock=clock)
+    parent = Budget(Limits(seconds=5), clock=clock)
     first = parent.child()
     first.begin()
     clock.now += 3
@@ -190,13 +190,13 @@ def test_a_parents_clock_starts_with_its_first_child():
 
 
 def test_tool_calls_left_looks_at_every_ledger():
-    parent = Budget(max_tool_calls=2)
+    parent = Budget(Limits(tool_calls=2))
     child = parent.child()
     child.count_tool_call()
     assert child.tool_calls_left()
     parent.count_tool_call()
     assert not child.tool_calls_left()
-    own = Budget(max_tool_calls=0)
+    own = Budget(Limits(tool_calls=0))
     assert not own.tool_calls_left()
 
 
@@ -240,10 +240,10 @@ def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
 
     clock = Clock()
     assert Budget(clock=clock).seconds_left() is None
-    parent = Budget(max_seconds=10, clock=clock)
-    child = Budget(max_seconds=4, parent=parent, clock=clock)
+    parent = Budget(Limits(seconds=10), clock=clock)
+    child = Budget(Limits(seconds=4), parent=parent, clock=clock)
     free = Budget(parent=parent, clock=clock)
-    alone = Budget(max_seconds=3, parent=Budget(clock=clock), clock=clock)
+    alone = Budget(Limits(seconds=3), parent=Budget(clock=clock), clock=clock)
     for budget in (child, free, alone):
         budget.begin()
     clock.now = 1.0
@@ -274,16 +274,16 @@ def test_the_clock_of_a_budget_is_its_childrens():
 
 
 def test_a_cost_limit_says_what_was_spent_in_a_few_digits():
-    budget = Budget(max_cost=0.25)
+    budget = Budget(Limits(cost=0.25))
     budget.charge(Usage(), 0.1 + 0.2)
     assert budget.exceeded().message == "Cost limit reached: 0.3/0.25"
 
 
 def test_what_is_limited_above_is_limited_here():
-    assert not Budget(max_steps=3).limited
+    assert not Budget(Limits(steps=3)).limited
     assert not Budget(parent=Budget()).limited
-    assert Budget(max_tokens=1).limited
-    assert Budget(parent=Budget(parent=Budget(max_cost=1))).limited
+    assert Budget(Limits(tokens=1)).limited
+    assert Budget(parent=Budget(parent=Budget(Limits(cost=1)))).limited
 
 
 def test_a_ledger_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():

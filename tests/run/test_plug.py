@@ -11,6 +11,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookRegistry,
+    Limits,
     Plugin,
     RegistrationError,
     ScriptedModel,
@@ -233,7 +234,7 @@ def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
         seen.append(ctx.budget.max_steps)
 
     agent = scripted_agent([reply("x")] * 2, max_steps=own, hooks=[watch])
-    agent.run("x", ctx=AgentContext(budget=Budget(max_steps=given)))
+    agent.run("x", ctx=AgentContext(budget=Budget(Limits(steps=given))))
     agent.run("x")
     assert seen == [limit, own]
 

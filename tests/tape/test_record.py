@@ -18,6 +18,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailed,
     RunFinished,
@@ -235,7 +236,7 @@ def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
 
 
 def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(path: Path) -> None:
-    budget = Budget(max_tokens=1000, max_seconds=60)
+    budget = Budget(Limits(tokens=1000, seconds=60))
     ctx = AgentContext(budget=budget)
     Agent("a", llm=ScriptedModel([reply("one two three")])).run("first", ctx=ctx)
     tape = record(path, "done", ctx=ctx)

@@ -27,6 +27,7 @@ from hookline import (
     AgentResult,
     Budget,
     HookResult,
+    Limits,
     ModelRequest,
     ModelResponse,
     Overloaded,
@@ -204,7 +205,7 @@ async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -
             yield "well "
             await asyncio.sleep(3600)
 
-    ctx = AgentContext(budget=Budget(max_seconds=0.05))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
     run = Agent("a", llm=Hanging(), hooks=[TapeHook(path)]).start("go", ctx=ctx)
     result = await run.result()
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
@@ -418,7 +419,7 @@ def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
         """Think."""
         return str((await ctx.llm.complete("a long thought about this and that")).content)
 
-    ctx = AgentContext(budget=Budget(max_tokens=10))
+    ctx = AgentContext(budget=Budget(Limits(tokens=10)))
     assert record(path, [call("think"), "thought", "done"], tools=[think], ctx=ctx).status == "stopped"
     check(path)
 
@@ -508,14 +509,14 @@ def test_a_conversation_goes_on_from_where_it_was(path: Path) -> None:
 
 
 def test_limits_hold_as_they_did(path: Path) -> None:
-    ctx = AgentContext(budget=Budget(max_tokens=12, max_tool_calls=1))
+    ctx = AgentContext(budget=Budget(Limits(tokens=12, tool_calls=1)))
     result = record(path, [[call("add", a=3, b=4), call("add", a=4, b=4)], "done"], ctx=ctx)
     assert result.status == "stopped"
     assert check(path).result.stop == result.stop
 
 
 def test_the_time_that_was_spent_before_the_run_counts_again(path: Path) -> None:
-    ctx = AgentContext(budget=Budget(max_seconds=0.2))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.2)))
     Agent("a", llm=ScriptedModel(["one"])).run("before", ctx=ctx)
     time.sleep(0.21)
     assert record(path, ["two"], ctx=ctx).status == "stopped"
@@ -572,7 +573,7 @@ def test_a_subagent_with_a_tape_of_its_own_is_on_both(path: Path, tmp_path: Path
 
 @pytest.mark.parametrize("limit", [float("inf"), 1e6, 2.5])
 def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
-    budget = Budget(max_steps=limit, max_tokens=limit, max_tool_calls=limit)  # type: ignore[arg-type]
+    budget = Budget(Limits(steps=limit, tokens=limit, tool_calls=limit))  # type: ignore[arg-type]
     record(path, [call("add", a=3, b=4), "done"], ctx=AgentContext(budget=budget))
     check(path)
 

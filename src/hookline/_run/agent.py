@@ -23,7 +23,7 @@ from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
-from .budget import DEFAULT_STEPS, Budget
+from .budget import NO_LIMITS, Budget, Limits
 from .context import AgentContext, CallContext
 from .events import EventStream, Sink, listener
 from .handle import Run, background_loop, must_nest, own_loop
@@ -50,7 +50,8 @@ class Agent:
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
-        max_steps: the step limit of a run, 20 if left out; ``None`` for none.
+        limits: what each run may use; 20 steps if nobody sets another step limit.
+        max_steps: short for ``limits=Limits(steps=max_steps)``; of both, the lower one holds.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
         response_format: a JSON schema for its replies.
@@ -72,7 +73,8 @@ class Agent:
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
-        max_steps: int | None = DEFAULT_STEPS,
+        limits: Limits | None = None,
+        max_steps: float | None = None,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
         response_format: Mapping[str, Any] | None = None,
@@ -87,12 +89,15 @@ class Agent:
             raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
-        Budget(max_steps=max_steps)
+        limits = NO_LIMITS if limits is None else limits
+        if not isinstance(limits, Limits):
+            raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
         self.allowed_plugins = _names(allowed_plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
+        self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
+        self.max_parallel_tools = max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.interceptor: Interceptor | None = interceptor
@@ -316,11 +321,7 @@ class Agent:
             raise TypeError(f"session= takes a Session, not {type(options['session']).__name__}")
         if given is not None and given.run_id and given._whole is None:
             raise HooklineError(f"the run of this context is over: give {self.name!r} a ctx.heir() made while it runs")
-        ctx = (
-            AgentContext(budget=Budget(max_steps=self.max_steps), interrupt=_NOBODYS)
-            if given is None
-            else given.child()
-        )
+        ctx = AgentContext(budget=Budget(self.limits), interrupt=_NOBODYS) if given is None else given.child()
         if options.get("session") is not None:
             ctx.session = options["session"]
         elif given is not None and given.run_id:  # a run inside a run is a conversation of its own
@@ -342,8 +343,7 @@ class Agent:
         if self.allowed_plugins is not None:
             ctx.allowed_plugins = _both(self.allowed_plugins, ctx.allowed_plugins)
         if given is not None:
-            limits = [n for n in (self.max_steps, given.budget.max_steps) if n is not None]
-            ctx.budget = given.budget.child(max_steps=min(limits, default=None))
+            ctx.budget = given.budget.child(self.limits)
             ctx.depth += bool(given.run_id)
         metadata: Mapping[str, Any] = ctx.session.metadata
         if above is not None and given is not None and given._opened and given._metadata:

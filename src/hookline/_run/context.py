@@ -66,7 +66,7 @@ class AgentContext(Scope):
     ) -> None:
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget= takes a Budget(max_tokens=...), not {type(budget).__name__}")
+            raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
         self.session = session if session is not None else Session(new_id("session"))
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks)
         self.budget = budget if budget is not None else Budget(clock=clock)

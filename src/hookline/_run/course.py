@@ -21,6 +21,7 @@ from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .around import around
+from .budget import declared_limits
 from .causes import Ended, Stopped, stronger
 from .context import GRACE, AgentContext
 from .events import Failed, Signalled, Steered
@@ -58,10 +59,11 @@ class Course:
         self.cancelling = self.over = False
         self.outside = self._cuts = self._own = 0
         self.hop = self.generations = 0
-        self.limited = self.alert = ctx.budget.limited
+        self.alert = False
         self.calls = self.good_calls = 0
         self.tool_names: dict[str, None] = {}
         self.aio: Any = None
+        self._alarm: Any = None
         self._run_hooks, self._above = run_hooks, above
         self._around = entered()
         self._nested: tuple[Any, Any, Interceptor] = (None, None, run_hooks)
@@ -73,7 +75,6 @@ class Course:
         self._steered: list[Message] = []
         self._task: asyncio.Task[Any] | None = None
         self._abort: BaseException | None = None
-        self._alarm: Any = None
 
     async def fire(self, point: Point, payload: Any, how: How = PLAIN, *, fatal: bool = True) -> Verdict:
         """Fire a point; failures are reported, signals recorded.
@@ -162,6 +163,7 @@ class Course:
 
     def _compile(self) -> None:
         self._seen = HookRegistry.changes
+        self._set_limits()
         own = self._allowed = self.whole()
         self.heard = _EVERYWHERE
         """The points at which anybody could notice a fire; the others need not be fired."""
@@ -176,6 +178,21 @@ class Course:
         else:
             self.wrappers = ()
         self._interceptor: Interceptor = own
+
+    def _set_limits(self) -> None:
+        """Have the limits that the run's own hooks declare join its ledger. Those of inherited hooks are above it."""
+        interceptor = self.agent.interceptor
+        stacks = [self.agent.hooks.stack, self._run_hooks]
+        if self._above is None:
+            stacks.append(self.ctx.hooks.stack)
+        if interceptor is not None:
+            stacks = [interceptor] if isinstance(interceptor, HookStack) else []
+        before = self.budget.limits.seconds
+        self.budget.join(declared_limits(stacks, self.ctx.allowed_plugins))
+        self.limited = self.budget.limited
+        self.alert = self.alert or self.limited
+        if self.budget.limits.seconds != before and self.aio is not None and not self._finishing:
+            self.watch_the_clock()
 
     def whole(self) -> Interceptor:
         """All hooks of this run, whatever filter holds; those of the run that it was started in come first."""
@@ -289,6 +306,8 @@ class Course:
 
     def watch_the_clock(self) -> None:
         """Have a time limit break off whatever is being waited for when it is reached."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         left = self.budget.seconds_left()
         if left is not None:
             later = getattr(self.ctx.clock, "call_later", self.aio.call_later)

@@ -52,6 +52,8 @@ async def call_model(loop: Course, request: ModelRequest, model: Model) -> Model
         if attempt > 1:
             loop.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
+        if inside_step and (note := loop.budget.note()):  # for this request only, never in the transcript
+            base = replace(base, messages=(*base.messages, Message("user", note)))
         asked, answer = base, None
         if BEFORE_LLM in loop.heard:
             verdict = await loop.fire(BEFORE_LLM, base)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
-from .._run.budget import DEFAULT_STEPS
+from .._run.budget import Limits
 from ..plugins.plugin import Plugin
 from .checks import names_of
 from .finish_reason import FinishReasonHook
@@ -24,8 +25,8 @@ def guards(
 ) -> Plugin:
     """A plugin called "guards" that stops runs at the usual limits; ``None`` switches one off.
 
-    The step limit becomes the agent's own too, unless that was given a stricter one: so it holds even where
-    ``allowed_plugins`` leaves the plugin out.
+    The step limit becomes the agent's own too, unless the agent has a stricter one: so it holds even where
+    ``allowed_plugins`` leaves the plugin out. ``max_steps=None`` lifts the 20 steps of an agent without limits.
 
     Args:
         max_steps: steps.
@@ -54,8 +55,9 @@ def guards(
     if reasons:
         hooks.append(FinishReasonHook(reasons))
 
+    steps = Limits(steps=math.inf if max_steps is None else max_steps, soft=soft_limit)
+
     def configure(agent: Any) -> None:
-        given = None if agent.max_steps is DEFAULT_STEPS else agent.max_steps
-        agent.max_steps = min((limit for limit in (given, max_steps) if limit is not None), default=None)
+        agent.limits = agent.limits.stricter(steps)
 
     return Plugin("guards", hooks, configure=configure)

@@ -185,7 +185,7 @@ class Recording:
     def began(self, ctx: AgentContext, start: RunStart) -> None:
         """A run begins."""
         session, state, budget = ctx.session, ctx.state, ctx.budget
-        llm, tools, steps = ctx.llm, ctx.tool_registry, budget.max_steps
+        llm, tools = ctx.llm, ctx.tool_registry
         offered: dict[str, ToolSpec] = {}
         with suppress(HooklineError):  # of a tool that cannot be offered, the run itself will tell
             offered = {spec.name: spec for spec in tools.offered(ctx)} if tools is not None else {}
@@ -199,7 +199,7 @@ class Recording:
                 ),
                 tools=tuple(_taped(tool, offered) for tool in tools or ()),
                 model=llm.name if llm is not None else "", provider=llm.provider if llm is not None else "",
-                max_steps=None if steps is None else +steps,  # a plain number: the default is of a class of its own
+                limits=budget.without_hooks,
                 ledgers=tuple(_ledgers(budget)),
                 allowed_plugins=ctx.allowed_plugins,
             )
@@ -336,8 +336,7 @@ def _ledgers(budget: Budget) -> Iterator[on.Ledger]:
     above = budget.parent
     while above is not None:
         yield on.Ledger(
-            above.max_tokens, above.max_seconds, above.max_cost, above.max_tool_calls, above._input, above._output,
-            above._cached, above._cost, above._priced, above.tool_calls,
+            above.limits, above._input, above._output, above._cached, above._cost, above._priced, above.tool_calls,
             None if above._began is None else above.elapsed,
         )  # fmt: skip
         above = above.parent
