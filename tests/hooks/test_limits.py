@@ -59,9 +59,8 @@ def steps(count, **fields):
 
 
 def agent_of(turns, *hooks, ran=None, **options):
-    return scripted_agent(
-        turns, tools=[counting([] if ran is None else ran)], hooks=hooks, max_steps=math.inf, **options
-    )
+    tools = [counting([] if ran is None else ran)]
+    return scripted_agent(turns, tools=tools, hooks=hooks, **{"max_steps": math.inf, **options})
 
 
 def notes(agent):
@@ -116,7 +115,7 @@ async def test_time_that_passes_before_a_batch_cancels_it():
     result = await agent.arun("x", ctx=AgentContext(clock=clock))
     assert ran == []
     assert result.steps[0].outcomes == ("cancelled",) * 3
-    assert [e.signal.message for e in log.of(Signalled)] == ["Time limit reached: 40.0/30"]
+    assert [e.signal.message for e in log.of(Signalled)] == ["Time limit reached: 60.0/30"]
 
 
 async def test_a_run_that_completes_at_its_last_allowed_step_is_completed():
@@ -200,14 +199,14 @@ async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
 # Batches of tool calls.
 
 
-async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_blocked():
+async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_cancelled():
     ran = []
     agent = agent_of([call("work"), [call("work", n=i) for i in (1, 2, 3)], reply("never")], ToolCallsLimitHook(3))
     agent.tools = scripted_agent([], tools=[counting(ran)]).tools
     result = await agent.arun("x")
     assert ran == [0, 1, 2]
-    assert result.steps[1].outcomes == ("ok", "ok", "blocked")
-    assert result.messages[-1].content == "Tool call limit reached: 3/3. This call did not run."
+    assert result.steps[1].outcomes == ("ok", "ok", "cancelled")
+    assert result.messages[-1].content == "Cancelled: the tool call limit is reached."
     assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "tool_calls_limit", 2)
 
 
@@ -244,8 +243,7 @@ async def test_retries_of_a_call_count():
     again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
     turns = [[call("work", n=0), call("work", n=1)], reply("never")]
     result = await agent_of(turns, ToolCallsLimitHook(3), again, ran=ran).arun("x")
-    assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "blocked"))
-    assert result.messages[3].content == "Tool call limit reached: 3/3. This call has run and does not run again."
+    assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "cancelled"))
     assert result.stop.kind == "tool_calls_limit"
 
 
@@ -349,7 +347,7 @@ async def test_the_words_of_a_user_are_left_alone():
     )
     await agent.arun("x")
     last = [m.content for m in agent.model.requests[1].messages[-2:]]
-    assert last == ["You have used me.", f"You have used 1 of 5 steps.{WRAP_UP}"]
+    assert last == [f"You have used 1 of 5 steps.{WRAP_UP}", "You have used me."]
 
 
 async def test_a_retried_request_has_one_note_and_calls_of_hooks_have_none():
@@ -384,13 +382,20 @@ async def test_shares_are_exact():
 # Registration.
 
 
-def test_limits_come_first_and_judge_calls_as_guards():
+def test_limits_come_first():
     registry = HookRegistry([ExecutionTimeLimitHook(1)])
     found = [(str(e.point), e.phase, e.priority) for layer in registry.stack.layers for e in layer]
-    assert sorted(found) == [
-        ("before_llm", "rewrite", 200),
-        ("before_step", "rewrite", 200),
-        ("before_tool", "guard", 200),
+    assert found == [("before_step", "rewrite", 200)]
+
+
+def test_a_hook_is_a_name_for_a_limit():
+    hooks = [StepsLimitHook(1), TokenUsageLimitHook(2), ExecutionTimeLimitHook(3.5), CostLimitHook(4.5)]
+    assert [hook.limits for hook in (*hooks, ToolCallsLimitHook(5, soft_limit=None))] == [
+        Limits(steps=1),
+        Limits(tokens=2),
+        Limits(seconds=3.5),
+        Limits(cost=4.5),
+        Limits(tool_calls=5, soft=None),
     ]
 
 

@@ -533,7 +533,7 @@ def work() -> str:
     return "worked"
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 20}, {"max_cost": 0.5}, {"max_tool_calls": 2}])
+@pytest.mark.parametrize("limit", [{"tokens": 20}, {"cost": 0.5}, {"tool_calls": 2}])
 async def test_a_child_at_its_parents_limit_is_stopped_and_so_is_the_parent(limit: dict[str, Any]) -> None:
     seen: list[Any] = []
     child_model = ScriptedModel([lambda request: paid("", call("work").replace(id=str(len(child_model.requests))))])

@@ -66,11 +66,11 @@ def calls(budget):
 @pytest.mark.parametrize(
     ("limit", "use", "times", "kind", "message"),
     [
-        ({"max_steps": 2}, step, 2, "steps_limit", "Step limit reached: 2/2"),
-        ({"max_tokens": 6}, tokens, 2, "token_limit", "Token limit reached: 6/6"),
-        ({"max_tokens": 5}, tokens, 2, "token_limit", "Token limit reached: 6/5"),
-        ({"max_cost": 6}, dollars, 2, "cost_limit", "Cost limit reached: 6.0/6"),
-        ({"max_tool_calls": 2}, calls, 2, "tool_calls_limit", "Tool call limit reached: 2/2"),
+        ({"steps": 2}, step, 2, "steps_limit", "Step limit reached: 2/2"),
+        ({"tokens": 6}, tokens, 2, "token_limit", "Token limit reached: 6/6"),
+        ({"tokens": 5}, tokens, 2, "token_limit", "Token limit reached: 6/5"),
+        ({"cost": 6}, dollars, 2, "cost_limit", "Cost limit reached: 6.0/6"),
+        ({"tool_calls": 2}, calls, 2, "tool_calls_limit", "Tool call limit reached: 2/2"),
     ],
 )
 def test_a_limit_is_reached_at_exactly_its_value(limit, use, times, kind, message):
@@ -95,14 +95,14 @@ def test_the_time_limit_counts_from_the_first_begin():
     assert budget.exceeded().kind == "time_limit"
 
 
-@pytest.mark.parametrize("limit", ["max_steps", "max_tokens", "max_cost", "max_tool_calls", "max_seconds"])
+@pytest.mark.parametrize("limit", ["steps", "tokens", "cost", "tool_calls", "seconds"])
 def test_a_limit_of_nothing_is_reached_at_once(limit):
     budget = Budget(Limits(**{limit: 0}))
     budget.begin()
     assert budget.exceeded() is not None
 
 
-@pytest.mark.parametrize("limit", ["max_steps", "max_tokens", "max_seconds", "max_cost", "max_tool_calls"])
+@pytest.mark.parametrize("limit", ["steps", "tokens", "seconds", "cost", "tool_calls"])
 @pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan")])
 def test_a_limit_that_is_no_number_is_refused(limit, bad):
     with pytest.raises(ValueError, match="a limit is a number"):
@@ -117,9 +117,9 @@ def test_the_strongest_reached_limit_is_told_first():
     for use in (calls, dollars, tokens, step):
         use(budget)
     seen = []
-    for limit in ("max_steps", "max_tokens", "max_seconds", "max_cost", "max_tool_calls"):
+    for limit in ("steps", "tokens", "seconds", "cost", "tool_calls"):
         seen.append(budget.exceeded().kind)
-        setattr(budget, limit, None)
+        budget.limits = budget.limits.replace({limit: None})
     assert seen == ["steps_limit", "token_limit", "time_limit", "cost_limit", "tool_calls_limit"]
     assert budget.exceeded() is None
 
@@ -149,9 +149,9 @@ def test_a_parents_use_does_not_count_in_its_child():
 @pytest.mark.parametrize(
     ("limit", "use", "kind"),
     [
-        ({"max_tokens": 3}, tokens, "token_limit"),
-        ({"max_cost": 3}, dollars, "cost_limit"),
-        ({"max_tool_calls": 1}, calls, "tool_calls_limit"),
+        ({"tokens": 3}, tokens, "token_limit"),
+        ({"cost": 3}, dollars, "cost_limit"),
+        ({"tool_calls": 1}, calls, "tool_calls_limit"),
     ],
 )
 def test_a_parents_limit_holds_for_its_child(limit, use, kind):
@@ -166,7 +166,7 @@ def test_a_parents_limit_holds_for_its_child(limit, use, kind):
 
 def test_a_parents_steps_are_its_own():
     parent = Budget(Limits(steps=1))
-    child = parent.child(max_steps=2)
+    child = parent.child(Limits(steps=2))
     parent.count_step()
     child.count_step()
     assert parent.exceeded().kind == "steps_limit"
@@ -265,8 +265,8 @@ def test_the_clock_of_a_budget_is_its_childrens():
             return self.now
 
     clock = Clock()
-    child = Budget(clock=clock).child(max_steps=2)
-    assert (child.max_steps, child.elapsed) == (2, 0.0)
+    child = Budget(clock=clock).child(Limits(steps=2))
+    assert (child.limits.steps, child.elapsed) == (2, 0.0)
     child.begin()
     clock.now = 4.5
     child.begin()

@@ -162,7 +162,7 @@ async def test_an_heir_is_under_the_same_hooks_and_goes_its_own_way():
     await run.result()
     counting, own = heirs
     assert (counting.scratch, own.scratch) == ({}, {})
-    assert own.budget.max_tokens == 5
+    assert own.budget.limits.tokens == 5
     assert counting.run_id == own.run_id == run.id
     before = counting.budget.tokens
     await scripted_agent([reply("y")], name="two").arun("y", ctx=counting)

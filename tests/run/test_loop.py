@@ -344,10 +344,10 @@ def test_completing_at_the_very_last_allowed_step_is_completing():
 @pytest.mark.parametrize(
     ("limits", "kind"),
     [
-        ({"max_tokens": 5}, "token_limit"),
-        ({"max_cost": 0.5}, "cost_limit"),
-        ({"max_seconds": 0}, "time_limit"),
-        ({"max_steps": 1}, "steps_limit"),
+        ({"tokens": 5}, "token_limit"),
+        ({"cost": 0.5}, "cost_limit"),
+        ({"seconds": 0}, "time_limit"),
+        ({"steps": 1}, "steps_limit"),
     ],
 )
 def test_limits_of_the_conversations_budget_stop_the_run(limits, kind):

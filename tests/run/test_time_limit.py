@@ -124,5 +124,5 @@ async def test_another_limit_that_is_reached_already_does_not_keep_the_time_limi
     async def waits(ctx, reply):
         await asyncio.sleep(60)
 
-    result = await scripted_agent(["some words"], hooks=[waits]).arun("go", ctx=limited(max_tokens=1))
+    result = await scripted_agent(["some words"], hooks=[waits]).arun("go", ctx=limited(tokens=1))
     assert stopped_by_time(result)

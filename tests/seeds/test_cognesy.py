@@ -1,5 +1,6 @@
 """The Cognesy agents hooks page, from top to bottom, kept by Hookline."""
 
+import math
 from datetime import datetime
 
 import pytest
@@ -836,7 +837,7 @@ async def test_a_bare_agent_stops_after_20_steps():
 
 
 async def test_the_step_limit_can_be_disabled():
-    agent = make([call("look_up", key="k")] * 25 + [reply("x")], max_steps=None)
+    agent = make([call("look_up", key="k")] * 25 + [reply("x")], max_steps=math.inf)
     result = await agent.arun("x")
     assert (result.status, len(result.steps)) == ("completed", 26)
 

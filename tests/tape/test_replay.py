@@ -581,7 +581,7 @@ def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
 def test_a_run_without_end_is_recorded(path: Path) -> None:
     agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
     agent.run("a task", hooks=[TapeHook(path)])
-    assert check(path).tape.run.max_steps is None
+    assert check(path).tape.run.limits.steps is None
 
 
 def test_a_hook_may_seed_its_chance(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -17,7 +17,7 @@ INSTRUCTIONS = (
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
-Unlimited = Annotated[float, msgspec.Meta(ge=math.inf)]
+Unlimited = Annotated[float, msgspec.Meta(gt=sys.float_info.max)]  # only math.inf is
 
 
 class About(msgspec.Struct, frozen=True):
