@@ -26,7 +26,7 @@ def test_a_fresh_budget_has_used_nothing_and_limits_nothing():
     assert budget.elapsed == 0.0
     assert not budget.limited
     assert budget.exceeded() is None
-    assert budget.tool_calls_left()
+    assert budget.left == Limits()
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1000)] * 3, st.floats(0, 10)), max_size=10))
@@ -193,11 +193,11 @@ def test_tool_calls_left_looks_at_every_ledger():
     parent = Budget(Limits(tool_calls=2))
     child = parent.child()
     child.count_tool_call()
-    assert child.tool_calls_left()
+    assert child.left.tool_calls == 1
     parent.count_tool_call()
-    assert not child.tool_calls_left()
+    assert child.left.tool_calls == 0
     own = Budget(Limits(tool_calls=0))
-    assert not own.tool_calls_left()
+    assert own.left.tool_calls == 0
 
 
 def test_children_in_many_threads_lose_nothing():
@@ -239,7 +239,7 @@ def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
             return self.now
 
     clock = Clock()
-    assert Budget(clock=clock).seconds_left() is None
+    assert Budget(clock=clock).left.seconds is None
     parent = Budget(Limits(seconds=10), clock=clock)
     child = Budget(Limits(seconds=4), parent=parent, clock=clock)
     free = Budget(parent=parent, clock=clock)
@@ -247,9 +247,9 @@ def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
     for budget in (child, free, alone):
         budget.begin()
     clock.now = 1.0
-    assert (child.seconds_left(), free.seconds_left(), alone.seconds_left()) == (3.0, 9.0, 2.0)
+    assert (child.left.seconds, free.left.seconds, alone.left.seconds) == (3.0, 9.0, 2.0)
     clock.now = 5.0
-    assert (child.seconds_left(), free.seconds_left()) == (0.0, 5.0)
+    assert (child.left.seconds, free.left.seconds) == (0.0, 5.0)
     assert child.out_of_time().message == "Time limit reached: 5.0/4"
     assert (free.out_of_time(), Budget(clock=clock).out_of_time()) == (None, None)
     clock.now = 10.04

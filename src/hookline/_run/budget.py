@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache, reduce
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -66,7 +66,7 @@ class Limits(Frozen, frozen=True, kw_only=True):
             value = getattr(self, meter.field)
             if value is not None and not (is_number(value) and value >= 0):
                 raise RegistrationError(
-                    f"Limits({meter.field}={value!r:.80}): a limit is a number, 0 or more, such as {meter.example}; "
+                    f"Limits({meter.field}={value!r:.80}): a limit is a number, 0 or more, such as {meter.field}=10; "
                     "None sets no limit"
                 )
         if self.soft is not None and not (is_number(self.soft) and 0 < self.soft < 1):
@@ -92,8 +92,7 @@ class Meter(NamedTuple):
     kind: StopKind
     name: str
     unit: str
-    digits: int | None
-    example: str
+    digits: int | None = None
 
     def reached(self, used: float, limit: float, hook: str = "") -> StopSignal:
         """The signal that stops a run at this limit."""
@@ -105,13 +104,13 @@ class Meter(NamedTuple):
 
 
 METERS = (
-    Meter("steps", "steps", "steps_limit", "Step limit", "steps", None, "steps=20"),
-    Meter("tokens", "tokens", "token_limit", "Token limit", "tokens", None, "tokens=20000"),
-    Meter("seconds", "elapsed", "time_limit", "Time limit", "seconds", 1, "seconds=60"),
-    Meter("cost", "known_cost", "cost_limit", "Cost limit", "USD", 4, "cost=0.5"),
-    Meter("tool_calls", "tool_calls", "tool_calls_limit", "Tool call limit", "tool calls", None, "tool_calls=10"),
+    Meter("steps", "steps", "steps_limit", "Step limit", "steps"),
+    Meter("tokens", "tokens", "token_limit", "Token limit", "tokens"),
+    Meter("seconds", "elapsed", "time_limit", "Time limit", "seconds", 1),
+    Meter("cost", "known_cost", "cost_limit", "Cost limit", "USD", 4),
+    Meter("tool_calls", "tool_calls", "tool_calls_limit", "Tool call limit", "tool calls"),
 )
-STEPS, _TOKENS, _SECONDS, _COST, _TOOL_CALLS = METERS
+STEPS, SECONDS = METERS[0], METERS[2]
 _SHARED = METERS[1:]  # what a run counts in its parents' ledgers too
 NO_LIMITS = Limits()
 
@@ -137,7 +136,7 @@ class Budget:
         if not isinstance(limits, Limits):
             raise TypeError(f"a budget takes limits: write Budget(Limits(tokens=20000)), not Budget({limits!r:.80})")
         self.parent = parent
-        self.own = limits
+        self._own = limits
         self._input = self._output = self._cached = 0
         self._cost, self._priced = 0.0, True
         self.tool_calls = 0
@@ -162,7 +161,7 @@ class Budget:
 
         A run whose steps nobody limits gets the default. It never makes more steps than the ledger above allows.
         """
-        own = self.own
+        own = self._own
         if own.steps is None and all(limits.steps is None for _, limits in declared):
             own = _with_default(own)
         parts = (("", own), *declared)
@@ -173,13 +172,13 @@ class Budget:
 
     def _enforce(self, parts: tuple[tuple[str, Limits], ...]) -> None:
         self._parts = parts
-        self.limits = _in_force(tuple(limits for _, limits in parts))
+        self.limits, self._soft = _in_force(tuple([limits for _, limits in parts]))
         self._limited = any(getattr(self.limits, meter.field) is not None for meter in _SHARED)
 
     @property
     def without_hooks(self) -> Limits:
         """The limits in force that no hook declared."""
-        return _in_force(tuple(limits for name, limits in self._parts if not name))
+        return _in_force(tuple([limits for name, limits in self._parts if not name]))[0]
 
     @property
     def limited(self) -> bool:
@@ -197,7 +196,7 @@ class Budget:
 
     def out_of_time(self) -> StopSignal | None:
         """The time limit as a signal, if it is reached, here or above."""
-        own = self._reached(_SECONDS)
+        own = self._reached(SECONDS)
         return own if own is not None or self.parent is None else self.parent.out_of_time()
 
     def _reached(self, meter: Meter) -> StopSignal | None:
@@ -214,34 +213,19 @@ class Budget:
         left = Limits(**{field: max(0, limit - used) for field, limit, used in own if limit is not None})
         return left if self.parent is None else left.stricter(msgspec.structs.replace(self.parent.left, steps=None))
 
-    def seconds_left(self) -> float | None:
-        """How long the work on this ledger may still take; ``None`` for no limit."""
-        return self.left.seconds
-
-    def tool_calls_left(self) -> bool:
-        """Whether one more tool call may run."""
-        return self.left.tool_calls != 0
-
     def note(self) -> str:
         """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
-        lines = list(self._near(self.steps - 1, METERS))
-        above = self.parent
-        while above is not None:
-            lines += above._near(0, _SHARED)
-            above = above.parent
-        return wrap_up(dict.fromkeys(lines)) if lines else ""
-
-    def _near(self, steps: int, meters: tuple[Meter, ...]) -> Iterator[str]:
-        """A line for each limit of which the share in use has come to ``soft``."""
-        for meter in meters:
-            limit = getattr(self.limits, meter.field)
-            if not limit:
-                continue
-            used = steps if meter is STEPS else getattr(self, meter.used)
-            for _, part in self._parts:
-                if (top := getattr(part, meter.field)) and part.soft is not None and used / top >= part.soft:
-                    yield meter.line(used, limit)
-                    break
+        lines: dict[str, None] = {}
+        ledger: Budget | None = self
+        while ledger is not None:
+            for meter, limit, part, soft in ledger._soft:
+                used = getattr(ledger, meter.used)
+                if meter is STEPS:
+                    used = used - 1 if ledger is self else 0  # this step has begun, and those above are others
+                if used / part >= soft:
+                    lines[meter.line(used, limit)] = None
+            ledger = ledger.parent
+        return wrap_up(lines) if lines else ""
 
     # Use.
 
@@ -360,10 +344,6 @@ class BudgetView:
         """Seconds since the first run on this ledger began."""
         return self._ledger.elapsed
 
-    def seconds_left(self) -> float | None:
-        """How long the run may still take; ``None`` for no limit."""
-        return self._ledger.seconds_left()
-
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
         """The first limit that is reached, here or above, as a signal; ``None`` if none is."""
         return self._ledger.exceeded(steps=steps)
@@ -396,8 +376,17 @@ def _with_default(limits: Limits) -> Limits:
 
 
 @lru_cache(maxsize=256)
-def _in_force(parts: tuple[Limits, ...]) -> Limits:
-    """All these limits together. No limit is reached at infinity, so that is none."""
+def _in_force(parts: tuple[Limits, ...]) -> tuple[Limits, tuple[tuple[Meter, float, float, float], ...]]:
+    """All these limits together, and for each one that the model is told of: its meter, the limit in force, and the
+    limit and share that the note goes by.
+    """
     merged = reduce(Limits.stricter, parts)
     endless = [meter.field for meter in METERS if getattr(merged, meter.field) == math.inf]
-    return msgspec.structs.replace(merged, **dict.fromkeys(endless)) if endless else merged
+    limits = msgspec.structs.replace(merged, **dict.fromkeys(endless)) if endless else merged
+    soft = [
+        (meter, limit, top, part.soft)
+        for meter in METERS
+        for part in parts
+        if (limit := getattr(limits, meter.field)) and (top := getattr(part, meter.field)) and part.soft is not None
+    ]
+    return limits, tuple(soft)

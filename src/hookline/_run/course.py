@@ -308,7 +308,7 @@ class Course:
         """Have a time limit break off whatever is being waited for when it is reached."""
         if self._alarm is not None:
             self._alarm.cancel()
-        left = self.budget.seconds_left()
+        left = self.budget.left.seconds
         if left is not None:
             later = getattr(self.ctx.clock, "call_later", self.aio.call_later)
             self._alarm = later(left + 0.001, self._out_of_time)

@@ -40,17 +40,14 @@ def guards(
     Raises:
         RegistrationError: a limit that makes no sense, or an unknown finish reason.
     """
-    hooks: list[Any] = []
-    if max_steps is not None:
-        hooks.append(StepsLimitHook(max_steps, soft_limit=soft_limit))
-    if max_tokens is not None:
-        hooks.append(TokenUsageLimitHook(max_tokens, soft_limit=soft_limit))
-    if max_execution_time is not None:
-        hooks.append(ExecutionTimeLimitHook(max_execution_time, soft_limit=soft_limit))
-    if max_cost is not None:
-        hooks.append(CostLimitHook(max_cost, soft_limit=soft_limit))
-    if max_tool_calls is not None:
-        hooks.append(ToolCallsLimitHook(max_tool_calls, soft_limit=soft_limit))
+    given: list[tuple[Any, float | None]] = [
+        (StepsLimitHook, max_steps),
+        (TokenUsageLimitHook, max_tokens),
+        (ExecutionTimeLimitHook, max_execution_time),
+        (CostLimitHook, max_cost),
+        (ToolCallsLimitHook, max_tool_calls),
+    ]
+    hooks = [kind(limit, soft_limit=soft_limit) for kind, limit in given if limit is not None]
     reasons = () if finish_reasons is None else names_of(finish_reasons, "finish_reasons", 0)
     if reasons:
         hooks.append(FinishReasonHook(reasons))
