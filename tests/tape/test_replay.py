@@ -38,6 +38,7 @@ from hookline import (
     Tape,
     TapeHook,
     Team,
+    TokenUsageLimitHook,
     areplay,
     call,
     guard,
@@ -582,6 +583,18 @@ def test_a_run_without_end_is_recorded(path: Path) -> None:
     agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
     agent.run("a task", hooks=[TapeHook(path)])
     assert check(path).tape.run.limits.steps is None
+
+
+def test_the_model_is_told_of_limits_in_a_replay_as_it_was(path: Path) -> None:
+    limits = Limits(steps=3, tokens=1000, soft=0.1)
+    turns = [call("add", a=3, b=4), call("add", a=1, b=1), "done"]
+    agent = Agent("a", llm=ScriptedModel(turns), tools=[add], limits=limits)
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=9, soft=0.2)))
+    agent.run("a task", ctx=ctx, hooks=[TapeHook(path), TokenUsageLimitHook(500, soft_limit=0.001)])
+    note = agent.model.requests[2].messages[-1].content
+    assert note.startswith("You have used 2 of 3 steps.\nYou have used ")
+    assert "of 500 tokens.\nYou have used 2 of 9 tool calls. Wrap up" in note
+    check(path, TokenUsageLimitHook(500, soft_limit=0.001))
 
 
 def test_a_hook_may_seed_its_chance(path: Path) -> None:

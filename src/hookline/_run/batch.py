@@ -225,7 +225,7 @@ class Batch:
         for slot in slots:
             if slot.result is not None:
                 continue
-            if not loop.limited or loop.budget.left.tool_calls != 0:
+            if not loop.limited or loop.budget.tool_calls_left():
                 loop.budget.count_tool_call()
                 ready.append(slot)
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -56,19 +57,26 @@ class Limits(Frozen, frozen=True, kw_only=True):
 
     steps: int | float | None = None
     tokens: int | float | None = None
-    seconds: int | float | None = None
-    cost: int | float | None = None
+    seconds: float | None = None
+    cost: float | None = None
     tool_calls: int | float | None = None
     soft: float | None = 0.8
 
     def __post_init__(self) -> None:
         for meter in METERS:
             value = getattr(self, meter.field)
-            if value is not None and not (is_number(value) and value >= 0):
+            if value is None:
+                continue
+            if not (is_number(value) and (0 <= value <= _LARGEST or value == math.inf)):
                 raise RegistrationError(
                     f"Limits({meter.field}={value!r:.80}): a limit is a number, 0 or more, such as {meter.field}=10; "
                     "None sets no limit"
                 )
+            # Equal limits are told in the same words: counts as whole numbers, amounts with a decimal point.
+            if meter.digits is None and isinstance(value, float) and value.is_integer():
+                msgspec.structs.force_setattr(self, meter.field, int(value))
+            elif meter.digits is not None and isinstance(value, int):
+                msgspec.structs.force_setattr(self, meter.field, float(value))
         if self.soft is not None and not (is_number(self.soft) and 0 < self.soft < 1):
             raise RegistrationError(
                 f"Limits(soft={self.soft!r:.80}): write a share between 0 and 1, or None for no note to the model"
@@ -112,6 +120,7 @@ METERS = (
 )
 STEPS, SECONDS = METERS[0], METERS[2]
 _SHARED = METERS[1:]  # what a run counts in its parents' ledgers too
+_LARGEST = sys.float_info.max
 NO_LIMITS = Limits()
 
 
@@ -172,8 +181,7 @@ class Budget:
 
     def _enforce(self, parts: tuple[tuple[str, Limits], ...]) -> None:
         self._parts = parts
-        self.limits, self._soft = _in_force(tuple([limits for _, limits in parts]))
-        self._limited = any(getattr(self.limits, meter.field) is not None for meter in _SHARED)
+        self.limits, self._limited, self._soft = _in_force(tuple([limits for _, limits in parts]))
 
     @property
     def without_hooks(self) -> Limits:
@@ -212,6 +220,11 @@ class Budget:
         own = [(m.field, getattr(self.limits, m.field), getattr(self, m.used)) for m in METERS]
         left = Limits(**{field: max(0, limit - used) for field, limit, used in own if limit is not None})
         return left if self.parent is None else left.stricter(msgspec.structs.replace(self.parent.left, steps=None))
+
+    def tool_calls_left(self) -> bool:
+        """Whether one more tool call may run."""
+        own = self.limits.tool_calls is None or self.tool_calls < self.limits.tool_calls
+        return own and (self.parent is None or self.parent.tool_calls_left())
 
     def note(self) -> str:
         """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
@@ -376,9 +389,10 @@ def _with_default(limits: Limits) -> Limits:
 
 
 @lru_cache(maxsize=256)
-def _in_force(parts: tuple[Limits, ...]) -> tuple[Limits, tuple[tuple[Meter, float, float, float], ...]]:
-    """All these limits together, and for each one that the model is told of: its meter, the limit in force, and the
-    limit and share that the note goes by.
+def _in_force(parts: tuple[Limits, ...]) -> tuple[Limits, bool, tuple[tuple[Meter, float, float, float], ...]]:
+    """All these limits together, and whether they limit anything but steps.
+
+    For each limit that the model is told of: its meter, the limit in force, and the limit and share of its note.
     """
     merged = reduce(Limits.stricter, parts)
     endless = [meter.field for meter in METERS if getattr(merged, meter.field) == math.inf]
@@ -389,4 +403,4 @@ def _in_force(parts: tuple[Limits, ...]) -> tuple[Limits, tuple[tuple[Meter, flo
         for part in parts
         if (limit := getattr(limits, meter.field)) and (top := getattr(part, meter.field)) and part.soft is not None
     ]
-    return limits, tuple(soft)
+    return limits, any(getattr(limits, meter.field) is not None for meter in _SHARED), tuple(soft)
