@@ -36,6 +36,7 @@ from hookline import (
     guard,
     hook,
     reply,
+    shadow,
     tool,
 )
 from hookline.testing import EventLog, FakeClock, scripted_agent
@@ -255,6 +256,24 @@ async def test_a_plugin_that_is_filtered_out_takes_its_limits_with_it():
     assert (await agent.arun("x", allowed_plugins=[])).status == "completed"
     agent.model = ScriptedModel(steps(9))
     assert (await agent.arun("x", allowed_plugins=["frugal"])).stop.kind == "tool_calls_limit"
+
+
+async def test_a_limit_on_trial_tells_where_it_would_stop_and_limits_nothing():
+    trial = shadow(ToolCallsLimitHook(2))
+    agent = agent_of([*steps(3), reply("done")], trial)
+    assert (await agent.arun("x")).status == "completed"
+    assert [(d.verb, d.text) for d in trial.decisions] == [
+        ("stop", "Tool call limit reached: 2/2"),
+        ("stop", "Tool call limit reached: 3/2"),
+    ]
+
+
+async def test_an_observer_limits_nothing():
+    agent = agent_of([*steps(3), reply("done")])
+    agent.register_hook(ToolCallsLimitHook(4), phase="observe")
+    assert agent.hooks.stack.limiting == ()
+    agent.register_hook(ToolCallsLimitHook(4))
+    assert len(agent.hooks.stack.limiting) == 1
 
 
 async def test_a_hook_may_have_limits_of_another_kind():

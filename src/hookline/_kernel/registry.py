@@ -43,8 +43,8 @@ class HookStack:
     """Hooks in firing order: phase, layer, priority, registration. Immutable.
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
-    the hooks that want events too, ``wrappers`` those that go around what happens, ``limiting`` the entries of hooks
-    that have limits for the run.
+    the hooks that want events too, ``wrappers`` those that go around what happens, ``limiting`` the entries of those
+    that declare limits for the run.
     """
 
     __slots__ = ("_chains", "layers", "limiting", "listeners", "points", "wrappers")
@@ -59,7 +59,9 @@ class HookStack:
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
         self.listeners, self.wrappers = (tuple(h for h in hooks if hasattr(h, n)) for n in ("on_event", "around"))
-        self.limiting = tuple(e for layer in self.layers for e in layer if hasattr(e.hook, "limits"))
+        self.limiting = tuple(
+            e for layer in self.layers for e in layer if hasattr(e.hook, "limits") and e.phase != "observe"
+        )
 
     def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""

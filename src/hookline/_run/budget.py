@@ -118,7 +118,7 @@ METERS = (
     Meter("cost", "known_cost", "cost_limit", "Cost limit", "USD", 4),
     Meter("tool_calls", "tool_calls", "tool_calls_limit", "Tool call limit", "tool calls"),
 )
-STEPS, SECONDS = METERS[0], METERS[2]
+STEPS, TOKENS, SECONDS, COST, TOOL_CALLS = METERS
 _SHARED = METERS[1:]  # what a run counts in its parents' ledgers too
 _LARGEST = sys.float_info.max
 NO_LIMITS = Limits()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .._base.names import is_number
 from .._kernel.errors import RegistrationError
-from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM, BEFORE_STEP
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
 from .._kernel.values import Message
-from .._run.budget import NO_LIMITS, STEPS, Limits, wrap_up
+from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up
 from .checks import positive, whole
 
 
@@ -21,12 +20,23 @@ class _LimitHook:
 
     points = frozenset({BEFORE_STEP})
     priority = 200
+    meter: ClassVar[Meter]
 
-    def __init__(self, limit: float, limits: Limits) -> None:
-        self.limit, self.soft_limit, self.limits = limit, limits.soft, limits
+    def __init__(self, limit: float, soft_limit: float | None) -> None:
+        self.limit, self.soft_limit = limit, soft_limit
+        self.limits = Limits(**{self.meter.field: limit}, soft=soft_limit)
+
+    def used(self, ctx: Any) -> float:
+        """What counts against the limit so far."""
+        return getattr(ctx.budget, self.meter.used)  # type: ignore[no-any-return]
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """Let everything pass: the ledger has looked already."""
+        """Stop at the limit, where the ledger has not: under ``shadow``, it does not know of it."""
+        used = self.used(ctx)
+        if used < self.limit:
+            return None
+        signal = self.meter.reached(used, self.limit)
+        return HookResult.stop(signal.message, kind=signal.kind)
 
 
 class StepsLimitHook(_LimitHook):
@@ -41,6 +51,8 @@ class StepsLimitHook(_LimitHook):
         RegistrationError: a limit that is no whole number above 0, or a counter that cannot be called.
     """
 
+    meter = STEPS
+
     def __init__(
         self,
         max_steps: int,
@@ -48,26 +60,30 @@ class StepsLimitHook(_LimitHook):
         *,
         soft_limit: float | None = 0.8,
     ) -> None:
-        limits = Limits(steps=whole(max_steps, "max_steps"), soft=soft_limit)
-        super().__init__(max_steps, limits if step_counter is None else NO_LIMITS)
-        self.soft_limit, self.step_counter = soft_limit, step_counter
+        super().__init__(whole(max_steps, "max_steps"), soft_limit)
+        self.step_counter = step_counter
         if step_counter is not None:
             if not callable(step_counter):
                 raise RegistrationError(f"step_counter is a function of the state, not {step_counter!r}")
-            self.points = frozenset({BEFORE_STEP, BEFORE_LLM})  # the ledger knows nothing of what it counts
+            # The ledger knows nothing of what it counts: stop and note are left to this hook.
+            self.limits, self.points = NO_LIMITS, frozenset({BEFORE_STEP, BEFORE_LLM})
+
+    def used(self, ctx: Any) -> float:
+        """Steps, or what the counter gives."""
+        if self.step_counter is None:
+            return super().used(ctx)
+        count = self.step_counter(ctx.state)
+        if not is_number(count):
+            raise TypeError(f"step_counter gave {count!r}; it must give a number")
+        return count
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
-        """With a counter of its own: stop at the limit, and put a note into requests that come near it."""
-        if self.step_counter is None:
+        """Stop at the limit; with a counter of its own, put a note into requests that come near it."""
+        if point != BEFORE_LLM:
+            return super().__call__(point, ctx, payload)
+        if self.step_counter is None or self.soft_limit is None or payload.purpose != "step":
             return None
-        used = self.step_counter(ctx.state)
-        if not is_number(used):
-            raise TypeError(f"step_counter gave {used!r}; it must give a number")
-        if point == BEFORE_STEP and used >= self.limit:
-            signal = STEPS.reached(used, self.limit)
-            return HookResult.stop(signal.message, kind=signal.kind)
-        near = self.soft_limit is not None and used / self.limit >= self.soft_limit
-        if not (near and isinstance(payload, ModelRequest) and payload.purpose == "step"):
+        if (used := self.used(ctx)) / self.limit < self.soft_limit:
             return None
         note = Message("user", wrap_up([STEPS.line(used, self.limit)]))
         return HookResult.replace({"messages": (*payload.messages, note)}, reason="the step limit is near")
@@ -86,9 +102,10 @@ class TokenUsageLimitHook(_LimitHook):
         RegistrationError: a limit that is no whole number above 0.
     """
 
+    meter = TOKENS
+
     def __init__(self, max_total_tokens: int, *, soft_limit: float | None = 0.8) -> None:
-        limit = whole(max_total_tokens, "max_total_tokens")
-        super().__init__(limit, Limits(tokens=limit, soft=soft_limit))
+        super().__init__(whole(max_total_tokens, "max_total_tokens"), soft_limit)
 
 
 class ExecutionTimeLimitHook(_LimitHook):
@@ -104,9 +121,10 @@ class ExecutionTimeLimitHook(_LimitHook):
         RegistrationError: a limit that is no number above 0.
     """
 
+    meter = SECONDS
+
     def __init__(self, max_seconds: float, *, soft_limit: float | None = 0.8) -> None:
-        limit = positive(max_seconds, "max_seconds")
-        super().__init__(limit, Limits(seconds=limit, soft=soft_limit))
+        super().__init__(positive(max_seconds, "max_seconds"), soft_limit)
 
 
 class CostLimitHook(_LimitHook):
@@ -122,9 +140,10 @@ class CostLimitHook(_LimitHook):
         RegistrationError: a limit that is no number above 0.
     """
 
+    meter = COST
+
     def __init__(self, max_cost: float, *, soft_limit: float | None = 0.8) -> None:
-        limit = positive(max_cost, "max_cost")
-        super().__init__(limit, Limits(cost=limit, soft=soft_limit))
+        super().__init__(positive(max_cost, "max_cost"), soft_limit)
 
 
 class ToolCallsLimitHook(_LimitHook):
@@ -140,6 +159,7 @@ class ToolCallsLimitHook(_LimitHook):
         RegistrationError: a limit that is no whole number above 0.
     """
 
+    meter = TOOL_CALLS
+
     def __init__(self, max_tool_calls: int, *, soft_limit: float | None = 0.8) -> None:
-        limit = whole(max_tool_calls, "max_tool_calls")
-        super().__init__(limit, Limits(tool_calls=limit, soft=soft_limit))
+        super().__init__(whole(max_tool_calls, "max_tool_calls"), soft_limit)
