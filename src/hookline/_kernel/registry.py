@@ -43,8 +43,7 @@ class HookStack:
     """Hooks in firing order: phase, layer, priority, registration. Immutable.
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
-    the hooks that want events too, ``wrappers`` those that go around what happens, ``limiting`` the entries of those
-    that declare limits for the run.
+    the hooks that want events too, ``wrappers`` those that go around what happens, ``limiting`` those with ``limits``.
     """
 
     __slots__ = ("_chains", "layers", "limiting", "listeners", "points", "wrappers")
@@ -58,10 +57,8 @@ class HookStack:
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        self.listeners, self.wrappers = (tuple(h for h in hooks if hasattr(h, n)) for n in ("on_event", "around"))
-        self.limiting = tuple(
-            e for layer in self.layers for e in layer if hasattr(e.hook, "limits") and e.phase != "observe"
-        )
+        names = ("on_event", "around", "limits")
+        self.listeners, self.wrappers, self.limiting = (tuple(h for h in hooks if hasattr(h, n)) for n in names)
 
     def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""

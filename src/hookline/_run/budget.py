@@ -367,11 +367,17 @@ def declared_limits(
 ) -> tuple[tuple[str, Limits], ...]:
     """The limits that hooks of these stacks declare in an attribute ``limits``, by the hooks' names.
 
-    A plugin that is filtered out takes its limits with it.
+    A plugin that is filtered out takes its limits with it, and observers decide nothing.
     """
-    entries = [entry for stack in stacks for entry in stack.limiting if isinstance(entry.hook.limits, Limits)]
-    allowed = [e for e in entries if e.plugin is None or allowed_plugins is None or e.plugin in allowed_plugins]
-    return tuple(dict.fromkeys((entry.name, entry.hook.limits) for entry in allowed))
+    entries = [entry for stack in stacks if stack.limiting for layer in stack.layers for entry in layer]
+    found = [
+        (entry.name, entry.hook.limits)
+        for entry in entries
+        if isinstance(getattr(entry.hook, "limits", None), Limits)
+        and entry.phase != "observe"
+        and (entry.plugin is None or allowed_plugins is None or entry.plugin in allowed_plugins)
+    ]
+    return tuple(dict.fromkeys(found))
 
 
 def wrap_up(lines: Iterable[str]) -> str:
