@@ -119,7 +119,6 @@ METERS = (
     Meter("tool_calls", "tool_calls", "tool_calls_limit", "Tool call limit", "tool calls"),
 )
 STEPS, TOKENS, SECONDS, COST, TOOL_CALLS = METERS
-_SHARED = METERS[1:]  # what a run counts in its parents' ledgers too
 _LARGEST = sys.float_info.max
 NO_LIMITS = Limits()
 
@@ -171,7 +170,7 @@ class Budget:
         A run whose steps nobody limits gets the default. It never makes more steps than the ledger above allows.
         """
         own = self._own
-        if own.steps is None and all(limits.steps is None for _, limits in declared):
+        if own.steps is None and not any(limits.steps is not None for _, limits in declared):
             own = _with_default(own)
         parts = (("", own), *declared)
         if self.parent is not None and self.parent.limits.steps is not None:
@@ -181,38 +180,37 @@ class Budget:
 
     def _enforce(self, parts: tuple[tuple[str, Limits], ...]) -> None:
         self._parts = parts
-        self.limits, self._limited, self._soft = _in_force(tuple([limits for _, limits in parts]))
+        self.limits, self._hard, self._soft = _in_force(tuple([limits for _, limits in parts]))
 
     @property
     def without_hooks(self) -> Limits:
         """The limits in force that no hook declared."""
-        return _in_force(tuple([limits for name, limits in self._parts if not name]))[0]
+        return _in_force(tuple([limits for name, limits in self._parts if not name])).limits
 
     @property
     def limited(self) -> bool:
         """Whether anything but steps is limited, here or above."""
-        return self._limited or (self.parent is not None and self.parent.limited)
+        return bool(self._hard) or (self.parent is not None and self.parent.limited)
 
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
         """The first limit that is reached, here or above, as a signal; ``steps`` counts here only."""
         if steps and self.limits.steps is not None and self.steps >= self.limits.steps:
-            return self._reached(STEPS)
-        for meter in _SHARED if self._limited else ():
-            if (signal := self._reached(meter)) is not None:
-                return signal
+            return self._signal(STEPS)
+        for meter, limit in self._hard:
+            if getattr(self, meter.used) >= limit:
+                return self._signal(meter)
         return None if self.parent is None else self.parent.exceeded(steps=False)
 
     def out_of_time(self) -> StopSignal | None:
         """The time limit as a signal, if it is reached, here or above."""
-        own = self._reached(SECONDS)
-        return own if own is not None or self.parent is None else self.parent.out_of_time()
+        if self.limits.seconds is not None and self.elapsed >= self.limits.seconds:
+            return self._signal(SECONDS)
+        return None if self.parent is None else self.parent.out_of_time()
 
-    def _reached(self, meter: Meter) -> StopSignal | None:
-        limit, used = getattr(self.limits, meter.field), getattr(self, meter.used)
-        if limit is None or used < limit:
-            return None
+    def _signal(self, meter: Meter) -> StopSignal:
+        limit = getattr(self.limits, meter.field)
         hook = next((name for name, part in self._parts if getattr(part, meter.field) == limit), "")
-        return meter.reached(used, limit, hook)
+        return meter.reached(getattr(self, meter.used), limit, hook)
 
     @property
     def left(self) -> Limits:
@@ -231,11 +229,11 @@ class Budget:
         lines: dict[str, None] = {}
         ledger: Budget | None = self
         while ledger is not None:
-            for meter, limit, part, soft in ledger._soft:
+            for meter, limit, own, share in ledger._soft:
                 used = getattr(ledger, meter.used)
                 if meter is STEPS:
                     used = used - 1 if ledger is self else 0  # this step has begun, and those above are others
-                if used / part >= soft:
+                if used / own >= share:
                     lines[meter.line(used, limit)] = None
             ledger = ledger.parent
         return wrap_up(lines) if lines else ""
@@ -369,7 +367,7 @@ def declared_limits(
 
     A plugin that is filtered out takes its limits with it, and observers decide nothing.
     """
-    entries = [entry for stack in stacks if stack.limiting for layer in stack.layers for entry in layer]
+    entries = [entry for stack in stacks for layer in stack.layers for entry in layer]
     found = [
         (entry.name, entry.hook.limits)
         for entry in entries
@@ -394,19 +392,24 @@ def _with_default(limits: Limits) -> Limits:
     return msgspec.structs.replace(limits, steps=DEFAULT_STEPS)
 
 
-@lru_cache(maxsize=256)
-def _in_force(parts: tuple[Limits, ...]) -> tuple[Limits, bool, tuple[tuple[Meter, float, float, float], ...]]:
-    """All these limits together, and whether they limit anything but steps.
+class _InForce(NamedTuple):
+    """Limits together: each limit in force on what is shared, and each of which the model is told, with its share."""
 
-    For each limit that the model is told of: its meter, the limit in force, and the limit and share of its note.
-    """
+    limits: Limits
+    hard: tuple[tuple[Meter, float], ...]
+    soft: tuple[tuple[Meter, float, float, float], ...]
+
+
+@lru_cache(maxsize=256)
+def _in_force(parts: tuple[Limits, ...]) -> _InForce:
     merged = reduce(Limits.stricter, parts)
     endless = [meter.field for meter in METERS if getattr(merged, meter.field) == math.inf]
     limits = msgspec.structs.replace(merged, **dict.fromkeys(endless)) if endless else merged
+    held = [(meter, limit) for meter in METERS if (limit := getattr(limits, meter.field)) is not None]
     soft = [
-        (meter, limit, top, part.soft)
-        for meter in METERS
+        (meter, limit, own, part.soft)
+        for meter, limit in held
         for part in parts
-        if (limit := getattr(limits, meter.field)) and (top := getattr(part, meter.field)) and part.soft is not None
+        if limit and (own := getattr(part, meter.field)) and part.soft is not None
     ]
-    return limits, any(getattr(limits, meter.field) is not None for meter in _SHARED), tuple(soft)
+    return _InForce(limits, tuple([each for each in held if each[0] is not STEPS]), tuple(soft))

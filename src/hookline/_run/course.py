@@ -188,7 +188,8 @@ class Course:
         if interceptor is not None:
             stacks = [interceptor] if isinstance(interceptor, HookStack) else []
         before = self.budget.limits.seconds
-        self.budget.join(declared_limits(stacks, self.ctx.allowed_plugins))
+        stacks = [stack for stack in stacks if stack.limiting]
+        self.budget.join(declared_limits(stacks, self.ctx.allowed_plugins) if stacks else ())
         self.limited = self.budget.limited
         self.alert = self.alert or self.limited
         if self.budget.limits.seconds != before and self.aio is not None and not self._finishing:
