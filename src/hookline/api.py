@@ -77,7 +77,7 @@ from ._kernel.values import (
     Usage,
 )
 from ._run.agent import Agent, Run
-from ._run.budget import Budget
+from ._run.budget import Budget, Limits
 from ._run.causes import RunFailed
 from ._run.context import AgentContext
 from ._run.events import (
@@ -363,7 +363,7 @@ __all__ = [
     "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
     "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
     "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "KeyRow",
-    "KeyStore", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "KeyStore", "LLMAgent", "Limits", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook", "Model",
     "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook",
     "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook",

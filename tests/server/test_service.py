@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -457,7 +458,7 @@ async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_
 async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(live_module, "KEEP", 10)
     model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
-    async with serving(tmp_path, Agent("helper", llm=model, max_steps=None)) as service:
+    async with serving(tmp_path, Agent("helper", llm=model, max_steps=math.inf)) as service:
         run = await service.start(ME, "x")
         live = service._live[run.id]
         slow = await service.read(run.id, ME)

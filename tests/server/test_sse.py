@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import socket
 
@@ -39,7 +40,7 @@ def busy(steps=6):
     model = ScriptedModel(
         [lambda request: call("breathe") if len(request.messages) < 2 * steps else reply("done")], loop=True
     )
-    return Agent("helper", llm=model, tools=[breathe], max_steps=None)
+    return Agent("helper", llm=model, tools=[breathe], max_steps=math.inf)
 
 
 async def start(served, **fields):
@@ -264,7 +265,7 @@ async def test_a_reader_that_never_reads_holds_up_nobody(tmp_path):
         return long
 
     model = ScriptedModel([call("door"), call("much"), reply("done")])
-    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=None)
+    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=math.inf)
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
         await until(lambda: door.entered)

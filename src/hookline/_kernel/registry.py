@@ -54,10 +54,10 @@ class HookStack:
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
     the hooks that want events too, ``wrappers`` those that go around what happens, ``instruments`` those that stand
-    between the run and the world.
+    between the run and the world, ``limiting`` those with ``limits``.
     """
 
-    __slots__ = ("_chains", "instruments", "layers", "listeners", "points", "wrappers")
+    __slots__ = ("_chains", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
@@ -68,8 +68,9 @@ class HookStack:
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        self.listeners, self.wrappers, self.instruments = (
-            tuple(hook for hook in hooks if hasattr(hook, method)) for method in ("on_event", "around", "instrument")
+        names = ("on_event", "around", "instrument", "limits")
+        self.listeners, self.wrappers, self.instruments, self.limiting = (
+            tuple(hook for hook in hooks if hasattr(hook, name)) for name in names
         )
 
     def with_hook(

@@ -25,7 +25,7 @@ from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
-from .budget import DEFAULT_STEPS, Budget
+from .budget import NO_LIMITS, Limits
 from .causes import RunFailed, status_of
 from .engine import Engine
 from .event_loops import NESTED, background_loop, must_nest, own_loop
@@ -53,7 +53,8 @@ class Agent(Generic[DepsT, OutputT]):
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
-        max_steps: the step limit of a run, 20 if left out; ``None`` for none.
+        limits: what each run may use; 20 steps if nobody sets another step limit.
+        max_steps: short for ``limits=Limits(steps=max_steps)``; of both, the lower one holds.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
         response_format: a JSON schema for its replies, which are not checked against it.
@@ -78,7 +79,8 @@ class Agent(Generic[DepsT, OutputT]):
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
-        max_steps: int | None = DEFAULT_STEPS,
+        limits: Limits | None = None,
+        max_steps: float | None = None,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
         response_format: Mapping[str, Any] | None = None,
@@ -99,12 +101,15 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
         if response_format is not None and output_type is not None:
             raise RegistrationError("response_format is the schema of output_type: give one of the two")
-        Budget(max_steps=max_steps)
+        limits = NO_LIMITS if limits is None else limits
+        if not isinstance(limits, Limits):
+            raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
         self.allowed_plugins = plugin_names(allowed_plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
+        self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
+        self.max_parallel_tools = max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.output_type, self.output_retries = output_type, output_retries

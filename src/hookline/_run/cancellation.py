@@ -103,8 +103,12 @@ class Cancellation:
             clock: may have a ``call_later`` of its own, which a replay needs.
             on_time: records the limit; false if it is not reached yet, because the ledger has another clock.
         """
+        if self._task is None or self.finishing:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
         left = seconds_left()
-        if left is None or self._aio is None:
+        if left is None:
             return
 
         def ring() -> None:
@@ -115,7 +119,7 @@ class Cancellation:
             else:
                 self.watch(seconds_left, clock, on_time)
 
-        later = getattr(clock, "call_later", self._aio.call_later)
+        later = getattr(clock, "call_later", asyncio.get_running_loop().call_later)
         self._alarm = later(left + 0.001, ring)
 
     # How a run meets it.

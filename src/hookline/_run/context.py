@@ -16,7 +16,7 @@ from .._kernel.scope import Scope, Window, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids
 from ..tools.registry import ToolRegistry
-from .budget import Budget
+from .budget import Budget, BudgetView
 from .events import ENGINE_EVENTS
 from .interrupt import Interrupt, make_id
 from .llm import GatedModel
@@ -105,7 +105,7 @@ class AgentContext(Window, Generic[DepsT]):
     your tools and hooks need.
 
     Example:
-        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(max_cost=0.50))
+        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
@@ -129,7 +129,7 @@ class AgentContext(Window, Generic[DepsT]):
     ) -> None:
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget= takes a Budget(max_tokens=...), not {type(budget).__name__}")
+            raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
         self._services = Services(
             world=World(clock, new_id, random),
@@ -199,9 +199,9 @@ class AgentContext(Window, Generic[DepsT]):
         return self._services.hooks
 
     @property
-    def budget(self) -> Budget:
-        """What was used so far, and the limits."""
-        return self._services.budget
+    def budget(self) -> BudgetView:
+        """What was used so far, and what is left."""
+        return BudgetView(self._services.budget)
 
     @property
     def memory(self) -> Any:

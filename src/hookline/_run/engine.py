@@ -80,12 +80,11 @@ class Engine(Scope):
         self.run_state = state
         self.hooks = hooks
         self.events = events
-        self.emit = events.emit
+        self.emit = events.emit  # type: ignore[method-assign] # one call less for each event
         self.wants = events.wants
         self.recording = events.recording
         self.tracing = every_call
         self.budget = services.budget
-        self._limited = services.budget.limited
         self.cancellation: Cancellation = cancellation
         self.world = services.world
         self.ids = services.ids
@@ -125,6 +124,7 @@ class Engine(Scope):
                 self.events.keep_hooks(self.hooks.allowed.listeners)
 
     def _take_over(self) -> None:
+        self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
         self.heard: Container[str] = self.hooks.stack.points
         """The points where anybody could notice a fire; text is streamed only if somebody wants it."""
@@ -278,9 +278,17 @@ class Engine(Scope):
             for signal in signals:
                 self.emit(Signalled, signal=signal)
 
+    def _set_limits(self) -> None:
+        """Have the limits that hooks declare join the ledger; a new time limit counts at once."""
+        before = self.budget.limits.seconds
+        self.budget.join(self.hooks.limits())
+        self._limited = self.budget.limited
+        if self.budget.limits.seconds != before:
+            self.watch_the_time()
+
     def watch_the_time(self) -> None:
         """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
+        self.cancellation.watch(lambda: self.budget.left.seconds, self.world.clock, self._out_of_time)
 
     def _out_of_time(self) -> bool:
         limit = self.budget.out_of_time()

@@ -51,6 +51,8 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         if attempt > 1:
             engine.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
+        if inside_step and (note := engine.budget.note()):  # for this request only, never in the transcript
+            base = replace(base, messages=(*base.messages, Message("user", note)))
         verdict = await engine.fire(BEFORE_LLM, base)
         engine.checkpoint(inside_step=inside_step)
         generation = Generation(engine, verdict.payload, model, engine.world.clock.monotonic())

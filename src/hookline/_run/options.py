@@ -13,7 +13,7 @@ from .._kernel.registry import EMPTY_STACK, HookRegistry
 from .._kernel.scope import CURRENT, entered
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
-from .budget import Budget
+from .budget import Budget, Limits
 from .cancellation import Cancellation
 from .context import AgentContext, Services, new_services, services_of
 from .engine import Engine, Setup
@@ -77,7 +77,7 @@ class Owner(Setup, Protocol):
     response_format: Any
     output_spec: OutputSpec | None
     output_retries: int
-    max_steps: int | None
+    limits: Limits
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
     unchecked_globs: bool
@@ -176,7 +176,7 @@ class Preparation:
             return services_of(self._given)
         if self.outer is not None:
             return self.outer.services
-        return new_services(Budget(max_steps=self._agent.max_steps))
+        return new_services(Budget(self._agent.limits))
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")
@@ -198,8 +198,7 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        limits = [limit for limit in (self._agent.max_steps, base.budget.max_steps) if limit is not None]
-        return base.budget.child(max_steps=min(limits, default=None))
+        return base.budget.child(self._agent.limits, outer=None if self.outer is None else self.outer.budget)
 
     @property
     def _inherits(self) -> bool:

@@ -9,6 +9,7 @@ from .._kernel.hook import Entry
 from .._kernel.points import Point
 from .._kernel.registry import HookRegistry, HookStack, Interceptor, intercepting
 from .._kernel.scope import ACTIVE
+from .budget import Limits, declared_limits
 
 
 class HookOwner(Protocol):
@@ -68,6 +69,14 @@ class RunHooks:
         if extra or first:
             own = HookStack(*first, *own.layers, *extra)
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
+
+    def limits(self) -> tuple[tuple[str, Limits], ...]:
+        """The limits that the run's own hooks declare; those of inherited hooks are on the ledger above."""
+        stacks = [self._agent.hooks.stack, self._own]
+        if self._outer is None:
+            stacks.append(self._conversation.stack)
+        stacks = [stack for stack in stacks if stack.limiting]
+        return declared_limits(stacks, self.allowed_plugins) if stacks else ()
 
     def inheritable(self) -> HookStack:
         """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -141,7 +142,7 @@ def stand_in(tape: Tape, hooks: Iterable[Any] | HookRegistry) -> Agent:
     }
     return Agent(
         began.ids.agent, "", began.instructions, llm=_Nobody(began.model, began.provider),
-        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=None,
+        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=math.inf,
         params=first.params if first is not None else {}, response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
     )  # fmt: skip
@@ -238,17 +239,12 @@ def _budget(tape: Tape, player: Player) -> Budget:
     """The ledgers that the run counted in, as they were when it began."""
     budget: Budget | None = None
     for ledger in reversed(tape.run.ledgers):
-        budget = Budget(
-            max_tokens=ledger.max_tokens, max_seconds=ledger.max_seconds, max_cost=ledger.max_cost,
-            max_tool_calls=ledger.max_tool_calls, parent=budget, clock=player.clock,
-        )  # fmt: skip
+        budget = Budget(ledger.limits, parent=budget, clock=player.clock)
         budget._input, budget._output, budget._cached = ledger.input, ledger.output, ledger.cached
         budget._cost, budget._priced, budget.tool_calls = ledger.cost, ledger.priced, ledger.tool_calls
         if ledger.elapsed is not None:
             budget._began = player.clock.monotonic() - ledger.elapsed
-    budget = Budget(clock=player.clock) if budget is None else budget
-    budget.max_steps = tape.run.max_steps
-    return budget
+    return Budget(tape.run.limits, parent=budget, clock=player.clock)
 
 
 def _notes(tape: Tape) -> Iterable[str]:
