@@ -286,7 +286,7 @@ def test_the_clock_of_a_budget_is_its_childrens():
     child.begin()
     clock.now = 4.5
     child.begin()
-    assert (child.elapsed, child.parent.elapsed) == (1.5, 1.5)
+    assert (child.elapsed, child.parents[0].elapsed) == (1.5, 1.5)
 
 
 def test_a_cost_limit_says_what_was_spent_in_a_few_digits():

@@ -601,7 +601,7 @@ def test_every_attempt_counts_in_the_budget():
 def test_a_budget_that_runs_out_while_retrying_stops_the_run():
     turn = reply("no", usage=Usage(50))
     agent = scripted_agent([turn, turn, turn], output_type=int)
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert (result.status, result.stop.kind, result.output) == ("stopped", "token_limit", None)
     assert len(agent.model.requests) == 2
 

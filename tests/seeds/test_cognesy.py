@@ -50,7 +50,6 @@ from hookline import (
     ToolCallRequest,
     ToolCallResult,
     ToolCallsLimitHook,
-    Verdict,
     call,
     guard,
     guards,
@@ -60,6 +59,7 @@ from hookline import (
     resolve_point,
     tool,
 )
+from hookline._kernel.errors import RegistrationError
 from hookline.testing import EventLog, sample
 
 TRIGGERS = {
@@ -1165,7 +1165,9 @@ async def test_every_successful_hook_execution_is_reported_when_a_consumer_asks(
 
 async def test_the_pass_through_interceptor_disables_all_hooks():
     recorder = Recorder()
-    result = await make(two_steps(), hooks=[recorder], interceptor=PassThrough()).arun("x")
+    with pytest.raises(RegistrationError, match="takes the place of hooks="):
+        make(two_steps(), hooks=[recorder], interceptor=PassThrough())
+    result = await make(two_steps(), interceptor=PassThrough()).arun("x")
     assert recorder.seen == []
     assert (result.reply, result.messages[2].content) == ("done", "value of k")
 
@@ -1181,11 +1183,9 @@ async def test_the_stack_can_be_replaced_by_a_strategy_of_ones_own():
         def __init__(self):
             self.points = []
 
-        async def intercept(self, point, payload, ctx, how=None):
+        async def intercept(self, point, payload, ctx):
             self.points.append(str(point))
-            if point == BEFORE_TOOL:
-                return Verdict(payload, HookAction.BLOCK, "no tools today", "NoTools")
-            return Verdict(payload)
+            return HookResult.block("no tools today") if point == BEFORE_TOOL else None
 
     strategy = NoTools()
     result = await make(two_steps(), interceptor=strategy).arun("x")

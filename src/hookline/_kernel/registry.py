@@ -20,22 +20,30 @@ _lock = threading.Lock()
 
 
 class Interceptor(Protocol):
-    """One object that takes part at every point of a run: a hook for all of them, in front of the other hooks."""
+    """One object that takes part at every point, in place of an agent's hooks: a hook for all of them."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """See the payload; return what a hook at this point may return, or an awaitable of it."""
 
 
 class PassThrough:
-    """The interceptor that lets everything pass. Subclass it to take part at some points only."""
+    """The interceptor that lets everything pass: an agent without hooks. Subclass it to act at some points only."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """Let the payload pass."""
         return None
 
 
-def intercepting(interceptor: Interceptor) -> tuple[Entry, ...]:
-    """An interceptor as a hook at every declared point, ahead of all others."""
+def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
+    """An interceptor as hooks: those of a stack, else one at every declared point.
+
+    Raises:
+        RegistrationError: it is no interceptor.
+    """
+    if isinstance(interceptor, HookStack):
+        return tuple(entry for layer in interceptor.layers for entry in layer)
+    if type(interceptor) is PassThrough:
+        return ()
     if not callable(getattr(interceptor, "intercept", None)):
         raise RegistrationError(
             f"interceptor= takes an object with intercept(point, payload, ctx), not {type(interceptor).__name__}"
@@ -44,9 +52,7 @@ def intercepting(interceptor: Interceptor) -> tuple[Entry, ...]:
     def intercept(point: Point[Any], ctx: Any, payload: Any) -> Any:
         return interceptor.intercept(point, payload, ctx)
 
-    vars(intercept)["interceptor"] = interceptor
-    name = type(interceptor).__name__
-    return tuple(compile_hook(intercept, points=tuple(POINTS), name=name, priority=float("inf")))
+    return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 
 class HookStack:
@@ -175,6 +181,13 @@ class HookRegistry:
             raise RegistrationError(f"hooks are a list of hooks or a HookRegistry, not {type(hooks).__name__}")
         added = tuple(entry for hook in hooks for entry in compile_hook(hook))
         self._change(lambda entries: (*entries, *added))
+
+    @classmethod
+    def of(cls, interceptor: Interceptor | HookStack) -> HookRegistry:
+        """A registry that holds an interceptor."""
+        registry = cls()
+        registry._entries = intercepting(interceptor)
+        return registry
 
     def unregister(self, hook: Any) -> None:
         """Take a hook out of every point."""

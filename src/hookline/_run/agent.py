@@ -16,7 +16,7 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import RunStart
-from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.registry import HookRegistry, HookStack, Interceptor
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
 from ..models.protocol import Model
@@ -61,7 +61,8 @@ class Agent(Generic[DepsT, OutputT]):
         output_type: the type of its final reply, as ``result.output``: a pydantic model, a dataclass, a ``TypedDict``,
             a ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text if left out.
         output_retries: how often the model is asked again for a final reply that is no such value.
-        interceptor: an object with ``intercept(point, payload, ctx)``: a hook at every point, ahead of ``hooks``.
+        interceptor: an object with ``intercept(point, payload, ctx)``, which takes part at every point in place of
+            ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
 
     Raises:
@@ -86,7 +87,7 @@ class Agent(Generic[DepsT, OutputT]):
         response_format: Mapping[str, Any] | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
-        interceptor: Interceptor | None = None,
+        interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
         llm = as_model(llm)
@@ -107,14 +108,19 @@ class Agent(Generic[DepsT, OutputT]):
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
         self.allowed_plugins = plugin_names(allowed_plugins)
-        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
+        plugins = tuple(plugins)
+        if interceptor is None:
+            self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
+        elif hooks or plugins:
+            raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
+        else:
+            self.hooks = HookRegistry.of(interceptor)
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
         self.output_type, self.output_retries = output_type, output_retries
         self.output_spec = output_spec(output_type)
-        self.interceptor: Interceptor | None = interceptor
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True

@@ -17,7 +17,7 @@ from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import Failure, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point
-from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import Scope, is_being_closed
 from .._kernel.state import AgentState
@@ -52,7 +52,6 @@ class Setup(Protocol):
     tools: ToolRegistry
     hooks: HookRegistry
     params: Mapping[str, Any]
-    interceptor: Interceptor | None
     max_parallel_tools: int
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:

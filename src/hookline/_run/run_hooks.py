@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from .._kernel.dispatch import Chain
 from .._kernel.hook import Entry
 from .._kernel.points import Point
-from .._kernel.registry import HookRegistry, HookStack, Interceptor, intercepting
+from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.scope import ACTIVE
 from .budget import Limits, declared_limits
 
@@ -16,7 +16,6 @@ class HookOwner(Protocol):
     """What is needed of an agent to know its hooks."""
 
     hooks: HookRegistry
-    interceptor: Interceptor | None
 
 
 class RunHooks:
@@ -65,9 +64,8 @@ class RunHooks:
         if self._outer is not None:
             conversation = _inheritable(conversation)
         extra = [layer for layer in (*conversation.layers, *self._own.layers) if layer]
-        first = [intercepting(self._agent.interceptor)] if self._agent.interceptor is not None else []
-        if extra or first:
-            own = HookStack(*first, *own.layers, *extra)
+        if extra:
+            own = HookStack(*own.layers, *extra)
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
 
     def limits(self) -> tuple[tuple[str, Limits], ...]:
@@ -110,5 +108,4 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
 
 def _rule(entry: Entry) -> tuple[object, ...]:
     """What makes two entries the same rule: a hook that only watches in one run may judge in another."""
-    hook = getattr(entry.hook, "interceptor", entry.hook)  # a wrapper of one interceptor is made for each run
-    return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
+    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

@@ -75,7 +75,6 @@ def make_agent(
         response_format=base.response_format,
         output_type=base.output_type,
         output_retries=base.output_retries,
-        interceptor=base.interceptor,
         sinks=base.sinks,
     )
     base.lead(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
