@@ -278,7 +278,9 @@ class Batch:
             work = reach(slot.values, ctx)
             if loop.wrappers:
                 work = loop.around(slot.request, work)
-            value = jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+            out = loop.ctx.outside
+            limit = tool.timeout if out is None or not out.is_replay else None  # a replay keeps to the tape's limits
+            value = jsonable(await work if limit is None else await within(limit, work))
             if loop.alert and loop.ctx.is_cancelled():
                 raise asyncio.CancelledError  # it went on all the same: too late
         except asyncio.CancelledError as cancelled:

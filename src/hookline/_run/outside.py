@@ -14,8 +14,11 @@ from ..tools.tool import Checked, Tool
 class Outside(Protocol):
     """What ``ctx.outside`` may be: it sees all that a run asks of the world, and may answer itself.
 
-    Runs inside the run have the same one.
+    Runs inside the run have the same one. One that ``is_replay`` itself raises ``OutOfTime`` for a tool that ran out of
+    time.
     """
+
+    is_replay: bool
 
     def model(self, model: Model) -> Model:
         """The model to ask in the place of this one."""

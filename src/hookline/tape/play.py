@@ -1,38 +1,38 @@
-"""Playing a tape: what the run asks of the world is answered from it, at the place where it was answered then."""
+"""Playing a tape: what the run asks of the world is answered from the tape, in the order in which it was then."""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
 
 from .._base.event import Event
-from .._base.tasks import OutOfTime
+from .._base.tasks import OutOfTime, abandon
 from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
+from .._kernel.scope import ACTIVE, entered
 from .._kernel.values import ModelResponse
 from .._run.context import AgentContext
+from .._run.events import ToolStarted
 from .._run.handle import Run
 from ..models.protocol import Model
 from ..tools.tool import Checked, Tool
 from . import entries as on
-from .clock import PlayedClock
-from .compare import Comparison
+from .compare import Comparison, Decision
 from .draws import supply
 from .lanes import LANE
-from .places import Places
+from .order import Order
 from .played_model import PlayedModel
+from .played_readings import Alarm, PlayedAlarms, PlayedClock, PlayedReadings
+from .positions import Positions
 from .tape import Tape
 
-PATIENCE = 0.25
-"""Seconds that an answer waits for what came before it then, while nothing happens; it does not come any more."""
-IDLE = 0.02
-"""Seconds without anything after which a call that was broken off then is broken off now."""
+TURNS = 100
+"""Turns of the event loop in which a cancellation reaches a call, once everything recorded before it has come again."""
 
 
 class Player:
@@ -55,24 +55,13 @@ class Player:
         self.compare = Comparison(tape)
         self.clock = PlayedClock(tape.head)
         self._entries = tape.entries
-        self._passed = [not _is_flow(entry) for entry in self._entries]
-        self._lanes: dict[int, list[int]] = {}
-        for index, entry in enumerate(self._entries):
-            if not self._passed[index]:
-                self._lanes.setdefault(entry.lane, []).append(index)
-        self._cursor = self._front = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._places = Places(self._entries)
-        self.counted: Mapping[str, float | None] = self._places.counted
-        self._draws: dict[tuple[int, str], list[tuple[int, Any]]] = {}
-        for index, entry in enumerate(self._entries):
-            for kind, value in entry.values if isinstance(entry, on.Drawn) else ():
-                ahead = self._lanes.get(entry.lane, [])
-                place = bisect_left(ahead, index)
-                before = ahead[place] if place < len(ahead) else len(self._entries)
-                self._draws.setdefault((entry.lane, kind), []).append((before, value))
+        self.order = Order(self._entries, self._repeat, self._missing)
+        self._positions = Positions(self._entries)
+        self.counted: Mapping[str, float | None] = self._positions.counted
+        self._readings = PlayedReadings(self._entries, self.order, self.clock, tape.head)
+        self._alarms = PlayedAlarms()
         self._ids = [tape.run.ids.run_id]
-        self._skip()
+        self._hooks_around, self._cancelled, self._end = entered(), False, len(self._entries)
 
     # A hook that listens.
 
@@ -83,9 +72,10 @@ class Player:
         """Have the run read clocks, chance and ids from the tape."""
         if type(payload) is RunStart and ctx.clock is self.clock:
             ctx._random = Random(self.tape.run.ids.run_id)
-            supply(ctx, self.draw)
+            supply(ctx, self.draw, self.alarm)
             self.passed(next(i for i, entry in enumerate(self._entries) if entry is self.tape.run))
         elif type(payload) is RunStart:
+            self._enter_lane(ctx.run_id)
             began = [i for i, e in enumerate(self._entries) if isinstance(e, on.RunBegan) and e.ids == ctx.ids]
             for index in began:
                 self.passed(index)
@@ -93,125 +83,92 @@ class Player:
 
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape."""
-        if not self.left:
-            position = self.compare.take(event, LANE.get(self))
-            if position is not None:
-                self.clock.advance(event_offset(self._entries[position], self.tape))
-                self.passed(position)
-            elif self.compare.differs:
-                self._stir()
+        if self.left:
+            return
+        if isinstance(event, ToolStarted):
+            self._enter_lane(event.run_id, event.call_id, event.attempt)
+        lane = LANE.get(self)
+        position, difference = self.compare.take(event, lane, lambda: self.order.next_in(lane))
+        if difference and (self.order.kept or not self.compare.first):
+            self.compare.differ(self.order.diverge(lane), difference)
+        if position is not None:
+            self.clock.advance(event_offset(self._entries[position], self.tape))
+            self.passed(position)
 
-    # The place on the tape.
+    def _enter_lane(self, run: str, call_id: str = "", attempt: int = 0) -> None:
+        """Go on in the lane that a run, or an attempt at a call, had then."""
+        lane = self._positions.lanes.get((run, call_id, attempt))
+        if lane is not None:
+            LANE.set(self, lane)
 
-    @property
-    def place(self) -> int:
-        """How far it has come."""
-        return self._front
+    # The order.
 
     def passed(self, position: int) -> None:
-        """This has happened again; time is what it was then, and what came from outside next comes again."""
-        self._passed[position] = True
-        self._front = max(self._front, position + 1)
+        """An entry has come again; the time is what it was then."""
         self.clock.advance(self._entries[position].at)
-        self._skip()
+        self.order.produced(position)
 
-    def _skip(self) -> None:
-        before = self._cursor
-        while self._cursor < len(self._entries):
-            entry = self._entries[self._cursor]
-            if not self._passed[self._cursor] and not self._come_from_outside(entry):
-                break
-            self._passed[self._cursor] = True
-            self._cursor += 1
-        if self._cursor != before:
-            self._stir()
+    def _missing(self, position: int) -> None:
+        self.compare.missing(position, self._entries[position])
 
-    def _come_from_outside(self, entry: on.Entry) -> bool:
-        """Do again what somebody did to the run, if this is it."""
-        if isinstance(entry, on.SteeredIn):
-            if self.run is not None and entry.run == self.tape.run.ids.run_id and not self.compare.differs:
-                self.run.steer(entry.text)
-            return True
-        if isinstance(entry, on.CancelledFrom):
-            self._cancel()
-            return True
-        return False
+    def _repeat(self, entry: on.Entry) -> None:
+        """Do again to the run what was done to it from outside."""
+        self.clock.advance(entry.at)
+        if isinstance(entry, on.SteeredIn) and self.run is not None and entry.run == self.tape.run.ids.run_id:
+            self.run.steer(entry.text)
+        elif isinstance(entry, on.AlarmRang):
+            self._alarms.ring(entry)
+        elif isinstance(entry, on.CancelledFrom) and self.run is not None:
+            self._cancelled = True
+            self.run.cancel(entry.reason)
+            self.order.let_go()  # how fast each task notices is not on the tape
 
-    def _cancel(self) -> bool:
-        if self.run is None or not self._places.cancels:
-            return False
-        self.run.cancel(self._places.cancels.pop(0))
-        return True
+    async def _wait_to_be_cancelled(self, position: int) -> Never:
+        """Wait for what cancelled a call then: the run's owner, a time limit, a failure beside it, or a hook.
 
-    def _stir(self) -> None:
-        """Wake up those whose turn it is; after a difference, all of them."""
-        waiting, self._waiting = self._waiting, []
-        for position, future in waiting:
-            if position > self._cursor and not self.compare.differs:
-                self._waiting.append((position, future))
-            else:
-                _finish(future)
-
-    async def _turn(self, position: int) -> None:
-        """Wait for all that had happened before, as long as anything happens."""
-        while self._cursor < position and not self.compare.differs:
-            before = self._front
-            await self._moved(position, PATIENCE)
-            if self._front == before:
-                return
-
-    async def _moved(self, position: int, patience: float) -> None:
-        """Wait until it is the turn of this place, or for so long."""
-        aio = asyncio.get_running_loop()
-        future: asyncio.Future[None] = aio.create_future()
-        self._waiting.append((position, future))
-        alarm = aio.call_later(patience, _finish, future)
+        All but the last are on the tape. So where they have come again and the call goes on, the replay has no answer.
+        A hook that awaits the call may have a timer of its own: the replay waits for that.
+        """
+        by_hook = ACTIVE.get() > self._hooks_around
         try:
-            await future
+            await self.order.wait_for(position)
+            await _turns()
+            if not self.order.kept:
+                self.order.repeat_before(position)
+                await _turns()
+            if self.order.repeat_cancellation(position, at_once=by_hook):
+                await _turns()
+            if not self._cancelled and not (by_hook and self.order.kept):
+                await self.leave("what was broken off there then would have gone on", position)
+            await _forever()
         finally:
-            alarm.cancel()
-            self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+            self.passed(position)
 
-    async def _hang(self, patience: float) -> Never:
-        """Wait to be broken off, as it was then: by somebody, by a time limit, or by what went wrong beside it."""
-        tries = 0
-        while True:
-            before = self._cursor
-            await asyncio.sleep(IDLE)
-            tries += 1
-            if self._cursor == before:
-                if before < len(self._entries):
-                    self.clock.advance(self._entries[before].at)
-                if tries > 1 and not self._cancel() and tries > patience / IDLE:
-                    await self.leave("what was broken off there then would have gone on")
-
-    async def leave(self, why: str) -> Never:
-        """End the replay: from here on the tape has no answers."""
+    async def leave(self, why: str, position: int | None = None) -> Never:
+        """End the replay, as soon as everything recorded before has come again: the tape has no answer."""
+        await self.order.wait_for(self.order.diverge(LANE.get(self)) if position is None else position)
         if not self.left:
             self.left = why
+            self._end = self.order.reached if self.order.kept else self.order.furthest
             assert self.run is not None  # it was started with this
             self.run.cancel("the replay has left the tape")
-        while True:
-            await asyncio.sleep(3600)
+        await _forever()
+
+    def finish(self) -> tuple[list[Decision], list[Decision]]:
+        """The decisions then and now, after the last event."""
+        if not self.left:
+            self.compare.finish(self.order.kept)
+        return self.compare.decisions(self._end, exact=bool(self.left) and self.order.kept)
 
     # What is read.
 
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """What was read at this place; the value of here and now where nothing was."""
-        lane = LANE.get(self)
-        values, ahead = self._draws.get((lane, kind), []), self._lanes.get(lane, [])
-        while ahead and self._passed[ahead[0]]:
-            ahead.pop(0)
-        here = ahead[0] if ahead else len(self._entries)
-        while values and values[0][0] < here:
-            values.pop(0)
-        early = bool(values) and values[0][0] > here and (kind != "id" or self.compare.differs)
-        if not values or early:
-            return real()
-        value = values.pop(0)[1]
-        if kind == "monotonic":
-            self.clock.advance(value - self.tape.head.monotonic)
-        return value
+        return self._readings.read(LANE.get(self), kind, real)
+
+    def alarm(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Alarm:
+        """Set an alarm, which rings where it did then."""
+        return self._alarms.set(LANE.get(self), callback)
 
     def new_id(self, prefix: str = "id") -> str:
         """The ids that a run has before it begins."""
@@ -231,38 +188,48 @@ class Player:
 
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """What the tool gave. One that only runs agents is called, for these are on the tape."""
-        known = self._places.called.get((request.ids.run_id, request.id, request.attempt))
+        known = self._positions.called.get((request.ids.run_id, request.id, request.attempt))
         if known is None:
             return await self.leave(f"{request.name} was not called there then")
         position, called = known
         if self.strict and called.request.arguments != request.arguments:
             return await self.leave(f"{request.name} was called with other arguments then")
-        LANE.set(self, called.number)
+        lane = LANE.set(self, called.number)
+        try:
+            return await self._answer_of(request, called, position, tool, values, ctx)
+        finally:
+            LANE.reset(lane)
+
+    async def _answer_of(
+        self, request: ToolCallRequest, called: on.ToolCalled, position: int, tool: Tool, values: Any, ctx: Any
+    ) -> Any:
         self.passed(position)
-        given = self._places.results.get(called.number)
+        given = self._positions.results.get(called.number)
+        timed_out = self._timed_out(called, given) if tool.timeout is not None else None
         if tool.runs_agents and called.runs_agents:
             try:
-                return await tool.call(values, ctx)
+                return await self._until(timed_out, tool.call(values, ctx))
             finally:
                 if given is not None:
                     self.passed(given[0])
-        for index, report in self._places.reports.get(called.number, ()):
-            await self._turn(index)
+        for index, report in self._positions.reports.get(called.number, ()):
+            await self.order.wait_for(index)
             self.passed(index)
             lane = LANE.set(self, -called.number)
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
             LANE.reset(lane)
-        given_up = self._given_up(called, given)
-        if given_up is not None and tool.timeout is not None:
-            await self._turn(given_up)
+        if timed_out is not None:
+            await self.order.wait_for(timed_out)
+            if given is not None:
+                self.passed(given[0])
             raise OutOfTime
         if given is None:
             return await self.leave(f"the tape ends before {request.name} does")
         end, answer = given
         if answer.cancelled:
-            await self._broken_off(end, answer.at - called.at)
-        await self._turn(end)
+            await self._wait_to_be_cancelled(end)
+        await self.order.wait_for(end)
         self.passed(end)
         self._charge(called, ctx)
         if answer.refused:
@@ -271,44 +238,54 @@ class Player:
             raise answer.raised.error()
         return answer.value
 
-    def _given_up(self, called: on.ToolCalled, given: tuple[int, on.ToolAnswered] | None) -> int | None:
-        """Where on the tape its run gave up waiting for a tool, if it did: before the tool gave anything."""
+    def _timed_out(self, called: on.ToolCalled, given: tuple[int, on.ToolAnswered] | None) -> int | None:
+        """The position at which the time limit of a tool was reached before it had given anything, if it was."""
         request = called.request
-        place, outcome = self._places.ended.get((called.run, request.id, request.attempt), (-1, ""))
-        return place if outcome == "error" and (given is None or place < given[0]) else None
+        ended, outcome = self._positions.ended.get((called.run, request.id, request.attempt), (-1, ""))
+        if outcome != "error" or (given is not None and given[0] < ended and not given[1].cancelled):
+            return None
+        return ended if given is None else min(ended, given[0])
+
+    async def _until(self, position: int | None, work: Awaitable[Any]) -> Any:
+        """Await, but not longer than to this position on the tape."""
+        if position is None:
+            return await work
+        task, limit = asyncio.ensure_future(work), asyncio.ensure_future(self.order.wait_for(position))
+        try:
+            await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise OutOfTime
+        finally:
+            abandon(task)
+            abandon(limit)
 
     def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
         """Count what was used inside a tool, which nobody uses now."""
-        for entry in self._places.inside.get(called.number, ()) if ctx is not None else ():
+        for entry in self._positions.inside.get(called.number, ()) if ctx is not None else ():
             if isinstance(entry, on.ToolCalled):
                 ctx.budget.count_tool_call()
-            elif (known := self._places.replies.get(entry.number)) and (response := known[1].response) is not None:
+            elif (known := self._positions.replies.get(entry.number)) and (response := known[1].response) is not None:
                 payer = ctx._ctx if entry.run == called.run else ctx.budget
                 payer.charge(response.usage, response.cost)
-
-    async def _broken_off(self, end: int, after: float) -> None:
-        try:
-            await self._hang(after + PATIENCE)
-        finally:
-            self.passed(end)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
     ) -> Verdict:
         """What the approvers said then; they are not asked again. Where nobody was asked then, nobody approves."""
         call = asked.call
-        known = self._places.approved.get((call.ids.run_id, call.id, call.attempt))
+        known = self._positions.approved.get((call.ids.run_id, call.id, call.attempt))
         if known is None:
             return Verdict(asked)
         position, said = known
         LANE.set(self, said.number)
         if said.cancelled:
-            await self._broken_off(position, said.at)
+            await self._wait_to_be_cancelled(position)
         failed = said.failed
         for failure in said.failures if failed is None else (failed, *said.failures):
             with suppress(HookError, CallRefused) if failed is not None else nullcontext():
                 await report(failure)
-        await self._turn(position)
+        await self.order.wait_for(position)
         self.passed(position)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, on.Raised(failed.type, failed.message).error())
@@ -321,7 +298,7 @@ class Player:
     async def answer_to(self, request: ModelRequest) -> tuple[on.ModelAnswered, int]:
         """What the model said to this request, and where on the tape."""
         digests, wanted = on.digests_of(request), (request.ids.run_id, request.purpose)
-        asked = [pair for pair in self._places.asked if (pair[1].run, pair[1].request.purpose) == wanted]
+        asked = [pair for pair in self._positions.asked if (pair[1].run, pair[1].request.purpose) == wanted]
         if not asked:
             what = "model call" if request.purpose == "step" else f"model call for {request.purpose!r}"
             return await self.leave(f"the tape has no further {what}")
@@ -330,9 +307,9 @@ class Player:
         if not same and self.strict:
             parts = [name for name, value in digests.items() if entry.digests.get(name) != value]
             return await self.leave(f"the model would have been sent other {' and '.join(parts)}")
-        self._places.asked.remove((position, entry))
+        self._positions.asked.remove((position, entry))
         self.passed(position)
-        known = self._places.replies.get(entry.number)
+        known = self._positions.replies.get(entry.number)
         if known is None:
             return await self.leave("the tape ends before the model's reply")
         return known[1], known[0]
@@ -340,29 +317,26 @@ class Player:
     async def end_of(self, answer: on.ModelAnswered, end: int) -> ModelResponse | None:
         """Wait for the place of an answer, and give how it ended."""
         if answer.cancelled:
-            await self._broken_off(end, answer.at - self._places.began[answer.number])
-        await self._turn(end)
+            await self._wait_to_be_cancelled(end)
+        if answer.closed:
+            return await self.leave("what was broken off there then would have gone on")
+        await self.order.wait_for(end)
         self.passed(end)
         if answer.raised is not None:
             raise answer.raised.error()
         return answer.response
 
 
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+async def _turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+async def _forever() -> Never:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody gives it a result")
 
 
 def event_offset(entry: on.Entry, tape: Tape) -> float:
     """When an event happened, counted from the beginning of the tape."""
     return float(entry.event["at"]) - tape.head.time if isinstance(entry, on.Happened) else entry.at
-
-
-def _is_flow(entry: on.Entry) -> bool:
-    """Whether a replay comes to it by itself, or does it: all but what is only data, or happened inside a tool."""
-    if isinstance(entry, on.Happened):
-        return Comparison.is_compared(entry)
-    if isinstance(entry, (on.SteeredIn, on.CancelledFrom)):
-        return True
-    data = (on.TapeBegan, on.Drawn, on.Counted, on.ArgumentsChecked)
-    return not entry.inside and not isinstance(entry, data)

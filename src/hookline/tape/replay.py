@@ -117,9 +117,7 @@ async def areplay(
     except asyncio.CancelledError:
         player.run.cancel("the replay was given up")
         raise
-    if not player.left:
-        player.compare.finish()
-    then, now = player.compare.decisions(player.place if player.left else len(tape.entries))
+    then, now = player.finish()
     return Replay(
         tape, result, player.compare.first, player.left, tuple(then), tuple(now), tuple(differences(then, now)),
         tuple(_notes(tape)),
