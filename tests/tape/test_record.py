@@ -182,7 +182,7 @@ def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
     ("data", "says"),
     [
         (b'{"entry":"tape_began","version":1}\n', "format 1 of tapes, and this version of Hookline reads 2"),
-            (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 2"),
+        (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 2"),
         (b'{"turns": []}\n', "is no tape"),
         (b"\xff\xfe\n", "is no tape"),
         (b"", "is no tape"),

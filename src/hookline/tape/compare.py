@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from .._base.event import Event
-from .._base.frozen import scrub
+from .._base.frozen import json_text, scrub
 from .._base.names import snake
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
@@ -119,6 +119,10 @@ class Comparison:
         """Note a difference that may be the first one."""
         self._found.append((position, difference))
 
+    def forget(self) -> None:
+        """Forget the differences: the replay ends before all of them."""
+        self._found.clear()
+
     def missing(self, position: int, entry: on.Entry) -> None:
         """Note that an entry did not come again."""
         name = snake(type(entry).__name__).replace("_", " ")
@@ -193,6 +197,7 @@ def _core(event: dict[str, Any]) -> dict[str, Any]:
     core = {name: _steady(value) for name, value in event.items() if name not in _TIMES}
     if event["type"] == "run_finished":
         result = {name: value for name, value in core["result"].items() if name not in ("elapsed", "ids")}
+        result["errors"] = sorted(result["errors"], key=json_text)  # those of calls that went on at once: in any order
         result["steps"] = [{**step, "duration": 0} for step in result["steps"]]
         core["result"] = result
     return core

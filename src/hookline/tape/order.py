@@ -10,8 +10,8 @@ Nothing here looks at a clock. The order comes from the record alone:
 - A lane is a sequence of entries with one order. A lane that produces anything else than its next entry has diverged.
   The divergence counts once everything recorded before that entry has been produced: of two lanes that diverge, the one
   that diverges earlier on the tape is the first, whichever is faster now.
-- A lane that began another one goes on when the other one is over. Entries of the other one that have not been produced
-  by then are missing, which is a divergence too.
+- A lane that waits for an answer has gone past its earlier entries, and past the lanes that it had begun and waited
+  for; so have the lanes that wait for it. Entries of these that have not been produced are missing: a divergence, too.
 
 After the first divergence, or a cancellation, the tape has no order to offer any more: waiting answers are handed out.
 """
@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from . import entries as on
 from .compare import Comparison
+
+TURNS = 100
+"""Turns of the event loop. A task begins in one; a cancellation goes through each task on its way in a few."""
 
 _FROM_OUTSIDE = (on.SteeredIn, on.CancelledFrom, on.AlarmRang)
 _DATA = (on.TapeBegan, on.LaneBegan, on.Drawn, on.Counted, on.ArgumentsChecked)
@@ -58,11 +61,6 @@ class Order:
         """An entry has been produced again."""
         self._open[position] = False
         self.furthest = max(self.furthest, position + 1)
-        for lane in self._lanes.ended_before(position):
-            left = next((i for i in self._lanes.positions(lane) if self._open[i]), None)
-            if left is not None and self.kept:
-                self._missing(left)
-                self._divergence = min(self._divergence, left)
         self._advance()
 
     def is_open(self, position: int) -> bool:
@@ -75,7 +73,14 @@ class Order:
         return self._lanes.after(lane) if position is None else position
 
     def diverge(self, lane: int) -> int:
-        """A lane does something else than its next entry: the position of that entry.
+        """A lane does something else than its next entry, and the order ends there: the position of that entry."""
+        position = self.give_up(lane)
+        self._divergence = min(self._divergence, position)
+        self._advance()
+        return position
+
+    def give_up(self, lane: int) -> int:
+        """A lane does not come to its next entry: the position of that entry.
 
         Lanes that it had begun just before that entry are not waited for.
         """
@@ -85,19 +90,45 @@ class Order:
             for i in self._lanes.positions(child):
                 if i < position:
                     self._open[i] = False
-        self._divergence = min(self._divergence, position)
         self._advance()
         return position
 
-    async def wait_for(self, position: int) -> None:
-        """Wait until everything recorded before this position has been produced, or the order is lost."""
+    async def wait_for(self, position: int, lane: int | None = None, *, in_hook: bool = False) -> None:
+        """Wait until everything recorded before this position has been produced, or the order is lost.
+
+        Args:
+            position: that of an answer.
+            lane: the lane that waits for it, if one does.
+            in_hook: whether a hook of this lane waits for it. Others may run at the same time.
+        """
         while self.kept and self.reached < position:
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((position, future))
-            try:
-                await future
-            finally:
-                self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+            missing = self.reached
+            if lane is not None and self._went_past(missing, position, lane, in_hook):
+                await turns()  # a run that has just been started begins in one of these
+                if self.kept and self.reached == missing and self._went_past(missing, position, lane, in_hook):
+                    self._missing(missing)
+                    self.let_go()
+            else:
+                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._waiting.append((position, future))
+                try:
+                    await future
+                finally:
+                    self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+
+    def _went_past(self, missing: int, position: int, waiting: int, in_hook: bool) -> bool:
+        """Whether an entry can not be produced any more, since this lane waits for the answer at this position."""
+        lane, lanes = self._entries[missing].lane, self._lanes
+        for above, limit in lanes.way_to(waiting, position):
+            if missing >= limit:
+                continue
+            if above == lane:
+                return not in_hook
+            if above == waiting and above in lanes.above(lane) and lanes.run_of(lane) == lanes.run_of(above):
+                return not in_hook and lane != -waiting  # which is the progress of the call that waits
+            if lanes.run_of(lane) != lanes.run_of(above) and above == next(lanes.above(lane), None):
+                return all(self._open[i] for i in lanes.positions(lane))  # one in the background may be slower now
+        return False
 
     def repeat_before(self, position: int) -> None:
         """Do again what came from outside before this position, although the replay has not reached it."""
@@ -129,6 +160,7 @@ class Order:
         self._wake()
 
     def _advance(self) -> None:
+        before = self.reached
         while self.kept and self.reached < len(self._entries) and not self._open[self.reached]:
             self.reached += 1
             if isinstance(self._entries[self.reached - 1], _FROM_OUTSIDE):
@@ -137,13 +169,13 @@ class Order:
             self.kept = False
         if not self.kept:
             self.repeat_before(self.furthest)
-        self._wake()
+        if self.reached != before or not self.kept:
+            self._wake()
 
     def _wake(self) -> None:
-        """Wake those whose turn it is, in the order of the tape."""
-        for position, future in sorted(self._waiting, key=lambda pair: pair[0]):
-            if self.reached >= position or not self.kept:
-                future.get_loop().call_soon_threadsafe(_finish, future)
+        """Have all that wait look whether it is their turn, in the order of the tape."""
+        for _, future in sorted(self._waiting, key=lambda pair: pair[0]):
+            future.get_loop().call_soon_threadsafe(_finish, future)
 
 
 class Lanes:
@@ -163,14 +195,10 @@ class Lanes:
                 self._parents[entry.lane], self._began[entry.lane] = entry.parent, position
             elif _is_needed(entry):
                 self._positions.setdefault(entry.lane, []).append(position)
-        self._going: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        """By lane and run: the lanes begun there, and where each ended. The first to end comes last."""
-        for lane, positions in self._positions.items():
-            run = next((run for i in positions if (run := _run_of(entries[i]))), "")
-            for above in self._above(lane):
-                self._going.setdefault((above, run), []).append((positions[-1], lane))
-        for lanes in self._going.values():
-            lanes.sort(reverse=True)
+        self._runs = {
+            lane: next((run for i in positions if (run := _run_of(entries[i]))), "")
+            for lane, positions in self._positions.items()
+        }
 
     def positions(self, lane: int) -> Sequence[int]:
         """The needed entries of a lane."""
@@ -179,7 +207,7 @@ class Lanes:
     def after(self, lane: int) -> int:
         """The position at which the lanes above went on after a lane had ended; the end of the tape if none did."""
         end = max((*self.positions(lane), self._began.get(lane, -1)))
-        for above in self._above(lane):
+        for above in self.above(lane):
             for position in self.positions(above):
                 if position > end:
                     return position
@@ -187,19 +215,21 @@ class Lanes:
 
     def begun_in(self, lane: int, after: int) -> Iterator[int]:
         """The lanes that a lane began after a position, directly or not."""
-        return (child for child, began in self._began.items() if began > after and lane in self._above(child))
+        return (child for child, began in self._began.items() if began > after and lane in self.above(child))
 
-    def ended_before(self, position: int) -> Iterator[int]:
-        """The lanes that the run of this entry had begun in its lane and ended before it; each is given once.
+    def way_to(self, lane: int, position: int) -> Iterator[tuple[int, int]]:
+        """A lane that has come to a position, and the lanes above it, each with the position to which it has come."""
+        yield lane, position
+        while lane in self._parents:
+            position, lane = self._began[lane], self._parents[lane]
+            yield lane, position
 
-        A lane of another run may go on meanwhile: a subagent in the background does.
-        """
-        entry = self._entries[position]
-        lanes = self._going.get((entry.lane, _run_of(entry)), [])
-        while lanes and lanes[-1][0] < position:
-            yield lanes.pop()[1]
+    def run_of(self, lane: int) -> str:
+        """The id of the run that a lane belongs to."""
+        return self._runs.get(lane, "")
 
-    def _above(self, lane: int) -> Iterator[int]:
+    def above(self, lane: int) -> Iterator[int]:
+        """The lane that began a lane, the one that began that, and so on."""
         while lane in self._parents:
             lane = self._parents[lane]
             yield lane
@@ -210,6 +240,8 @@ def _run_of(entry: on.Entry) -> str:
     match entry:
         case on.Happened():
             return str(entry.event["run_id"])
+        case on.RunBegan():
+            return entry.ids.run_id
         case on.ModelAsked() | on.ToolCalled() | on.ApprovalAnswered():
             return entry.run
     return ""
@@ -220,6 +252,12 @@ def _is_needed(entry: on.Entry) -> bool:
     if isinstance(entry, on.Happened):
         return Comparison.is_compared(entry)
     return not entry.inside and not isinstance(entry, (*_DATA, *_FROM_OUTSIDE))
+
+
+async def turns() -> None:
+    """Let the event loop turn so often that everything that can go on has: tasks begin, cancellations arrive."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from random import Random
 from typing import Any, Never
 
@@ -25,14 +25,11 @@ from . import entries as on
 from .compare import Comparison, Decision
 from .draws import supply
 from .lanes import LANE
-from .order import Order
+from .order import Order, turns
 from .played_model import PlayedModel
 from .played_readings import Alarm, PlayedAlarms, PlayedClock, PlayedReadings
 from .positions import Positions
 from .tape import Tape
-
-TURNS = 100
-"""Turns of the event loop in which a cancellation reaches a call, once everything recorded before it has come again."""
 
 
 class Player:
@@ -62,6 +59,7 @@ class Player:
         self._alarms = PlayedAlarms()
         self._ids = [tape.run.ids.run_id]
         self._hooks_around, self._cancelled, self._end = entered(), False, len(self._entries)
+        self._exact = False
 
     # A hook that listens.
 
@@ -73,20 +71,26 @@ class Player:
         if type(payload) is RunStart and ctx.clock is self.clock:
             ctx._random = Random(self.tape.run.ids.run_id)
             supply(ctx, self.draw, self.alarm)
-            self.passed(next(i for i, entry in enumerate(self._entries) if entry is self.tape.run))
+            self.passed(self._positions.runs[self.tape.run.ids.run_id])
         elif type(payload) is RunStart:
-            self._enter_lane(ctx.run_id)
-            began = [i for i, e in enumerate(self._entries) if isinstance(e, on.RunBegan) and e.ids == ctx.ids]
-            for index in began:
-                self.passed(index)
+            return self._run_inside(ctx.run_id)
         return nullcontext()
+
+    @contextmanager
+    def _run_inside(self, run_id: str) -> Iterator[None]:
+        lane = LANE.set(self, self._positions.lanes.get((run_id, "", 0), LANE.get(self)))
+        if run_id in self._positions.runs:
+            self.passed(self._positions.runs[run_id])
+        yield
+        LANE.reset(lane)
 
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape."""
         if self.left:
             return
         if isinstance(event, ToolStarted):
-            self._enter_lane(event.run_id, event.call_id, event.attempt)
+            call = event.run_id, event.call_id, event.attempt
+            LANE.set(self, self._positions.lanes.get(call, LANE.get(self)))
         lane = LANE.get(self)
         position, difference = self.compare.take(event, lane, lambda: self.order.next_in(lane))
         if difference and (self.order.kept or not self.compare.first):
@@ -94,12 +98,6 @@ class Player:
         if position is not None:
             self.clock.advance(event_offset(self._entries[position], self.tape))
             self.passed(position)
-
-    def _enter_lane(self, run: str, call_id: str = "", attempt: int = 0) -> None:
-        """Go on in the lane that a run, or an attempt at a call, had then."""
-        lane = self._positions.lanes.get((run, call_id, attempt))
-        if lane is not None:
-            LANE.set(self, lane)
 
     # The order.
 
@@ -123,22 +121,29 @@ class Player:
             self.run.cancel(entry.reason)
             self.order.let_go()  # how fast each task notices is not on the tape
 
+    async def _turn_of(self, position: int) -> None:
+        """Wait until everything recorded before an answer of this lane has come again."""
+        await self.order.wait_for(position, LANE.get(self), in_hook=self._in_hook())
+
+    def _in_hook(self) -> bool:
+        return ACTIVE.get() > self._hooks_around
+
     async def _wait_to_be_cancelled(self, position: int) -> Never:
         """Wait for what cancelled a call then: the run's owner, a time limit, a failure beside it, or a hook.
 
         All but the last are on the tape. So where they have come again and the call goes on, the replay has no answer.
         A hook that awaits the call may have a timer of its own: the replay waits for that.
         """
-        by_hook = ACTIVE.get() > self._hooks_around
+        in_hook = self._in_hook()
         try:
-            await self.order.wait_for(position)
-            await _turns()
+            await self._turn_of(position)
+            await turns()
             if not self.order.kept:
                 self.order.repeat_before(position)
-                await _turns()
-            if self.order.repeat_cancellation(position, at_once=by_hook):
-                await _turns()
-            if not self._cancelled and not (by_hook and self.order.kept):
+                await turns()
+            if self.order.repeat_cancellation(position, at_once=in_hook):
+                await turns()
+            if not self._cancelled and not (in_hook and self.order.kept):
                 await self.leave("what was broken off there then would have gone on", position)
             await _forever()
         finally:
@@ -146,10 +151,14 @@ class Player:
 
     async def leave(self, why: str, position: int | None = None) -> Never:
         """End the replay, as soon as everything recorded before has come again: the tape has no answer."""
-        await self.order.wait_for(self.order.diverge(LANE.get(self)) if position is None else position)
+        await self._turn_of(self.order.give_up(LANE.get(self)) if position is None else position)
         if not self.left:
             self.left = why
-            self._end = self.order.reached if self.order.kept else self.order.furthest
+            self._end, self._exact = self.order.reached, self.order.kept
+            if self._exact:
+                self.compare.forget()
+            else:
+                self._end = self.order.furthest
             assert self.run is not None  # it was started with this
             self.run.cancel("the replay has left the tape")
         await _forever()
@@ -158,7 +167,7 @@ class Player:
         """The decisions then and now, after the last event."""
         if not self.left:
             self.compare.finish(self.order.kept)
-        return self.compare.decisions(self._end, exact=bool(self.left) and self.order.kept)
+        return self.compare.decisions(self._end, self._exact)
 
     # What is read.
 
@@ -213,14 +222,14 @@ class Player:
                 if given is not None:
                     self.passed(given[0])
         for index, report in self._positions.reports.get(called.number, ()):
-            await self.order.wait_for(index)
+            await self._turn_of(index)
             self.passed(index)
             lane = LANE.set(self, -called.number)
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
             LANE.reset(lane)
         if timed_out is not None:
-            await self.order.wait_for(timed_out)
+            await self._turn_of(timed_out)
             if given is not None:
                 self.passed(given[0])
             raise OutOfTime
@@ -229,7 +238,7 @@ class Player:
         end, answer = given
         if answer.cancelled:
             await self._wait_to_be_cancelled(end)
-        await self.order.wait_for(end)
+        await self._turn_of(end)
         self.passed(end)
         self._charge(called, ctx)
         if answer.refused:
@@ -285,7 +294,7 @@ class Player:
         for failure in said.failures if failed is None else (failed, *said.failures):
             with suppress(HookError, CallRefused) if failed is not None else nullcontext():
                 await report(failure)
-        await self.order.wait_for(position)
+        await self._turn_of(position)
         self.passed(position)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, on.Raised(failed.type, failed.message).error())
@@ -320,16 +329,11 @@ class Player:
             await self._wait_to_be_cancelled(end)
         if answer.closed:
             return await self.leave("what was broken off there then would have gone on")
-        await self.order.wait_for(end)
+        await self._turn_of(end)
         self.passed(end)
         if answer.raised is not None:
             raise answer.raised.error()
         return answer.response
-
-
-async def _turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)
 
 
 async def _forever() -> Never:

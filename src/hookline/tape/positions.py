@@ -31,6 +31,8 @@ class Positions:
         self.counted: dict[str, float | None] = {}
         self.inside: dict[int, list[on.ModelAsked | on.ToolCalled]] = {}
         """What a tool asked of models and tools, by the number of its call: a replay does not."""
+        self.runs: dict[str, int] = {}
+        """Where each run began, by its id."""
         self.lanes: dict[Call, int] = {}
         """The lane of an attempt at a call; of a run, with an empty id."""
         for position, entry in enumerate(entries):
@@ -40,6 +42,8 @@ class Positions:
         match entry:
             case on.LaneBegan(run=run) if run and not entry.inside:
                 self.lanes[run, entry.call_id, entry.attempt] = entry.lane
+            case on.RunBegan() if not entry.inside:
+                self.runs.setdefault(entry.ids.run_id, position)
             case on.ModelAsked() | on.ToolCalled():
                 self._begin(position, entry)
             case on.ModelAnswered():

@@ -92,11 +92,12 @@ class TapeHook:
 
     @contextmanager
     def _recorded(self, ctx: AgentContext, payload: RunStart) -> Iterator[None]:
-        outer, leave = ctx.outside, None
+        outer, leave, lane = ctx.outside, None, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
             recording = outer
+            lane = recording.enter_lane(recording.number(), payload.ids.run_id)
         else:
             recording = Recording(self, self._file_of(payload.ids.run_id), ctx)
             ctx.outside = recording
@@ -109,6 +110,8 @@ class TapeHook:
         finally:
             with self._lock:
                 del self._going[ctx.run_id]
+            if lane is not None:
+                LANE.reset(lane)
             if leave is not None:
                 leave()
                 recording.close()
@@ -130,7 +133,6 @@ class Recording:
         self._known: set[str] = set()
         self._draws: dict[int, list[tuple[str, Any]]] = {}
         self._alarms: dict[int, int] = {}
-        self._runs = 0
         self._clock = unwrapped(ctx.clock)
         self._zero = self._clock.monotonic()
         self._file: Any = None
@@ -207,10 +209,7 @@ class Recording:
     # What the run is, and what happens in it.
 
     def began(self, ctx: AgentContext, start: RunStart) -> None:
-        """A run begins; one inside has a lane of its own."""
-        if self._runs:
-            self.enter_lane(self.number(), start.ids.run_id)
-        self._runs += 1
+        """A run begins."""
         session, state, budget = ctx.session, ctx.state, ctx.budget
         llm, tools, steps = ctx.llm, ctx.tool_registry, budget.max_steps
         offered: dict[str, ToolSpec] = {}
