@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import hookline.tape
 from hookline import (
     AFTER_LLM,
+    AFTER_STEP,
     AFTER_TOOL,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
@@ -36,6 +37,7 @@ from hookline import (
     Replay,
     RunFailed,
     ScriptedModel,
+    Tape,
     TapeHook,
     Team,
     areplay,
@@ -423,6 +425,43 @@ async def test_a_call_that_nothing_breaks_off_any_more_ends_the_replay(tmp_path:
     assert (await areplay(path, agent(fail))).same
     again = await areplay(path, agent())
     assert again.left == "what was broken off there then would have gone on"
+
+
+async def test_a_tool_that_went_on_after_it_was_given_up_is_not_waited_for(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Work on, whatever happens."""
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await release.wait()
+        return "too late"
+
+    @hook(ON_PROGRESS, on_failure="closed")
+    async def fail(ctx: Any, payload: Any) -> None:
+        if payload.tool == "work" and payload.phase == "tool_end":
+            raise RuntimeError("broken")
+
+    @hook(AFTER_STEP)
+    async def wait(ctx: Any, step: Any) -> HookResult:
+        release.set()
+        await asyncio.sleep(0.01)
+        return HookResult.cont(reason="waited")
+
+    def agent() -> Agent:
+        model = ScriptedModel([[call("stubborn"), call("work", n=0)]])
+        return Agent("a", llm=model, tools=[work, stubborn], hooks=[fail, wait])
+
+    path = tmp_path / "run.tape"
+    assert (await recorded(agent(), path)).status == "failed"
+    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, entries.Happened)]
+    outcomes = [event["outcome"] for event in events if event["type"] == "tool_ended"]
+    assert outcomes == ["ok", "cancelled"]
+    again = await areplay(path, agent())
+    assert (again.first, again.left) == ("", "")
+    assert [decision.reason for decision in again.now][-1] == "waited"
 
 
 def test_a_replay_sets_no_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,8 @@ class Entry(Frozen, frozen=True, tag=snake, tag_field="entry", omit_defaults=Tru
     """One line of a tape. ``at`` counts seconds from its beginning.
 
     ``inside`` is the number of the tool call that it happened in, if a tool made it happen: a replay calls no tools,
-    so it will not happen there. ``lane`` tells apart what goes on at once: in one lane, things have an order.
+    so it will not happen there. ``lane`` is the number of the part of the run that it belongs to: parts that go on at
+    once, such as the calls of a batch, have lanes of their own, and the entries of one lane have one order.
     """
 
     at: float = 0.0

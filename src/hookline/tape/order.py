@@ -192,7 +192,8 @@ class Lanes:
         self._began: dict[int, int] = {}
         for position, entry in enumerate(entries):
             if isinstance(entry, on.LaneBegan) and not entry.inside:
-                self._parents[entry.lane], self._began[entry.lane] = entry.parent, position
+                self._parents.setdefault(entry.lane, entry.parent)
+                self._began.setdefault(entry.lane, position)
             elif _is_needed(entry):
                 self._positions.setdefault(entry.lane, []).append(position)
         self._runs = {

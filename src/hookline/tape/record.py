@@ -296,9 +296,9 @@ class Recording:
         """The context of a call; what it reports is the run's, so that hooks may read and be heard."""
 
         def report(fraction: float | None, message: str) -> None:
-            parent, inside, lane = LANE.get(self), INSIDE.set(self, 0), LANE.set(self, -number)
+            inside, lane = INSIDE.set(self, 0), LANE.set(self, -number)
             try:
-                self.write(on.LaneBegan(parent=parent))
+                self.write(on.LaneBegan(parent=number))
                 self.write(on.ToolReported(number=number, fraction=fraction, message=message))
                 ctx._report(fraction, message)
             finally:
