@@ -316,7 +316,8 @@ class Batch:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
-        return jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+        limit = engine.world.timeout_of(tool)
+        return jsonable(await work if limit is None else await within(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
         await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))
