@@ -31,6 +31,7 @@ from hookline import (
     AgentResult,
     Budget,
     HookResult,
+    Limits,
     ModelRequest,
     ModelResponse,
     Overloaded,
@@ -313,7 +314,7 @@ def note_only(seed: int) -> Any:
 @pytest.mark.parametrize("which", LIMITED)
 async def test_a_time_limit_comes_where_it_came_whatever_is_slow(tmp_path: Path, which: str) -> None:
     path = tmp_path / "run.tape"
-    result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(max_seconds=0.1)))
+    result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.1))))
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
     for seed in range(1, 5):
         again = await areplay(path, LIMITED[which](seed))
