@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze
+import msgspec
+
+from .._base.frozen import Frozen, FrozenDict, History, as_history, empty, freeze
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
 
@@ -17,7 +19,7 @@ class AgentState(Frozen, frozen=True):
     """
 
     messages: Sequence[Message] = ()
-    metadata: Mapping[str, Any] = EMPTY
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=empty)
     system_prompt: str = ""
     response_format: Any = None
     steps: Sequence[Step] = ()
