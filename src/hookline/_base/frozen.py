@@ -187,13 +187,12 @@ def thaw(value: Any) -> Any:
 def private_copy(value: Any) -> Any:
     """A deep copy of a frozen JSON value that shares no dict with it. Scalars, and lists of scalars, are shared.
 
-    ``dict.__setitem__`` and ``eval(text, frozen)`` change a frozen dict against its will. Keep a private copy of
-    what must not change, hand out the other one, and compare them with :func:`same_json`.
+    ``dict.__setitem__`` and ``eval(text, frozen)`` change a frozen dict in spite of its methods. What must not
+    change is kept as a private copy, and hooks get the other one.
     """
     kind = type(value)
     if kind is FrozenDict:
-        copy: FrozenDict = _new_dict(FrozenDict)
-        dict.update(copy, value)
+        copy = freeze_flat(value)
         for key, item in value.items():
             if type(item) not in _SCALARS:
                 dict.__setitem__(copy, key, private_copy(item))
@@ -201,29 +200,8 @@ def private_copy(value: Any) -> Any:
     if kind is FrozenList:
         for item in value:
             if type(item) not in _SCALARS:
-                return _new_list(FrozenList, [private_copy(item) for item in value])
+                return _new_list(FrozenList, map(private_copy, value))
     return value
-
-
-def same_json(value: Any, kept: Any) -> bool:
-    """Whether a frozen JSON value still is what :func:`private_copy` made of it, or of which it made it.
-
-    Stricter than ``==``: ``True`` is not ``1``, and the keys have the same order.
-    """
-    if value is kept:
-        return True
-    kind = type(kept)
-    if type(value) is not kind or (kind is not FrozenDict and kind is not FrozenList) or len(value) != len(kept):
-        return False
-    if kind is FrozenDict:
-        for key, other in zip(value, kept, strict=True):
-            if key != other:
-                return False
-        value, kept = value.values(), kept.values()
-    for item, other in zip(value, kept, strict=True):  # noqa: SIM110 - twice as fast as all(...)
-        if item is not other and not same_json(item, other):
-            return False
-    return True
 
 
 class _Empty(FrozenDict):
@@ -270,6 +248,19 @@ def json_text(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return msgspec.json.encode(scrub(value)).decode()
+
+
+def fingerprint(value: Any) -> bytes:
+    """JSON of a value, to tell later whether it was changed in place; nothing if it has become something else.
+
+    Stricter than ``==`` between copies: ``True`` is not ``1``, and the order of keys counts.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(scrub(value))
+    except TypeError:
+        return b""
 
 
 def digest(value: Any) -> str:
