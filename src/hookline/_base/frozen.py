@@ -251,16 +251,14 @@ def json_text(value: Any) -> str:
 
 
 def fingerprint(value: Any) -> bytes:
-    """JSON of a value, to tell later whether it was changed in place; nothing if it has become something else.
+    """What a JSON value is now, to tell later whether somebody changed it in place.
 
-    Stricter than ``==`` between copies: ``True`` is not ``1``, and the order of keys counts.
+    Stricter than ``==`` with a copy: ``True`` is not ``1``, and the order of keys counts.
     """
     try:
         return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(scrub(value))
-    except TypeError:
-        return b""
+    except Exception:  # noqa: BLE001 - text that is not valid Unicode, or no JSON any more
+        return repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from .._base.errors import PlainError
+from .._base.frozen import fingerprint, private_copy
 from .._base.names import describe, words
 from .._base.tasks import OutOfTime, abandon, carry, unpack, within
 from .._kernel.dispatch import PLAIN
@@ -109,6 +110,9 @@ class Batch:
             if loop.alert or loop.ctx._signals:
                 loop.checkpoint()
             running = True
+            for slot in slots:
+                if slot.result is None and fingerprint(slot.request.arguments) != slot.judged:
+                    self._block(slot, "Blocked: a hook changed the arguments of this call in place.", "")
             ready = self._count(slots)
             for slot in slots if len(ready) < len(slots) else ():
                 await self._reports.close(slot)
@@ -145,6 +149,7 @@ class Batch:
         slot.valid = ToolCallRequest(
             request.id, request.name, checked.arguments, request.hop, request.attempt, None, request.ids
         )
+        slot.judged = fingerprint(checked.arguments)
         return slot.valid, None
 
     def _conclude(self, slot: Slot, verdict: Verdict, *, approved: bool = False) -> None:
@@ -358,7 +363,9 @@ class Batch:
 
     def _slot(self, call: ToolCall, attempt: int) -> Slot:
         ids = self.loop.ctx.ids
-        return Slot(call, ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, ids))
+        return Slot(
+            call, ToolCallRequest(call.id, call.name, private_copy(call.arguments), self.hop, attempt, call.raw, ids)
+        )
 
     def _result(self, slot: Slot, outcome: Outcome, value: Any = None, error: str | None = None) -> ToolCallResult:
         request = slot.request

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .._base.event import Event
-from .._base.frozen import EMPTY, Growing, as_history
+from .._base.frozen import EMPTY, Growing, as_history, freeze, private_copy
 from .._base.names import is_number
 from .._base.tasks import OutOfTime, within
 from .._kernel.errors import HooklineError
@@ -215,11 +215,12 @@ class AgentContext(Scope):
     @property
     def state(self) -> AgentState:
         """The state as it is now. Hooks change it by returning ``state=``."""
-        if self._state is None:
+        # A hook can change the copy that it was given, say with eval(text, ctx.state.metadata): then make a new one.
+        if self._state is None or self._state.metadata != self._metadata:
             if not self._opened:
                 self.open((), EMPTY, "", None)
             self._state = AgentState(
-                self._messages.view(), self._metadata, self._system_prompt, self._response_format,
+                self._messages.view(), private_copy(self._metadata), self._system_prompt, self._response_format,
                 self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
             )  # fmt: skip
             self._handed = (*self._handed[-7:], self._state)
@@ -232,7 +233,8 @@ class AgentContext(Scope):
         self._opened = True
         self._messages: Growing[Message] = Growing(messages)
         self._steps: Growing[Step] = Growing()
-        self._metadata, self._system_prompt, self._response_format = metadata, system_prompt, response_format
+        self._metadata, self._system_prompt = private_copy(freeze(metadata)), system_prompt
+        self._response_format = response_format
         self._handed = ()
         self.call_ids = {call.id for message in messages for call in message.tool_calls}
         self._signals: tuple[StopSignal, ...] = ()
@@ -252,7 +254,7 @@ class AgentContext(Scope):
                 raise TypeError("AgentState.messages: the transcript went on meanwhile; read ctx.state again")
             self._take_messages(accepted.messages, now.messages if seen.messages is now.messages else seen.messages)
         if accepted.metadata is not seen.metadata:
-            self._metadata = accepted.metadata
+            self._metadata = private_copy(accepted.metadata)
         if accepted.system_prompt is not seen.system_prompt:
             self._system_prompt = accepted.system_prompt
         if accepted.response_format is not seen.response_format:

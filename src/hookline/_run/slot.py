@@ -23,6 +23,7 @@ class Slot(msgspec.Struct):
     valid: ToolCallRequest | None = None
     tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
+    judged: bytes = b""
     result: ToolCallResult | None = None
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
