@@ -608,7 +608,7 @@ def test_what_a_hook_does_to_an_empty_mapping_of_a_payload_stays_in_that_payload
 def empty_mappings(value: Any) -> list[Any]:
     """Every empty mapping inside a payload."""
     if isinstance(value, Frozen):
-        return [found for name in value.keys() for found in empty_mappings(getattr(value, name))]
+        return [found for name in value for found in empty_mappings(getattr(value, name))]
     if isinstance(value, (tuple, list, History)):
         return [found for item in value for found in empty_mappings(item)]
     return [value] if isinstance(value, dict) and not value else []

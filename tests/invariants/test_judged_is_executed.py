@@ -285,7 +285,7 @@ CHANGES_BY_C = {
     "eval": change_by_eval,
     "dict.__setitem__": lambda arguments: dict.__setitem__(arguments, "items", [7]),
     "dict.update": lambda arguments: dict.update(arguments, items=[7]),
-    "dict.clear": lambda arguments: dict.clear(arguments),
+    "dict.clear": dict.clear,
     "nested": lambda arguments: dict.__setitem__(arguments["names"], "a", True),
 }
 GIVEN = {"items": [3, 1, 2], "names": {"a": 1}}
