@@ -123,3 +123,26 @@ class AgentResult(Frozen, frozen=True):
             self._seal("messages", tuple)
         if type(self.steps) is not History:
             self._seal("steps", tuple)
+
+    def __str__(self) -> str:
+        """The status and the reply, shortened, and what the run took; ``repr`` shows everything."""
+        why = ""
+        if self.status == "failed" and self.errors:
+            why = f" ({self.errors[-1].type}: {self.errors[-1].message})"
+        elif self.status == "ended":
+            why = f" ({self.hook_ended})" if self.hook_ended else ""
+        elif self.status != "completed" and self.stop is not None:
+            why = f" ({self.stop.kind})"
+        cost = "cost unknown" if self.cost is None else f"{self.cost:.4g} USD"
+        took = (_count(len(self.steps), "step"), _count(self.tool_calls, "tool call"))
+        tokens = _count(self.usage.total_tokens, "token")
+        return f"{_short(f'{self.status}{why}: {self.reply}')}\n{', '.join((*took, tokens, cost))}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
