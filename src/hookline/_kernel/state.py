@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from .._base.frozen import Frozen, FrozenDict, History, as_history, empty, freeze
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
+
+_SCRATCH = "Data of your own belongs in ctx.scratch, or in metadata if it is to be saved."
 
 
 class AgentState(Frozen, frozen=True):
@@ -39,6 +41,17 @@ class AgentState(Frozen, frozen=True):
             self._seal("metadata", freeze)
         if self.response_format is not None and type(self.response_format) is not FrozenDict:
             self._seal("response_format", freeze)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return super().__getitem__(name)
+        except KeyError as error:
+            raise KeyError(f"{error.args[0]} {_SCRATCH}") from None
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise TypeError(
+            f"AgentState cannot be changed in place; a hook returns state=ctx.state.replace(...). {_SCRATCH}"
+        )
 
     @property
     def step_count(self) -> int:
