@@ -626,3 +626,21 @@ async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp
     store = JsonSessionStore(tmp_path)
     store.save(fresh)
     assert store.load("fresh").metadata == {}
+
+
+async def test_what_a_hook_does_to_the_settings_of_an_agent_stays_in_its_run() -> None:
+    seen: list[Any] = []
+
+    @hook(BEFORE_LLM)
+    def spoil(ctx: Any, request: Any) -> None:
+        seen.append((dict(request.params), dict(request.response_format)))
+        pollute(request.params)
+        pollute(request.response_format)
+        pollute(ctx.state.response_format)
+
+    settings = {"params": {"seed": 1}, "response_format": {"type": "object"}}
+    agent = Agent("a", llm=ScriptedModel(["{}"], loop=True), hooks=[spoil], **settings)
+    for _ in range(2):
+        await agent.arun("a task")
+    assert seen == [({"seed": 1}, {"type": "object"})] * 2
+    assert (agent.params, agent.response_format) == ({"seed": 1}, {"type": "object"})

@@ -220,7 +220,8 @@ class AgentContext(Scope):
             if not self._opened:
                 self.open((), EMPTY, "", None)
             self._state = AgentState(
-                self._messages.view(), private_copy(self._metadata), self._system_prompt, self._response_format,
+                self._messages.view(), private_copy(self._metadata), self._system_prompt,
+                private_copy(self._response_format),
                 self._steps.view(), self.budget.usage, self._signals, self._errors, self.ids,
             )  # fmt: skip
             self._handed = (*self._handed[-7:], self._state)

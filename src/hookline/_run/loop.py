@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import EMPTY
+from .._base.frozen import EMPTY, private_copy
 from .._kernel.errors import CallRefused, HooklineError
 from .._kernel.payloads import (
     ModelReply,
@@ -218,8 +218,8 @@ class Loop(Course):
         if ctx._system_prompt:
             messages = messages.after(Message("system", ctx._system_prompt))
         return ModelRequest(
-            messages, tools, agent.model.name, hop, 1, "step", ctx._response_format, None,
-            agent.params, ctx.ids,
+            messages, tools, agent.model.name, hop, 1, "step", private_copy(ctx._response_format), None,
+            private_copy(agent.params), ctx.ids,
         )  # fmt: skip
 
     def _record(self, reply: ModelReply | ModelResponse) -> None:
