@@ -454,6 +454,14 @@ def test_every_empty_default_is_an_object_of_its_own():
     assert len({id(value) for value in [*made, EMPTY]}) == 6
 
 
+def test_what_was_put_into_the_shared_empty_mapping_goes_no_further():
+    dict.__setitem__(EMPTY, "x", 1)
+    try:
+        assert freeze(EMPTY) == {}
+    finally:
+        dict.clear(EMPTY)
+
+
 @given(values)
 def test_a_private_copy_is_equal_and_shares_no_dict(value):
     frozen = freeze(value)

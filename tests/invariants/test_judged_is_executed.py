@@ -321,13 +321,18 @@ async def test_an_approver_cannot_change_the_arguments_in_place(change: Any) -> 
 
 
 @pytest.mark.parametrize("change", CHANGES_BY_C.values(), ids=CHANGES_BY_C)
-async def test_a_rewriter_that_changes_its_copy_in_place_does_not_change_the_transcript(change: Any) -> None:
+async def test_what_a_rewriter_does_to_its_copy_in_place_does_not_change_the_call(change: Any) -> None:
+    bench, judged = Bench(), []
+
     @hook(BEFORE_TOOL)
     def spoil(ctx: Any, request: Any) -> None:
         change(request.arguments)
 
+    judge = guard(BEFORE_TOOL)(lambda ctx, request: judged.append(request.arguments))
     model = ScriptedModel([ToolCall("c0", "nested", GIVEN), "done"])
-    result = await Agent("a", llm=model, tools=Bench().tools(), hooks=[spoil]).arun("a task")
+    result = await Agent("a", llm=model, tools=bench.tools(), hooks=[spoil, judge]).arun("a task")
+    assert judged == [GIVEN]
+    assert bench.given == [("nested", GIVEN)]
     assert result.messages[1].tool_calls[0].arguments == GIVEN
     assert model.requests[1].messages[1].tool_calls[0].arguments == GIVEN
 

@@ -139,10 +139,12 @@ class Batch:
         tool = self.loop.tools.get(request.name)
         if tool is None:
             return request, self.loop.tools.unknown(request.name)
-        if request.raw is not None and not request.arguments:
+        # Hooks got a copy of the call's arguments: where none was returned in its place, the call's own count.
+        arguments = slot.call.arguments if request.arguments is slot.handed_out else request.arguments
+        if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
         check = tool.validate if (out := self.loop.ctx.outside) is None else partial(out.validate, tool)
-        checked = check(request.arguments)
+        checked = check(arguments)
         if isinstance(checked, str):
             return request, checked
         slot.tool, slot.values = tool, checked.values
@@ -362,10 +364,9 @@ class Batch:
     # Shared.
 
     def _slot(self, call: ToolCall, attempt: int) -> Slot:
-        ids = self.loop.ctx.ids
-        return Slot(
-            call, ToolCallRequest(call.id, call.name, private_copy(call.arguments), self.hop, attempt, call.raw, ids)
-        )
+        arguments, ids = private_copy(call.arguments), self.loop.ctx.ids
+        request = ToolCallRequest(call.id, call.name, arguments, self.hop, attempt, call.raw, ids)
+        return Slot(call, request, arguments)
 
     def _result(self, slot: Slot, outcome: Outcome, value: Any = None, error: str | None = None) -> ToolCallResult:
         request = slot.request

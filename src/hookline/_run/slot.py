@@ -20,10 +20,12 @@ class Slot(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
+    handed_out: Mapping[str, Any]
     valid: ToolCallRequest | None = None
     tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
     judged: bytes = b""
+    """Fingerprint of the arguments that the guards judge."""
     result: ToolCallResult | None = None
     answer: Answer | None = None
     asks: tuple[Question, ...] = ()
