@@ -412,21 +412,25 @@ Reader = Callable[[Any, str], Any]
 _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 
 
+class _Field(msgspec.Struct, frozen=True):
+    type: Any
+    read: Reader | None
+    """What turns mappings in its value into structs; ``None`` if its type holds no structs."""
+
+    def checked(self, value: Any, path: str) -> Any:
+        """``value`` as this field's type. Mappings become structs, at any depth, if each of their keys is a field.
+
+        JSON that another version stored is read with ``from_json`` instead, which skips unknown keys.
+
+        Raises:
+            TypeError: it names the place, what was found there, and the nearest known key.
+        """
+        return _convert(value if self.read is None else self.read(value, path), self.type, path)
+
+
 @lru_cache(maxsize=256)
-def _field_types(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    return {f.name: f.type for f in msgspec.structs.fields(cls)}
-
-
-def checked(value: Any, kind: Any, path: str) -> Any:
-    """``value`` as ``kind``. Mappings become structs, at any depth, if each of their keys is a field.
-
-    JSON that was stored by another version is read with ``from_json`` instead, which skips unknown keys.
-
-    Raises:
-        TypeError: it names the place, what was found there, and the nearest known key.
-    """
-    read = _reader(kind)
-    return _convert(value if read is None else read(value, path), kind, path)
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
+    return {f.name: _Field(f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
 
 
 def _convert(value: Any, kind: Any, path: str) -> Any:
@@ -438,9 +442,7 @@ def _convert(value: Any, kind: Any, path: str) -> Any:
         raise TypeError(f"{path}{found[1] if found else ''}: {message}") from None
 
 
-@lru_cache(maxsize=512)
 def _reader(kind: Any) -> Reader | None:
-    """What turns the mappings inside a value of this type into structs; ``None`` if the type has no structs."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return partial(_read_struct, kind)
     arguments = get_args(kind)
@@ -458,23 +460,25 @@ def _reader(kind: Any) -> Reader | None:
 def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
     if isinstance(value, cls) or not isinstance(value, Mapping):
         return value  # the conversion says what is wrong with it
-    types = _field_types(cls)
-    known: Iterable[str] = types
+    fields = _fields_of(cls)
+    known: Iterable[str] = fields
     if issubclass(cls, Frozen):
-        value, known = cls._read_mapping(value, path), (*types, *cls._other_keys)
-    fields = {}
+        value, known = cls._read_mapping(value, path), (*fields, *cls._other_keys)
+    given = {}
     for name, item in value.items():
-        if name not in types:
+        if name not in fields:
             raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), known)}")
-        read = _reader(types[name])
-        fields[name] = item if read is None else read(item, f"{path}.{name}")
-    return _convert(fields, cls, path)
+        read = fields[name].read
+        given[name] = item if read is None else read(item, f"{path}.{name}")
+    return _convert(given, cls, path)
 
 
 def _read_sequence(read: Reader, value: Any, path: str) -> Any:
-    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+    if not isinstance(value, (list, tuple, Sequence)) or isinstance(value, (str, bytes)):
         return value
-    return [read(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    return [
+        item if isinstance(item, msgspec.Struct) else read(item, f"{path}[{index}]") for index, item in enumerate(value)
+    ]
 
 
 def _read_items(read: Reader, value: Any, path: str) -> Any:
@@ -501,21 +505,21 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: an unknown field, or a value of the wrong type.
         """
-        types = _field_types(type(self))
+        known = _fields_of(type(self))
         changed: dict[str, Any] = {}
-        for name, value in {**(changes or {}), **fields}.items():
-            path = f"{type(self).__name__}.{name}"
-            if name not in types:
-                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), types)}")
+        for name, value in {**changes, **fields}.items() if changes else fields.items():
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), known)}")
+            field, path = known[name], f"{type(self).__name__}.{name}"
             if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
                 old = getattr(self, name)
                 tail = value.tail_after(old)
                 items = list(value) if tail is None else list(tail)
-                new = checked(items, types[name], path)
+                new = field.checked(items, path)
                 same = all(a is b for a, b in zip(items, new, strict=True))
                 changed[name] = value if same else History(new) if tail is None else old.plus(*new)
             else:
-                changed[name] = checked(value, types[name], path)
+                changed[name] = field.checked(value, path)
         return msgspec.structs.replace(self, **changed)
 
     @classmethod
