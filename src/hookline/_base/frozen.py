@@ -185,7 +185,7 @@ def thaw(value: Any) -> Any:
 
 
 def private_copy(value: Any) -> Any:
-    """A deep copy of a frozen JSON value that shares no dict with it. Scalars, and lists of scalars, are shared.
+    """A frozen deep copy of a JSON value that shares no dict with it. Scalars, and frozen lists of them, are shared.
 
     ``dict.__setitem__`` and ``eval(text, frozen)`` change a frozen dict in spite of its methods. What must not
     change is kept as a private copy, and hooks get the other one.
@@ -201,7 +201,8 @@ def private_copy(value: Any) -> Any:
         for item in value:
             if type(item) not in _SCALARS:
                 return _new_list(FrozenList, map(private_copy, value))
-    return value
+        return value
+    return freeze(value)
 
 
 class _Empty(FrozenDict):
@@ -412,34 +413,16 @@ Reader = Callable[[Any, str], Any]
 _LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
 
 
-class _Field(msgspec.Struct, frozen=True):
-    type: Any
-    read: Reader | None
-    """What turns mappings in its value into structs; ``None`` if its type holds no structs."""
-
-    def checked(self, value: Any, path: str) -> Any:
-        """``value`` as this field's type. Mappings become structs, at any depth, if each of their keys is a field.
-
-        JSON that another version stored is read with ``from_json`` instead, which skips unknown keys.
-
-        Raises:
-            TypeError: it names the place, what was found there, and the nearest known key.
-        """
-        return _convert(value if self.read is None else self.read(value, path), self.type, path)
-
-
 @lru_cache(maxsize=256)
-def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
-    return {f.name: _Field(f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, Reader | None]]:
+    """The type of each field, and what turns mappings in its value into structs, if its type holds any."""
+    return {f.name: (f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
 
 
-def _convert(value: Any, kind: Any, path: str) -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        found = _LOCATION.search(str(error))
-        message = str(error) if found is None else str(error)[: found.start()]
-        raise TypeError(f"{path}{found[1] if found else ''}: {message}") from None
+def _misfit(error: msgspec.ValidationError, path: str) -> TypeError:
+    found = _LOCATION.search(str(error))
+    message = str(error) if found is None else str(error)[: found.start()]
+    return TypeError(f"{path}{found[1] if found else ''}: {message}")
 
 
 def _reader(kind: Any) -> Reader | None:
@@ -468,9 +451,12 @@ def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
     for name, item in value.items():
         if name not in fields:
             raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), known)}")
-        read = fields[name].read
+        _, read = fields[name]
         given[name] = item if read is None else read(item, f"{path}.{name}")
-    return _convert(given, cls, path)
+    try:
+        return msgspec.convert(given, cls)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, path) from None
 
 
 def _read_sequence(read: Reader, value: Any, path: str) -> Any:
@@ -502,24 +488,31 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """A changed copy, from keywords or a mapping such as ``dict(payload)``.
 
+        Mappings inside the values become what the fields hold, if each of their keys is known; stored JSON is
+        read with ``from_json`` instead, which skips unknown keys.
+
         Raises:
-            TypeError: an unknown field, or a value of the wrong type.
+            TypeError: an unknown field at any depth, or a value of the wrong type; it says where.
         """
         known = _fields_of(type(self))
         changed: dict[str, Any] = {}
         for name, value in {**changes, **fields}.items() if changes else fields.items():
             if name not in known:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), known)}")
-            field, path = known[name], f"{type(self).__name__}.{name}"
+            kind, read = known[name]
+            old = getattr(self, name)
+            tail = value.tail_after(old) if isinstance(value, History) else None
+            given = value if not isinstance(value, History) else list(value) if tail is None else list(tail)
+            if read is not None and not isinstance(given, msgspec.Struct):
+                given = read(given, f"{type(self).__name__}.{name}")
+            try:
+                new = msgspec.convert(given, kind)
+            except msgspec.ValidationError as error:
+                raise _misfit(error, f"{type(self).__name__}.{name}") from None
             if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
-                old = getattr(self, name)
-                tail = value.tail_after(old)
-                items = list(value) if tail is None else list(tail)
-                new = field.checked(items, path)
-                same = all(a is b for a, b in zip(items, new, strict=True))
-                changed[name] = value if same else History(new) if tail is None else old.plus(*new)
-            else:
-                changed[name] = field.checked(value, path)
+                same = all(a is b for a, b in zip(value if tail is None else tail, new, strict=True))
+                new = value if same else History(new) if tail is None else old.plus(*new)
+            changed[name] = new
         return msgspec.structs.replace(self, **changed)
 
     @classmethod

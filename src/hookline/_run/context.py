@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .._base.event import Event
-from .._base.frozen import EMPTY, Growing, as_history, freeze, private_copy
+from .._base.frozen import EMPTY, Growing, as_history, private_copy
 from .._base.names import is_number
 from .._base.tasks import OutOfTime, within
 from .._kernel.errors import HooklineError
@@ -234,7 +234,7 @@ class AgentContext(Scope):
         self._opened = True
         self._messages: Growing[Message] = Growing(messages)
         self._steps: Growing[Step] = Growing()
-        self._metadata, self._system_prompt = private_copy(freeze(metadata)), system_prompt
+        self._metadata, self._system_prompt = private_copy(metadata), system_prompt
         self._response_format = response_format
         self._handed = ()
         self.call_ids = {call.id for message in messages for call in message.tool_calls}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import EMPTY, History, freeze, private_copy
+from .._base.frozen import EMPTY, History, private_copy
 from .._kernel.values import Message
 
 
@@ -54,7 +54,7 @@ class Session:
 
     @metadata.setter
     def metadata(self, data: Mapping[str, Any]) -> None:
-        self._metadata = private_copy(freeze(data))
+        self._metadata = private_copy(data)
 
     @property
     def personality_changes(self) -> Mapping[str, Any]:
@@ -63,7 +63,7 @@ class Session:
 
     @personality_changes.setter
     def personality_changes(self, changes: Mapping[str, Any]) -> None:
-        self._personality_changes = private_copy(freeze(changes))
+        self._personality_changes = private_copy(changes)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.messages)} messages)"
