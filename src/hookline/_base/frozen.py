@@ -192,10 +192,12 @@ def private_copy(value: Any) -> Any:
     """
     kind = type(value)
     if kind is FrozenDict:
-        copy = freeze_flat(value)
-        for key, item in value.items():
-            if type(item) not in _SCALARS:
-                dict.__setitem__(copy, key, private_copy(item))
+        copy = empty()
+        if value:
+            dict.update(copy, value)
+            for key, item in value.items():
+                if type(item) not in _SCALARS:
+                    dict.__setitem__(copy, key, private_copy(item))
         return copy
     if kind is FrozenList:
         for item in value:
@@ -419,6 +421,17 @@ def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, Reader | None]
     return {f.name: (f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
 
 
+def _checked(value: Any, field: tuple[Any, Reader | None], cls: type[msgspec.Struct], name: str) -> Any:
+    """``value`` as the type of a field."""
+    kind, read = field
+    if read is not None and not isinstance(value, msgspec.Struct):
+        value = read(value, f"{cls.__name__}.{name}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, f"{cls.__name__}.{name}") from None
+
+
 def _misfit(error: msgspec.ValidationError, path: str) -> TypeError:
     found = _LOCATION.search(str(error))
     message = str(error) if found is None else str(error)[: found.start()]
@@ -499,20 +512,16 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         for name, value in {**changes, **fields}.items() if changes else fields.items():
             if name not in known:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), known)}")
-            kind, read = known[name]
+            if type(value) is not History:
+                changed[name] = _checked(value, known[name], type(self), name)
+                continue
+            # Checked like a list, but kept, so that it still shares its buffer.
             old = getattr(self, name)
-            tail = value.tail_after(old) if isinstance(value, History) else None
-            given = value if not isinstance(value, History) else list(value) if tail is None else list(tail)
-            if read is not None and not isinstance(given, msgspec.Struct):
-                given = read(given, f"{type(self).__name__}.{name}")
-            try:
-                new = msgspec.convert(given, kind)
-            except msgspec.ValidationError as error:
-                raise _misfit(error, f"{type(self).__name__}.{name}") from None
-            if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
-                same = all(a is b for a, b in zip(value if tail is None else tail, new, strict=True))
-                new = value if same else History(new) if tail is None else old.plus(*new)
-            changed[name] = new
+            tail = value.tail_after(old)
+            items = list(value) if tail is None else list(tail)
+            new = _checked(items, known[name], type(self), name)
+            same = all(a is b for a, b in zip(items, new, strict=True))
+            changed[name] = value if same else History(new) if tail is None else old.plus(*new)
         return msgspec.structs.replace(self, **changed)
 
     @classmethod
