@@ -8,7 +8,7 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
 from weakref import WeakSet
 
 from .._base.event import Event
@@ -37,7 +37,29 @@ from .output import OUTPUT_RETRIES, output_spec
 from .type_vars import DepsT, OutputT
 
 if TYPE_CHECKING:
+    from typing import Required
+
     from typing_extensions import Unpack
+
+    from .._kernel.hook import Hook
+
+    class AgentOptions(TypedDict, Generic[DepsT], total=False):
+        """The keyword options of :class:`Agent`, for the signatures that type checkers choose from."""
+
+        llm: Required[Model | str]
+        deps_type: type[DepsT] | None
+        tools: Iterable[Any]
+        hooks: Iterable[Hook] | HookRegistry
+        plugins: Iterable[Plugin | str]
+        allowed_plugins: Iterable[str] | None
+        limits: Limits | None
+        max_steps: float | None
+        max_parallel_tools: int
+        params: Mapping[str, Any]
+        response_format: Mapping[str, Any] | None
+        output_retries: int
+        interceptor: Interceptor | HookStack | None
+        sinks: Sequence[Sink]
 
 
 class Agent(Generic[DepsT, OutputT]):
@@ -48,6 +70,7 @@ class Agent(Generic[DepsT, OutputT]):
         description: what it is for, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
+        deps_type: the type of ``ctx.deps`` in its runs: for type checkers, and to refuse other ``deps``.
         tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
             a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
@@ -69,6 +92,21 @@ class Agent(Generic[DepsT, OutputT]):
         RegistrationError: a hook, tool or plugin that cannot work.
     """
 
+    @overload
+    def __init__(
+        self: Agent[DepsT, str], name: str, description: str = "", instructions: str = "", *,
+        output_type: None = None, **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self, name: str, description: str = "", instructions: str = "", *,
+        output_type: type[OutputT], **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(  # a union is no type to type checkers: annotate the agent, Agent[Deps, A | B]
+        self, name: str, description: str = "", instructions: str = "", *,
+        output_type: Any, **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...  # fmt: skip
     def __init__(
         self,
         name: str,
@@ -76,8 +114,9 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         llm: Model | str,
+        deps_type: type[DepsT] | None = None,
         tools: Iterable[Any] = (),
-        hooks: Iterable[Any] | HookRegistry = (),
+        hooks: Iterable[Hook] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
@@ -107,6 +146,7 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
+        self.deps_type = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
         plugins = tuple(plugins)
         if interceptor is None:

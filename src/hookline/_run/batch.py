@@ -88,7 +88,8 @@ class Batch:
             engine.checkpoint()
             for call in calls:
                 await self._judge(call)
-                engine.cancellation.check()
+                if engine.cancellation.alert:
+                    engine.cancellation.check()
             if asked := [call for call in calls if call.asks and call.result is None]:
                 engine.checkpoint()
                 await self._each([self._approve(call) for call in asked])
@@ -101,7 +102,10 @@ class Batch:
             if len(ready) < len(calls):
                 for call in calls:
                     await self._reports.end(call)
-            await self._execute(ready)
+            if len(ready) == 1:
+                await self._invoke(ready[0])
+            elif ready:
+                await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._take_cause(cause)
             for call in calls if not executing and not isinstance(cause, Stopped) else ():
@@ -248,17 +252,14 @@ class Batch:
         return ready
 
     async def _execute(self, ready: list[PendingCall]) -> None:
-        """Run the calls, several at once."""
-        if len(ready) == 1:
-            await self._invoke(ready[0])
-        elif ready:
-            gate = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
+        """Run several calls at once, up to the agent's limit."""
+        gate = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
 
-            async def through(call: PendingCall) -> None:
-                async with gate:
-                    await self._invoke(call)
+        async def through(call: PendingCall) -> None:
+            async with gate:
+                await self._invoke(call)
 
-            await self._each([through(call) for call in ready])
+        await self._each([through(call) for call in ready])
 
     async def _each(self, work: list[Any]) -> None:
         """Do all of it concurrently; the first failure breaks off the rest."""
@@ -282,7 +283,9 @@ class Batch:
     async def _invoke(self, call: PendingCall) -> None:
         """Call the tool; whatever it raises becomes an error result."""
         engine = self.engine
-        await self._reports.start(call)
+        call.start(engine)
+        if engine.tells_calls:
+            await self._reports.start(call)
         value: Any = None
         failure: BaseException | None = None
         try:
@@ -313,7 +316,9 @@ class Batch:
         else:
             said = words(failure) if isinstance(failure, PlainError) else describe(failure)
             call.settle(engine, "error", error=said)
-        await self._reports.end(call)
+        if engine.tells_calls or call.reporter is not None:
+            await self._reports.end(call)
+        call.ended = True
         if failure is not None:
             await self._report(call, type(failure).__name__, words(failure))
 

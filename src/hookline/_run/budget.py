@@ -210,7 +210,10 @@ class Budget:
         for meter, limit in self._hard:
             if getattr(self, meter.used) >= limit:
                 return self._signal(meter)
-        return next(filter(None, [parent.exceeded(steps=False) for parent in self.parents]), None)
+        for parent in self.parents:
+            if (signal := parent.exceeded(steps=False)) is not None:
+                return signal
+        return None
 
     def out_of_time(self) -> StopSignal | None:
         """The time limit as a signal, if it is reached, here or above."""
@@ -232,22 +235,33 @@ class Budget:
             left = left.stricter(msgspec.structs.replace(parent.left, steps=None))
         return left
 
+    def seconds_left(self) -> float | None:
+        """How long the work on this ledger may still take; ``None`` for as long as it likes."""
+        left = None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.elapsed)
+        for parent in self.parents:
+            left = _lowest(left, parent.seconds_left())
+        return left
+
     def tool_calls_left(self) -> bool:
         """Whether one more tool call may run."""
         own = self.limits.tool_calls is None or self.tool_calls < self.limits.tool_calls
-        return own and all(parent.tool_calls_left() for parent in self.parents)
+        for parent in self.parents:
+            own = own and parent.tool_calls_left()
+        return own
 
     def note(self) -> str:
         """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
         lines: dict[str, None] = {}
-        for ledger in self.chain():
-            for meter, limit, own, share in ledger._soft:
-                used = getattr(ledger, meter.used)
-                if meter is STEPS:
-                    used = used - 1 if ledger is self else 0  # this step has begun, and those above are others
-                if used / own >= share:
-                    lines[meter.line(used, limit)] = None
+        self._collect_notes(lines, steps=self.steps - 1)  # this step has begun
         return wrap_up(lines) if lines else ""
+
+    def _collect_notes(self, lines: dict[str, None], steps: int = 0) -> None:
+        for meter, limit, own, share in self._soft:
+            used = steps if meter is STEPS else getattr(self, meter.used)
+            if used >= own * share:
+                lines[meter.line(used, limit)] = None
+        for parent in self.parents:
+            parent._collect_notes(lines)  # its steps are not those of this run
 
     # Use.
 

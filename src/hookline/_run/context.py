@@ -338,11 +338,11 @@ def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]
     )  # fmt: skip
 
 
-def new_services(budget: Budget) -> Services:
+def new_services(budget: Budget, interrupt: Interrupt) -> Services:
     """The services of a run that was given no context."""
     return Services(
         world=World(time, make_id), session=Session(make_id("session")), hooks=HookRegistry(), budget=budget,
-        interrupt=Interrupt(),
+        interrupt=interrupt,
     )  # fmt: skip
 
 

@@ -98,7 +98,8 @@ class Engine(Scope):
         self._lock = threading.Lock()
         self.steered: list[Message] = []
         """Messages that were put in from outside and wait for the next model call."""
-        self._children: dict[Future[None], Callable[[str], None]] = {}
+        self.children: dict[Future[None], Callable[[str], None]] = {}
+        """What began in this run and keeps it open, with how to cancel it."""
         services.run = self
 
     # What dispatch asks of a scope.
@@ -287,7 +288,7 @@ class Engine(Scope):
 
     def watch_the_time(self) -> None:
         """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(lambda: self.budget.left.seconds, self.world.clock, self._out_of_time)
+        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
 
     def _out_of_time(self) -> bool:
         limit = self.budget.out_of_time()
@@ -352,13 +353,13 @@ class Engine(Scope):
         At its end the run calls ``cancel(reason)`` for what is still going on, and waits a little.
         """
         child: Future[None] = Future()
-        self._children[child] = cancel
-        child.add_done_callback(lambda done: self._children.pop(done, None))
+        self.children[child] = cancel
+        child.add_done_callback(lambda done: self.children.pop(done, None))
         return child
 
     async def end_children(self) -> None:
         """Break off what began in this run and is not over, and wait for it."""
-        children = dict(self._children)
+        children = dict(self.children)
         for cancel in children.values():
             cancel("the run is over")
         if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,8 +29,9 @@ from .._kernel.points import (
     ON_RUN_START,
     ON_STOP,
     SESSION_START,
+    Point,
 )
-from .._kernel.results import HookAction
+from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import ACTIVE, CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
@@ -71,7 +71,7 @@ class Loop:
             engine.emit(RunStarted, ids=engine.ids)
             engine.cancellation.check()
             await self._begin()
-            while engine.cause is None and await self._may_go_on():
+            while engine.cause is None and (self._nothing_to_look_at() or await self._may_go_on()):
                 await self._step()
             engine.cancellation.check()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -94,23 +94,29 @@ class Loop:
         engine.watch_the_time()
         if session.first_run():
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, engine.ids)
-            with suppress(Stopped):  # a stop takes effect before the first step
-                await engine.fire(SESSION_START, opened)
-        with suppress(Stopped):
-            self.task = (await engine.fire(ON_RUN_START, RunStart(self.task, engine.ids))).payload.task
+            await self._fire_early(SESSION_START, opened)
+        self.task = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids))).payload.task
         self._recording = True
         self.state.append(Message("user", self.task))
         engine.emit(TaskTaken, task=self.task)
-        with suppress(Stopped):
-            await self._build_prompt(session.personality_id)
-
-    async def _build_prompt(self, personality_id: str) -> None:
-        built = PromptBuild(self.state.messages, personality_id, self.engine.ids)
-        parts: PromptParts | None = (await self.engine.fire(BEFORE_PROMPT_BUILD, built)).value
+        built = PromptBuild(self.state.messages, session.personality_id, engine.ids)
+        parts: PromptParts | None = (await self._fire_early(BEFORE_PROMPT_BUILD, built)).value
         if parts is not None:
             prompt = self.state.system_prompt if parts.override_system is None else parts.override_system
             joined = [part for part in (parts.prepend_system, prompt, parts.append_system) if part]
             self.state.set_system_prompt("\n\n".join(joined))
+
+    async def _fire_early(self, point: Point[Any], payload: Any) -> Verdict:
+        """Fire a point before the first step: a stop takes effect there."""
+        try:
+            return await self.engine.fire(point, payload)
+        except Stopped:
+            return Verdict(payload)
+
+    def _nothing_to_look_at(self) -> bool:
+        """Whether the run simply goes on to the next step, as nearly always."""
+        engine = self.engine
+        return not self.state.signals and not engine.cancellation.alert and engine.budget.exceeded() is None
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -220,14 +226,27 @@ class Loop:
 
     async def _finish(self) -> AgentResult[Any]:
         """Close the transcript and fire ``on_run_end``, exactly once."""
-        engine, state, session = self.engine, self.state, self.engine.services.session
+        engine, state = self.engine, self.state
         engine.finish()
-        await engine.end_children()
+        if engine.children:
+            await engine.end_children()
         if self._recording:
             engine.take_in_steering()  # it came too late for this run, and is there for the next
         result = self._result()
-        saved = _Saved(session, self._base)
+        saved = _Saved(engine.services.session, self._base)
         saved.save(state, result.messages)
+        engine.refresh()
+        if ON_RUN_END in engine.heard:
+            result = await self._fire_run_end(result, saved)
+        engine.emit(RunFinished, result=result)
+        output = engine.output
+        if output is not None and output.accepted is not None and result.status in _WITH_OUTPUT:
+            return msgspec.structs.replace(result, output=output.accepted.value)  # hooks and events had its JSON
+        return result
+
+    async def _fire_run_end(self, result: AgentResult[Any], saved: _Saved) -> AgentResult[Any]:
+        """What the hooks of ``on_run_end`` make of the result, also if one of them fails."""
+        engine, state = self.engine, self.state
         known_errors = len(state.errors)
         firing = engine.open(ON_RUN_END, result)
         try:
@@ -250,9 +269,6 @@ class Loop:
             result = msgspec.structs.replace(result, messages=self._added())
         if engine.output is None and result.output is not result.reply:
             result = msgspec.structs.replace(result, output=result.reply)
-        engine.emit(RunFinished, result=result)
-        if engine.output is not None and engine.output.accepted is not None and result.status in _WITH_OUTPUT:
-            result = msgspec.structs.replace(result, output=engine.output.accepted.value)  # hooks had its JSON
         return result
 
     def _output_json(self, reply: str, status: Status) -> Any:

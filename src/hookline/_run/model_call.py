@@ -24,7 +24,7 @@ from .causes import Ended, Stopped
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
 from .llm import GatedModel
-from .output import retry_note
+from .output import RunOutput, retry_note
 
 MAX_RETRIES = 2
 
@@ -68,7 +68,9 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
                 reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
-            problem = await _output_problem(engine, reply, rejected) if inside_step else ""
+            problem = ""
+            if inside_step and engine.output is not None:
+                problem = await _output_problem(engine, engine.output, reply, rejected)
             if not problem:
                 _emit_reply(engine, reply)
                 return reply
@@ -281,15 +283,12 @@ async def _put_to_on_error(
     return verdict or Verdict(failure)
 
 
-async def _output_problem(engine: Engine, reply: ModelReply, rejected: int) -> str:
+async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, rejected: int) -> str:
     """Why a final reply does not fit the output type of the run; empty if it does, or if it is not final.
 
     Raises:
         OutputError: it does not, and no retries are left.
     """
-    output = engine.output
-    if output is None:
-        return ""
     if reply.tool_calls:
         output.accepted = None
         return ""

@@ -78,6 +78,7 @@ class Owner(Setup, Protocol):
     output_spec: OutputSpec | None
     output_retries: int
     limits: Limits
+    deps_type: type[Any] | None
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
     unchecked_globs: bool
@@ -160,6 +161,9 @@ class Preparation:
         services.session = self._session(base)
         if (deps := options.get("deps")) is not None:
             services.deps = deps
+            if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
+                wanted, got = agent.deps_type.__name__, type(deps).__name__
+                raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
         run_id = services.world.new_id("run")
         task_id = str(options.get("task_id") or run_id)
         correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
@@ -167,7 +171,8 @@ class Preparation:
         services.agent_name = agent.name
         services.allowed_plugins = self._allowed_plugins(parent if self._inherits else base)
         services.budget = self._budget(base)
-        services.interrupt = Interrupt(self._cancellation.request)
+        if services is not base:
+            services.interrupt = Interrupt(self._cancellation.request)
         return services
 
     def _base_services(self) -> Services:
@@ -176,7 +181,7 @@ class Preparation:
             return services_of(self._given)
         if self.outer is not None:
             return self.outer.services
-        return new_services(Budget(self._agent.limits))
+        return new_services(Budget(self._agent.limits), Interrupt(self._cancellation.request))
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")

@@ -47,6 +47,11 @@ class PendingCall(msgspec.Struct):
     reports: tuple[tuple[float | None, str], ...] = ()
     reporter: asyncio.Task[None] | None = None
 
+    def start(self, engine: Engine) -> None:
+        """The tool is called from here on."""
+        self.started = True
+        self.began = engine.world.clock.monotonic()
+
     def settle(self, engine: Engine, outcome: Outcome, value: Any = None, error: str | None = None) -> None:
         """Give the call its result."""
         request = self.request
@@ -69,10 +74,6 @@ class CallReports:
     async def start(self, call: PendingCall) -> None:
         """The tool is about to be called."""
         engine, request = self._engine, call.request
-        call.started = True
-        call.began = engine.world.clock.monotonic()
-        if not engine.tells_calls:
-            return
         message = started_text(request)
         engine.emit(
             ToolStarted, call_id=request.id, tool=request.name, arguments=request.arguments, attempt=request.attempt,

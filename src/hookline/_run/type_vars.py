@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # defaults of type variables come with Python 3.13; type checkers know them from here
     from typing_extensions import TypeVar
 
-    DepsT = TypeVar("DepsT", default=Any)
+    DepsT = TypeVar("DepsT", default=object)
     OutputT = TypeVar("OutputT", default=str)
 else:
     from typing import TypeVar
