@@ -23,7 +23,7 @@ from hookline import (
     observer,
 )
 from hookline._kernel.hook import compile_hook, selects
-from hookline._kernel.scope import Scope
+from hookline._kernel.scope import Window
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 
@@ -119,7 +119,7 @@ def shapes(calls):
 @pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
 async def test_every_shape_is_called_with_point_context_and_payload(shape, timeout):
     calls = []
-    ctx = Scope()
+    ctx = Window()
     registry = HookRegistry()
     registry.register(shapes(calls)[shape], timeout=timeout)
     verdict = await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
@@ -394,7 +394,7 @@ async def test_tools_selects_calls_by_glob(globs, tool, called):
 
 
 async def test_a_hook_for_some_tools_is_called_like_any_other():
-    seen, ctx = [], Scope()
+    seen, ctx = [], Window()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((ctx, call)), tools="read")
     await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
