@@ -291,20 +291,6 @@ def test_entries_come_in_firing_order_under_any_name_of_the_point():
     assert stack.entries(AFTER_TOOL) == ()
 
 
-def test_a_chain_knows_the_quick_way_to_its_hooks():
-    async def later(ctx, call): ...
-
-    def chain(*hooks):
-        return HookRegistry(hooks).stack._chains[BEFORE_TOOL]
-
-    plain, slow = Named("plain"), hook(BEFORE_TOOL)(later)
-    assert (chain(plain).simple, chain(plain).quick) == (True, None)
-    (first, _, mark), (second, call, none) = chain(slow, plain).quick
-    assert (first.hook, mark, second.hook, call, none) == (slow, {id(slow)}, plain, second.call, None)
-    for more in (Named("g", phase="guard"), Named("o", phase="observe")):
-        assert (chain(plain, more).simple, chain(plain, more).quick) == (False, None)
-
-
 def test_every_change_of_any_registry_is_counted():
     counts = [HookRegistry.changes]
 
