@@ -18,13 +18,16 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    ModelReplied,
     PassThrough,
     Plugin,
     RunFailed,
     ScriptedModel,
+    SubagentEvent,
     ToolEnded,
     ToolSettled,
     ToolStarted,
+    Usage,
     call,
     guard,
     hook,
@@ -176,14 +179,13 @@ async def test_the_guards_of_the_outer_run_hold_in_a_run_inside_it(how):
 
 @pytest.mark.parametrize("how", ["arun", "run"])
 async def test_a_run_inside_counts_in_the_budget_of_the_outer_run(how):
-    ctx = AgentContext(budget=Budget(max_model_calls=2) if hasattr(Budget(), "max_model_calls") else Budget())
-    inner, outer = pair(how, [reply("one two three")])
+    ctx, replies = AgentContext(budget=Budget()), EventLog()
+    _, outer = pair(how, [reply("one two three")], sinks=[replies])
     result = await outer.arun("x", ctx=ctx)
-    own = sum(len(request.messages) for request in outer.model.requests)
-    assert own
-    assert inner.model.requests
-    assert ctx.budget.usage == result.usage
-    assert result.usage.output_tokens >= 3
+    inside = [each.event for each in replies.of(SubagentEvent) if isinstance(each.event, ModelReplied)]
+    counted = [*replies.of(ModelReplied), *inside]
+    assert len(inside) == 1
+    assert ctx.budget.usage == result.usage == sum((event.usage for event in counted), Usage())
 
 
 @pytest.mark.parametrize("how", ["arun", "run"])
@@ -292,7 +294,9 @@ async def test_whoever_raises_generator_exit_the_run_ends_once(who, is_async):
     end = observer(ON_RUN_END)(lambda ctx, result: ends.append(result.status))
     hooks = [end]
     if who in ("hook", "guard", "observer"):
-        hooks.append({"hook": hook, "guard": guard, "observer": observer}[who](BEFORE_LLM, on_failure="closed")(leaving))
+        hooks.append(
+            {"hook": hook, "guard": guard, "observer": observer}[who](BEFORE_LLM, on_failure="closed")(leaving)
+        )
     turns = [call("go_later"), reply("x")] if who == "tool" else [reply("x")]
     model = Leaving(turns) if who == "model" else ScriptedModel(turns)
     agent = Agent("a", llm=model, tools=[go_later if is_async else go], hooks=hooks)

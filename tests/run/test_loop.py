@@ -22,7 +22,6 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
-    ErrorInfo,
     HookError,
     HookResult,
     Message,

@@ -34,8 +34,10 @@ class PassThrough:
         return None
 
 
-def intercepting(interceptor: Interceptor) -> tuple[Entry, ...]:
-    """An interceptor as a hook at every declared point, ahead of all others."""
+def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
+    """An interceptor as a hook at every declared point, ahead of all others; a stack stands for its hooks."""
+    if isinstance(interceptor, HookStack):
+        return tuple(entry for layer in interceptor.layers for entry in layer)
     if not callable(getattr(interceptor, "intercept", None)):
         raise RegistrationError(
             f"interceptor= takes an object with intercept(point, payload, ctx), not {type(interceptor).__name__}"

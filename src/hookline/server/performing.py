@@ -13,7 +13,7 @@ from .._base.names import words
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
 from .._run.causes import RunFailed
-from .._run.context import AgentContext
+from .._run.context import AgentContext, services_of
 from .._run.interrupt import make_id
 from .._run.session import Session
 from ..hooks.approvals import ApprovalsHook
@@ -119,7 +119,7 @@ class Performer:
         )
         ctx = self._context(session)
         if first:
-            ctx.new_id = _first_id(record.id)
+            services_of(ctx).world.new_id = _first_id(record.id)
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         live.run = answerer.start(
             task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,

@@ -9,10 +9,12 @@ from weakref import WeakKeyDictionary
 
 from .._base.frozen import EMPTY
 from .._base.names import words
+from .._kernel.dispatch import fire
 from .._kernel.payloads import PersonalitySwitched
 from .._kernel.points import PERSONALITY_SWITCHED
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
+from .._kernel.scope import scope_of
 from .._kernel.state import AgentResult
 from .._run.agent import Agent, Run
 from .._run.context import AgentContext
@@ -66,7 +68,7 @@ class Deputies(Team):
         stack = self._crew().base.hooks.stack.only(new)
         later = HookStack(*(tuple(e for e in layer if e.plugin and e.plugin not in mine) for layer in stack.layers))
         outside = AgentContext(session=ctx.session, allowed_plugins=new)
-        more = await later.intercept(PERSONALITY_SWITCHED, payload, outside)
+        more = await fire(later.chain(PERSONALITY_SWITCHED), PERSONALITY_SWITCHED, payload, scope_of(outside))
         return more if getattr(verdict.value, "personality", None) is None else verdict
 
     def _at_the_end(self, ctx: Any, result: AgentResult) -> None:
