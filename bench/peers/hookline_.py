@@ -1,6 +1,7 @@
 """Hookline through its public API."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ class FakeModel:
 
 
 def build(spec: Spec) -> Callable[[], Awaitable[int]]:
-    agent = Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=None)
+    agent = Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=math.inf)
     if spec.events:
         agent.sinks = (lambda event: None,)
     for _ in range(spec.count()):

@@ -30,8 +30,8 @@ from hookline import (
     SqliteSessionStore,
     WebhookChannel,
 )
-from hookline._kernel.values import OutboundMessage
 from hookline.channels.protocol import Address
+from hookline.stores.messages import OutboundMessage
 
 HERE = Path(__file__).parent
 KINDS = {

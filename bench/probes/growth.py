@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import os
 import random
 import tempfile
@@ -34,7 +35,7 @@ Made = tuple[Run, int]
 
 def with_hooks(n: int, hooks: list[Any]) -> Made:
     """N hooks on each main point."""
-    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add], max_steps=None, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add], max_steps=math.inf, hooks=hooks)
     for point in MAIN:
         for _ in range(n):
             agent.hooks.on(point, noop)
@@ -44,7 +45,7 @@ def with_hooks(n: int, hooks: list[Any]) -> Made:
 def with_messages(n: int, hooks: list[Any]) -> Made:
     """N messages said before."""
     said = history(n)
-    agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], max_steps=None, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec(), before=n), tools=[add], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT, session=Session(messages=said)), 10
 
 
@@ -55,7 +56,7 @@ def history(n: int) -> list[Message]:
 
 def with_tools(n: int, hooks: list[Any]) -> Made:
     """N tools on offer."""
-    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], max_steps=None, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec()), tools=[add, *others(n - 1)], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT), 10
 
 
@@ -71,7 +72,7 @@ def others(n: int) -> list[Tool]:
 
 def with_steps(n: int, hooks: list[Any]) -> Made:
     """N steps."""
-    agent = Agent("bench", llm=FakeModel(Spec(steps=n)), tools=[add], max_steps=None, hooks=hooks)
+    agent = Agent("bench", llm=FakeModel(Spec(steps=n)), tools=[add], max_steps=math.inf, hooks=hooks)
     return lambda: agent.arun(PROMPT), n
 
 
@@ -156,7 +157,7 @@ def later_steps(sizes: list[int], reps: int) -> dict[str, list[float]]:
     for number in range(reps):
         for n in random.Random(number).sample(sizes, len(sizes)):
             model = Clocked(Spec(steps=count), n)
-            agent = Agent("bench", llm=model, tools=[add], max_steps=None)
+            agent = Agent("bench", llm=model, tools=[add], max_steps=math.inf)
             aio.run_until_complete(agent.arun(PROMPT, session=Session(messages=history(n))))
             out[str(n)].append((model.times[-1] - model.times[1]) * 1e6 / (count - 2))
     return out

@@ -74,8 +74,8 @@ async def serving(folder: str, delay: float, clients: int) -> Any:
     """A server with room for all of them."""
     room = {"max_runs": clients + 20, "max_runs_per_caller": clients + 50, "rate": 1e9, "burst": 1_000_000}
     settings = Settings(
-        server={"database": f"{folder}/server.db", "port": 0, "max_streams_per_caller": clients + 50, **room},
-        sessions=f"{folder}/sessions.db", approval_file=f"{folder}/approvals.db",
+        server={"port": 0, "max_streams_per_caller": clients + 50, **room},
+        runs=f"{folder}/runs.db", sessions=f"{folder}/sessions.db", approval_file=f"{folder}/approvals.db",
     )  # fmt: skip
     server = build_server(settings, agent(delay), home=Path(folder))
     await server.start()

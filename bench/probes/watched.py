@@ -1,6 +1,7 @@
 """The standard run with those hooks on that people leave on, and until all of it is written."""
 
 import asyncio
+import math
 import os
 import random
 import tempfile
@@ -40,7 +41,7 @@ def steps(reps: int, runs: int) -> dict[str, list[float]]:
         os.chdir(folder)
         kinds = hooks()
         agents = {
-            label: Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=None, hooks=given)
+            label: Agent("bench", llm=FakeModel(spec), tools=[add], max_steps=math.inf, hooks=given)
             for label, given in kinds.items()
         }
         out: dict[str, list[float]] = {label: [] for label in kinds}

@@ -79,7 +79,7 @@ def called(verb: str, speaker: str) -> set[str]:
     def witness(name: str) -> Any:
         return lambda _, __: seen.add(name)
 
-    rank = {"rewrite": hook, "guard": guard}[speaker]
+    rank: Any = {"rewrite": hook, "guard": guard}[speaker]
     registry = HookRegistry([rank(point, priority=9)(speak)])
     for make, name in ((hook, "rewriters"), (guard, "guards"), (observer, "observers")):
         registry.register(make(point, name=name)(witness(name)))

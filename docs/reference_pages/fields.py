@@ -91,7 +91,7 @@ MEANINGS = {
     "tools": "the tools that the model is offered",
     "usage": "tokens used",
     "verb": "what was concluded",
-    "where": "what failed: a model, a tool or a hook",
+    "where": "what failed: a model, a tool, a hook or a typed output",
     "working_dir": "the folder that relative paths start at",
 }
 
@@ -99,6 +99,7 @@ OF_KIND = {
     "AgentResult.errors": "what failed in the run, recovered failures too",
     "AgentResult.hook_ended": "the reason of the hook that ended the run, else that hook's name",
     "AgentResult.messages": "the messages that this run added",
+    "AgentResult.output": "the reply; for an agent with an `output_type`, the JSON form of the value in it",
     "AgentResult.steps": "the finished steps",
     "AgentResult.stop": "the signal that the run stopped with",
     "AgentResult.successful_tool_calls": "how many calls of tools gave a result",
@@ -144,6 +145,10 @@ OF_KIND = {
     "Outbound.message_id": "the platform's id of the message, once it was sent",
     "OutboundMessage.reply_to": "the id of the message that it answers",
     "OutboundMessage.speaker": "the name of who says it, where there are several",
+    "OutputChecked.output": "the value, as JSON, if it fits",
+    "OutputChecked.output_type": "the name of the type",
+    "OutputChecked.problem": "why the reply does not fit the type; empty if it does",
+    "OutputChecked.retries_left": "how often the model may be asked again",
     "PersonalityChange.personality": "another id, or fields of the personality to change",
     "PersonalitySwitched.from_": "the personality before",
     "PersonalitySwitched.to": "the personality from now on",

@@ -4,7 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -86,6 +86,8 @@ def type_words(kind: Any) -> str:
         return "None"
     if kind is Ellipsis:
         return "..."
+    if isinstance(kind, TypeVar):
+        return "Any"
     if isinstance(kind, list):
         return f"[{', '.join(map(type_words, kind))}]"
     origin, args = get_origin(kind), get_args(kind)

@@ -82,7 +82,7 @@ def _part(name: str, value: Any) -> str:
     return str(module).removeprefix("hookline.").split(".")[0]
 
 
-def _payload_of(value: Any) -> list[Point]:
+def _payload_of(value: Any) -> list[Point[Any]]:
     return [point for point in hookline.POINTS.values() if value in (point.payload, point.result)]
 
 

@@ -1,5 +1,7 @@
 """`reference/points.md`: every point with its payload, verbs and names."""
 
+from typing import Any
+
 from hookline import (
     POINTS,
     ErrorInfo,
@@ -60,7 +62,7 @@ def page(_: str) -> str:
     return text
 
 
-def _verbs(point: Point) -> str:
+def _verbs(point: Point[Any]) -> str:
     return ", ".join(f"`{verb}`" for verb in sorted(point.verbs))
 
 
@@ -68,7 +70,7 @@ def _and(text: str) -> str:
     return f"{text}\n\n" if text else ""
 
 
-def _section(point: Point) -> str:
+def _section(point: Point[Any]) -> str:
     facts = [
         ("fires", point.when),
         ("model", point.model),
@@ -88,6 +90,6 @@ def _section(point: Point) -> str:
     return text
 
 
-def _replaceable(point: Point) -> str:
+def _replaceable(point: Point[Any]) -> str:
     made = field_table(point.payload)
     return made if "replace" in point.verbs else made.replace("`* |", "` |")

@@ -1,5 +1,7 @@
 """`reference/verbs.md`: what a hook may return, and where."""
 
+from typing import Any
+
 from hookline import APPROVAL_REQUESTED, POINTS, HookAction, HookResult, Point
 
 from .markdown import GENERATED, block, call, table, told
@@ -102,7 +104,7 @@ def _matrix() -> str:
     return table(heads, rows) + "\n" + "".join(f"- {line}.\n" for line in others) + "- `cont` everywhere.\n"
 
 
-def _at(verb: str) -> list[Point]:
+def _at(verb: str) -> list[Point[Any]]:
     return [point for point in POINTS.values() if verb in point.verbs or verb == point.model]
 
 

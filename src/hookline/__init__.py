@@ -7,11 +7,14 @@ programs which need only a part (the command line showing its help, say) do not 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._base.point_modules import POINT_MODULES
 from ._base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .api import *  # noqa: F403
     from .api import __all__ as __all__
+
+POINT_MODULES[:] = [f"{__name__}.channels.points", f"{__name__}.teams.points", f"{__name__}.stores.ticket_points"]
 
 
 def __getattr__(name: str) -> Any:

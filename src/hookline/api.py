@@ -13,22 +13,18 @@ from ._kernel.errors import (
     HookTimeout,
     InvalidResult,
     ModelError,
+    OutputError,
     RegistrationError,
 )
-from ._kernel.hook import FunctionHook, Hook, guard, hook, observer
+from ._kernel.hook import Hook, guard, hook, observer
 from ._kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
     ApprovalRequest,
     Compaction,
     Failure,
-    Inbound,
-    MessageChange,
     ModelReply,
     ModelRequest,
-    Outbound,
-    PersonalityChange,
-    PersonalitySwitched,
     Progress,
     PromptBuild,
     PromptParts,
@@ -37,9 +33,6 @@ from ._kernel.payloads import (
     SessionStart,
     StepStart,
     Stopping,
-    Subagent,
-    SubagentChange,
-    Ticket,
     TokenDelta,
     ToolCallRequest,
     ToolCallResult,
@@ -48,33 +41,22 @@ from ._kernel.payloads import (
 from ._kernel.points import (
     AFTER_LLM,
     AFTER_STEP,
-    AFTER_TICKET_REVISION,
     AFTER_TOOL,
     APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_COMPACTION,
-    BEFORE_DISPATCH,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
-    INBOUND_CLAIM,
-    MESSAGE_RECEIVED,
-    MESSAGE_SENDING,
-    MESSAGE_SENT,
     ON_ERROR,
     ON_PROGRESS,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
     ON_TOKEN,
-    PERSONALITY_SWITCHED,
     POINTS,
     SESSION_START,
-    SUBAGENT_ENDED,
-    SUBAGENT_SPAWNED,
-    SUBAGENT_SPAWNING,
     TOOL_END_WITH_PATH,
     Point,
 )
@@ -86,10 +68,8 @@ from ._kernel.state import AgentResult, AgentState
 from ._kernel.values import (
     ErrorInfo,
     Ids,
-    InboundMessage,
     Message,
     ModelResponse,
-    OutboundMessage,
     Step,
     StopSignal,
     ToolCall,
@@ -97,7 +77,7 @@ from ._kernel.values import (
     Usage,
 )
 from ._run.agent import Agent, Run
-from ._run.budget import Budget
+from ._run.budget import Budget, Limits
 from ._run.causes import RunFailed
 from ._run.context import AgentContext
 from ._run.events import (
@@ -108,6 +88,7 @@ from ._run.events import (
     Failed,
     ModelCalled,
     ModelReplied,
+    OutputChecked,
     RunFinished,
     RunStarted,
     Signalled,
@@ -125,6 +106,16 @@ from ._run.events import (
 from ._run.interrupt import Interrupt
 from ._run.llm import GatedModel
 from ._run.session import Session
+from .channels.points import (
+    BEFORE_DISPATCH,
+    INBOUND_CLAIM,
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    MESSAGE_SENT,
+    Inbound,
+    MessageChange,
+    Outbound,
+)
 from .hooks import BUILTINS
 from .models.errors import (
     AuthError,
@@ -146,6 +137,25 @@ from .plugins.plugin import HOOKLINE_API, Plugin, PluginApi
 from .plugins.settings import Setting
 from .providers.names import get_model
 from .reference import points_table
+from .stores.messages import (
+    InboundMessage,
+    OutboundMessage,
+)
+from .stores.ticket_points import (
+    AFTER_TICKET_REVISION,
+    BEFORE_TICKET_COMPLETE,
+    Ticket,
+)
+from .teams.points import (
+    PERSONALITY_SWITCHED,
+    SUBAGENT_ENDED,
+    SUBAGENT_SPAWNED,
+    SUBAGENT_SPAWNING,
+    PersonalityChange,
+    PersonalitySwitched,
+    Subagent,
+    SubagentChange,
+)
 from .tools.registry import ToolRegistry, Toolset
 from .tools.tool import Tool, tool
 
@@ -229,7 +239,7 @@ if TYPE_CHECKING:
     from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
     from .stores.run_stats import RunStats, run_stats
-    from .stores.runs import CallRow, RunRow, RunStore, VerdictRow
+    from .stores.runs import CallRow, RunRecord, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.skill_files import Skill
     from .stores.skills import SkillStore
@@ -292,7 +302,7 @@ _PARTS = {
     ".stores.memory_rows": ("Episode", "Fact"),
     ".stores.notes": ("NotesFile",),
     ".stores.run_stats": ("RunStats", "run_stats"),
-    ".stores.runs": ("CallRow", "RunRow", "RunStore", "VerdictRow"),
+    ".stores.runs": ("CallRow", "RunRecord", "RunStore", "VerdictRow"),
     ".stores.sessions": ("JsonSessionStore", "SessionStore", "SessionSummary"),
     ".stores.skill_files": ("Skill",),
     ".stores.skills": ("SkillStore",),
@@ -349,32 +359,33 @@ __all__ = [
     "CostLimitHook", "DecisionRefused", "Discarded", "EchoedPayloadHook", "EchoingHook", "Egress", "EgressError",
     "EgressGuard", "Episode", "EpisodeLoggerHook", "ErrorInfo", "Event", "EventStream", "ExecutionTimeLimitHook",
     "Fact", "Failed", "Failure", "FallbackModelHook", "FetchError", "FetchedPage", "FinishReasonHook", "Frozen",
-    "FrozenDict", "FrozenList", "FunctionHook", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
+    "FrozenDict", "FrozenList", "GatedModel", "Gateway", "GatewayOptions", "GrantRow",
     "GroundedReplyHook", "Health", "History", "Hook", "HookAction", "HookError", "HookExecuted", "HookRegistry",
     "HookResult", "HookStack", "HookTimeout", "HooklineError", "HttpHost", "Ids", "Inbound", "InboundMessage",
     "InjectionGuard", "Interceptor", "Interrupt", "InvalidResult", "JsonSessionStore", "JudgedBeforeRewrite", "KeyRow",
-    "KeyStore", "LLMAgent", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
+    "KeyStore", "LLMAgent", "Limits", "LoopDetectorHook", "Mailbox", "McpError", "McpServer", "MemoryChannel",
     "MemoryInjectionHook", "MemoryStore", "MergeLost", "Message", "MessageChange", "MetricsHook", "Model",
     "ModelCalled", "ModelError", "ModelReplied", "ModelReply", "ModelRequest", "ModelResponse", "ModelRetryHook",
     "ModelTimeout", "MqttChannel", "NotInstalled", "NotesFile", "NotesInjectorHook", "ObservabilityHook",
-    "OpenTelemetryHook", "Outbound", "OutboundMessage", "Overloaded", "PassThrough", "PathGuard", "PersistSessionHook",
+    "OpenTelemetryHook", "Outbound", "OutboundMessage", "OutputChecked", "OutputError", "Overloaded", "PassThrough",
+    "PathGuard", "PersistSessionHook",
     "Personality", "PersonalityChange", "PersonalitySwitched", "PlanModeHook", "Plugin", "PluginApi", "PluginError",
     "PluginManager", "Point", "PointFired", "Progress", "PromptBuild", "PromptParts", "ProviderError", "Question",
     "RateLimitHook", "RateLimited", "Redactor", "RegistrationError", "Replay", "ResponseCacheHook", "RetryIgnored",
-    "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRow", "RunStart", "RunStarted", "RunStats",
-    "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel", "SensitiveDataHook",
-    "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore", "SessionSummary", "Setting",
-    "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook", "SqliteSessionStore",
-    "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook", "StopSignal", "Stopping",
-    "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused", "SwitchRefused", "Tape",
-    "TapeError", "TapeHook", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard", "TextDelta", "Ticket",
-    "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules", "TimingHook",
-    "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest", "ToolCallResult",
-    "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed", "ToolRegistry",
-    "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable", "UnknownModel",
-    "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel", "areplay",
-    "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools", "find_sensitive",
-    "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp", "observer",
-    "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow", "shell_tool", "thaw",
-    "ticket_tools", "tool", "verify_audit",
+    "RoleBasedAccessHook", "Roster", "Run", "RunFailed", "RunFinished", "RunRecord", "RunStart", "RunStarted",
+    "RunStats", "RunStore", "SafetyGuardrailHook", "SchemaRetryHook", "ScriptedLLM", "ScriptedModel",
+    "SensitiveDataHook", "SensitiveValue", "Server", "ServerOptions", "Session", "SessionStart", "SessionStore",
+    "SessionSummary", "Setting", "ShadowDecided", "Signalled", "Skill", "SkillEvolverHook", "SkillStore", "SkillsHook",
+    "SqliteSessionStore", "Steered", "Step", "StepFinished", "StepStart", "StepStarted", "StepsLimitHook",
+    "StopSignal", "Stopping", "StoreError", "Subagent", "SubagentChange", "SubagentEvent", "SubagentRefused",
+    "SwitchRefused", "Tape", "TapeError", "TapeHook", "TaskTaken", "Team", "TelegramChannel", "TerminalGuard",
+    "TextDelta", "Ticket", "TicketBoard", "TicketChange", "TicketError", "TicketJudgeHook", "TicketRow", "TicketRules",
+    "TimingHook", "TokenBudgetHook", "TokenDelta", "TokenUsageLimitHook", "Tool", "ToolCall", "ToolCallRequest",
+    "ToolCallResult", "ToolCallsLimitHook", "ToolEnded", "ToolOutputTruncatorHook", "ToolPath", "ToolProgressed",
+    "ToolRegistry", "ToolRetryHook", "ToolSettled", "ToolSpec", "ToolStarted", "Toolset", "Undeliverable",
+    "UnknownModel", "Unreachable", "Usage", "Verdict", "VerdictRow", "WebChannel", "WebError", "WebhookChannel",
+    "areplay", "build_server", "calculator", "call", "clock", "default_slm_hooks", "fetch_tool", "file_tools",
+    "find_sensitive", "freeze", "get_model", "guard", "guards", "hook", "installed_plugins", "load_plugin", "mcp",
+    "observer", "parse_command", "points_table", "replay", "reply", "resolve_point", "run_stats", "shadow",
+    "shell_tool", "thaw", "ticket_tools", "tool", "verify_audit",
 ]  # fmt: skip

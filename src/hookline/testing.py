@@ -55,7 +55,7 @@ def sample(point: str, **fields: Any) -> Frozen:
     Raises:
         TypeError: a field the payload does not have, or of the wrong type.
     """
-    kind = resolve(point).payload
+    kind: type[Frozen] = resolve(point).payload
     empty = {
         field.name: _sample_of(field.type)
         for field in msgspec.structs.fields(kind)

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from hookline._kernel.values import OutboundMessage
 from hookline.channels.protocol import Address, Channel, ChannelError, Health, Undeliverable
+from hookline.stores.messages import OutboundMessage
 
 from .platforms import Inbox, until
 

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline._kernel.values import OutboundMessage
 from hookline._web.host import HttpHost
 from hookline.channels.protocol import Address
 from hookline.channels.signatures import HEADER, sign
+from hookline.stores.messages import OutboundMessage
 
 SECRET = "a secret that nobody can guess"
 

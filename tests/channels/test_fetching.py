@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._kernel.values import InboundMessage
 from hookline.channels import fetching
 from hookline.channels.fetching import Busy, Handover, Waits, unless_stopped
+from hookline.stores.messages import InboundMessage
 
 said = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12)
 

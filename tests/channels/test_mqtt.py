@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._base.installing import NotInstalled
-from hookline._kernel.values import OutboundMessage
 from hookline.channels.mqtt import MqttChannel
 from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
+from hookline.stores.messages import OutboundMessage
 
 from .conformance import Conformance, Rig, ready
 from .platforms import MOSQUITTO, Inbox, Mosquitto, until

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._base.installing import NotInstalled
-from hookline._kernel.values import OutboundMessage
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
 from hookline.channels.telegram import TelegramChannel
+from hookline.stores.messages import OutboundMessage
 
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
 from .conformance import Conformance, Rig, ready

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from hookline import Agent, ScriptedModel
-from hookline._kernel.values import InboundMessage
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Address, Capabilities, Health
 from hookline.stores.mailbox import Mailbox
+from hookline.stores.messages import InboundMessage
 from hookline.stores.sqlite_sessions import SqliteSessionStore
 
 

@@ -10,7 +10,7 @@ from hookline.stores.keys import KeyStore
 
 @pytest.fixture
 def keys(folder, in_process, monkeypatch):
-    (folder / "hookline.toml").write_text('[server]\ndatabase = "server.db"\n')
+    (folder / "hookline.toml").write_text('runs = "runs.db"\n')
     monkeypatch.chdir(folder)
     return lambda *args: in_process("keys", *args)
 

@@ -22,7 +22,7 @@ from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores.approval_rows import ApprovalRow
 from hookline.stores.keys import KeyStore
-from hookline.stores.run_log import RunLog, ServedRun
+from hookline.stores.runs import RunRecord, RunStore
 
 from .conftest import COMMAND, ROOT
 
@@ -31,8 +31,8 @@ CONFIG = """
 sessions = "sessions.db"
 approval_file = "approvals.db"
 default_tools = false
+runs = "runs.db"
 [server]
-database = "server.db"
 port = 0
 """
 
@@ -187,7 +187,7 @@ def test_no_key_is_ever_in_the_log_whose_lines_tell_which_request_and_run_they_a
         raw.sendall(f"GET /{key} HTTP/9.9\r\n{key}: {key}\r\n\r\n".encode())
         raw.recv(1000)
     waiting = stopped_twice(serving, good)
-    assert RunLog(folder / "server.db").get(waiting).status == "interrupted"
+    assert RunStore(folder / "runs.db").get(waiting).status == "interrupted"
     text, lines = serving.log.read_text(), serving.lines()
     for secret in (key, useless, wrong):
         assert secret.split("_")[2] not in text
@@ -201,6 +201,32 @@ def test_no_key_is_ever_in_the_log_whose_lines_tell_which_request_and_run_they_a
     (inside,) = [line for line in lines if line["logger"] == "elsewhere"][:1]
     assert (inside["run_id"], inside["correlation_id"], inside["caller"]) == (run["id"], "from-ci", row.id)
     assert [line for line in lines if line["level"] == "ERROR"] == []
+
+
+def test_statistics_and_the_server_have_one_row_of_a_run_also_after_a_kill(folder, script, serve):
+    config = f'model = "{script("Hello.", delay=600)}"\n{CONFIG}'
+    serving = serve(config=config)
+    with httpx.Client(base_url=serving.url, timeout=60) as client:
+        killed = client.post("/runs", json={"task": "Hi, this is Ann."}).json()["id"]
+        store = RunStore(folder / "runs.db")
+        while not store.get(killed).observed:
+            time.sleep(0.02)
+    serving.process.kill()
+    serving.process.wait()
+    script("Hello.")
+    again = serve(config=config)
+    with httpx.Client(base_url=again.url, timeout=60) as client:
+        done = client.post("/runs", json={"task": "Hi.", "wait": 60}).json()["id"]
+        served = {run["id"]: run["status"] for run in client.get("/runs").json()["runs"]}
+    assert served == {killed: "interrupted", done: "completed"}
+    assert again.stop(signal.SIGINT) == 0
+    text = again.hookline("stats", "--last", "9", "--json")
+    assert {run["run_id"]: run["status"] for run in json.loads(text)} == served
+    assert "Ann" not in text
+    totals = json.loads(again.hookline("stats", "--json"))["totals"]
+    assert (totals["runs"], totals["model_calls"]) == (2, 1)
+    assert totals["statuses"] == {"interrupted": 1, "completed": 1}
+    assert (folder / "runs.db").stat().st_mode & 0o777 == 0o600
 
 
 def stopped_twice(serving, headers):
@@ -238,7 +264,7 @@ def here(in_process, monkeypatch, tmp_path):
     def run(*args, server="port = 0"):
         (tmp_path / "hookline.toml").write_text(
             'model = "scripted:turns.json"\nsessions = "sessions.db"\nruns = "runs.db"\napproval_file = "a.db"\n'
-            f'[server]\ndatabase = "server.db"\n{server}\n'
+            f"[server]\n{server}\n"
         )
         code, out, err = in_process("serve", *args)
         return code, out + err
@@ -305,7 +331,7 @@ def shown(width=80, height=45, **fields):
 
 def run_of(number, **fields):
     given = {"status": "running", "created": NOW - 61, **fields}
-    return ServedRun(
+    return RunRecord(
         f"run_{number:024d}", "desk", "k1", "s", "sid", "t", "c", "api", "Do\nthis\x1b[2J " + "x" * 300, **given
     )
 

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from hookline import RegistrationError, Skill, SkillStore, call, file_tools, reply, shell_tool
+from hookline import RegistrationError, Skill, SkillStore, call, file_tools, observer, reply, shell_tool
 from hookline.config.build import build_agent, build_hooks, context
 from hookline.config.errors import ConfigError
 from hookline.config.settings import DeclaredHook, Settings
@@ -96,6 +96,21 @@ def test_the_limits_hold_for_each_run_anew(script):
         assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
 
 
+def test_the_model_is_told_of_the_limits_of_the_settings_in_time(script):
+    turn = {"tool": "now", "arguments": {}}
+    settings = Settings(model=script(turn, turn, turn, turn, "done"), max_tool_calls=5, max_steps=5)
+    told = []
+
+    @observer("before_llm")
+    def see(ctx, request):
+        told.append(request.messages[-1].content if request.messages[-1].role == "user" else None)
+
+    assert build_agent(settings, hooks=[see]).run("time", ctx=context(settings)).status == "completed"
+    note = "You have used 4 of 5 steps.\nYou have used 4 of 5 tool calls. Wrap up now:"
+    assert told[:4] == ["time", None, None, None]
+    assert told[4].startswith(note)
+
+
 @pytest.mark.parametrize(
     ("toml", "steps"),
     [
@@ -104,14 +119,18 @@ def test_the_limits_hold_for_each_run_anew(script):
         ('max_steps = 3\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
         ("", 20),
         ("max_steps = 21", 21),
+        ('max_steps = "none"', None),
+        ("max_steps = inf", None),
+        ('max_steps = "none"\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
     ],
 )
 def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp_path, toml, steps):
-    turns = [{"tool": "now", "arguments": {}}] * 30
+    turns = [*[{"tool": "now", "arguments": {}}] * 30, "done"]
     (tmp_path / "hookline.toml").write_text(f'model = "{script(*turns)}"\n{toml}\n')
     config = load(folder=tmp_path, env={})
     result = build_agent(config.settings, home=config.home).run("time", ctx=context(config.settings))
-    assert (result.stop.kind, len(result.steps)) == ("steps_limit", steps)
+    found = ("steps_limit", steps) if steps is not None else ("completed", 31)
+    assert (result.stop.kind, len(result.steps)) == found
 
 
 def test_a_hook_that_cannot_be_loaded_is_told_with_the_file_that_names_it(script, tmp_path):

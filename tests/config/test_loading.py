@@ -178,7 +178,7 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         (":x", "is no hook: write FILE.py"),
         (DeclaredHook("rules.py:Limit", {"least": 1}), "has no argument 'least'. It takes most"),
         (DeclaredHook("rules.py:Limit", {"most": "x"}), "ValueError"),
-        (DeclaredHook("rules.py:keep_files", {"a": 1}), "takes no args: it is a FunctionHook"),
+        (DeclaredHook("rules.py:keep_files", {"a": 1}), "takes no args: it is a DecoratedFunction"),
         (DeclaredHook("rules.py:limit", tools="delete_*"), "tools= selects calls at tool points only"),
         (DeclaredHook("rules.py:bundle", priority=3), "it takes no priority"),
         (DeclaredHook("rules.py", {"a": 1}), "args are for one hook"),

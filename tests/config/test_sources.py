@@ -1,5 +1,6 @@
 """Settings: where they come from, which one holds, and what is said about wrong ones."""
 
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -88,7 +89,7 @@ def test_the_nearest_file_upwards_is_the_one_that_counts(tmp_path):
     assert load(folder=near, env={}).settings.model == "openai:far"  # a pyproject that does not speak of us
     (tmp_path / "a" / "pyproject.toml").write_text('[tool.hookline]\nmodel = "openai:near"\n')
     config = load(folder=near, env={})
-    assert (config.settings.model, config.settings.max_steps) == ("openai:near", 20)
+    assert (config.settings.model, config.settings.max_steps) == ("openai:near", None)
     (tmp_path / "a" / "hookline.toml").write_text('model = "openai:own"')
     assert load(folder=near, env={}).settings.model == "openai:own"
 
@@ -140,8 +141,14 @@ def test_a_file_or_a_link_that_somebody_else_made_is_ignored(tmp_path, linked):
     assert load(folder=tmp_path, env={}).settings.max_steps == 4
     os.chown(file, 12345, 12345, follow_symlinks=False)
     config = load(folder=tmp_path, env={})
-    assert config.settings.max_steps == 20
+    assert config.settings.max_steps is None
     assert "belongs to another user" in config.notes[0]
+
+
+@pytest.mark.parametrize(("given", "runs"), [("runs.db", "{}/runs.db"), (":memory:", ":memory:"), ("none", None)])
+def test_the_file_of_runs_is_beside_the_configuration_unless_there_is_none(tmp_path, given, runs):
+    (tmp_path / "hookline.toml").write_text(f'runs = "{given}"\n')
+    assert load(folder=tmp_path, env={}).settings.runs == (runs and runs.format(tmp_path))
 
 
 def test_paths_in_a_file_are_relative_to_the_file_and_others_to_the_working_folder(tmp_path):
@@ -201,7 +208,7 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error_and_others_are_not():
 def test_none_unsets_and_an_empty_variable_says_nothing():
     env = {"HOOKLINE_MAX_STEPS": "none", "HOOKLINE_HOOKS": "None", "HOOKLINE_PARAMS": "none", "HOOKLINE_WRITE": ""}
     settings = load(env=env, folder="/").settings
-    assert (settings.max_steps, settings.hooks, settings.params, settings.write) == (None, (), {}, False)
+    assert (settings.max_steps, settings.hooks, settings.params, settings.write) == (math.inf, (), {}, False)
     assert load(env=env, folder="/").origins["write"] == "default"
 
 
@@ -237,7 +244,7 @@ def test_a_list_can_be_a_json_array_so_that_items_may_hold_commas():
 
 def test_a_file_can_say_none_too(tmp_path):
     (tmp_path / "hookline.toml").write_text('max_steps = "none"')
-    assert load(folder=tmp_path, env={}).settings.max_steps is None
+    assert load(folder=tmp_path, env={}).settings.max_steps == math.inf
 
 
 def test_params_are_pairs_with_json_values():

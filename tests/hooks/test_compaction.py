@@ -15,6 +15,7 @@ from hookline import (
     Compactor,
     ContextCompactionHook,
     HookResult,
+    Limits,
     Message,
     RegistrationError,
     RunFailed,
@@ -285,7 +286,7 @@ def test_a_stop_around_the_summary_stops_the_run():
 
 def test_a_budget_that_is_used_up_by_summaries_stops_the_run():
     llm, session = model(), Session("s", talk(5))
-    ctx = AgentContext(session=session, budget=Budget(max_tokens=20))
+    ctx = AgentContext(session=session, budget=Budget(Limits(tokens=20)))
     result = compacting(llm, fallback=lambda messages: "x").run("now", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert len(asked(llm)) == 1, "the second chapter was refused"

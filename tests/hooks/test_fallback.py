@@ -12,6 +12,7 @@ from hookline import (
     Discarded,
     FallbackModelHook,
     HookResult,
+    Limits,
     ModelReplied,
     ModelRetryHook,
     Overloaded,
@@ -190,7 +191,7 @@ def test_a_hook_that_fails_closed_around_the_other_model_is_not_passed_by():
 def test_a_limit_that_is_reached_stops_the_run_before_the_other_model():
     model = primary([call("add", a=1, b=2)], Overloaded("no"))
     second = other("never")
-    ctx = AgentContext(budget=Budget(max_tool_calls=1))
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
     agent = agent_of(model, FallbackModelHook(second), tools=[add])
     result = agent.run("go", ctx=ctx)
     assert (result.status, result.stop.kind, second.requests) == ("stopped", "tool_calls_limit", [])

@@ -1,5 +1,7 @@
 """All limits in one plugin."""
 
+import math
+
 import pytest
 
 from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, Usage, call, guards, reply, tool
@@ -49,11 +51,11 @@ def test_cost_calls_and_finish_reasons_join_when_they_are_named():
         (50, {"max_steps": 30}, 30),
         (50, {"max_steps": 20}, 20),
         (3, {"max_steps": 30}, 3),
-        (50, {"max_steps": None}, 50),
+        (50, {"max_steps": math.inf}, 50),
         (None, {"max_steps": 30}, 30),
         (None, {"max_steps": 20}, 20),
         (None, {}, None),
-        (None, {"max_steps": None}, None),
+        (None, {"max_steps": math.inf}, None),
     ],
 )
 @pytest.mark.parametrize("allowed", [None, []])
@@ -61,7 +63,7 @@ async def test_the_stricter_step_limit_holds_and_the_agents_default_gives_way(gi
     plugin = guards(given, None, None)
     agent = agent_of(plugin, [call("work")] * 60 + [reply("done")], **own)
     result = await agent.arun("x", allowed_plugins=allowed)
-    assert agent.max_steps == holds
+    assert agent.limits.steps == (math.inf if holds is None else holds)
     if holds is None:
         assert (result.status, len(result.steps)) == ("completed", 61)
     else:
@@ -103,7 +105,7 @@ async def test_a_shared_registry_gets_the_hooks_once():
         ({"max_tool_calls": 1.5}, "max_tool_calls is a"),
         ({"finish_reasons": ["done"]}, "unknown finish reason 'done'"),
         ({"finish_reasons": "stop"}, "is a list"),
-        ({"soft_limit": 2}, "soft_limit is a share"),
+        ({"soft_limit": 2}, "write a share between 0 and 1"),
     ],
 )
 def test_nonsense_is_refused(options, problem):

@@ -1,6 +1,7 @@
 """The hooks that stop a run at a limit."""
 
 import asyncio
+import math
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     JudgedBeforeRewrite,
+    Limits,
     Message,
     RegistrationError,
     RunFailed,
@@ -34,6 +36,7 @@ from hookline import (
     guard,
     hook,
     reply,
+    shadow,
     tool,
 )
 from hookline.testing import EventLog, FakeClock, scripted_agent
@@ -57,7 +60,8 @@ def steps(count, **fields):
 
 
 def agent_of(turns, *hooks, ran=None, **options):
-    return scripted_agent(turns, tools=[counting([] if ran is None else ran)], hooks=hooks, max_steps=None, **options)
+    tools = [counting([] if ran is None else ran)]
+    return scripted_agent(turns, tools=tools, hooks=hooks, **{"max_steps": math.inf, **options})
 
 
 def notes(agent):
@@ -112,7 +116,7 @@ async def test_time_that_passes_before_a_batch_cancels_it():
     result = await agent.arun("x", ctx=AgentContext(clock=clock))
     assert ran == []
     assert result.steps[0].outcomes == ("cancelled",) * 3
-    assert [e.signal.message for e in log.of(Signalled)] == ["Time limit reached: 40.0/30"]
+    assert [e.signal.message for e in log.of(Signalled)] == ["Time limit reached: 60.0/30.0"]
 
 
 async def test_a_run_that_completes_at_its_last_allowed_step_is_completed():
@@ -165,7 +169,7 @@ async def test_a_cost_limit_looks_at_the_calls_whose_price_is_known():
 
     agent = Agent("t", llm=Unpriced(steps(9, cost=0.5)), tools=[counting([])], hooks=[CostLimitHook(1)])
     result = await agent.arun("x")
-    assert (result.cost, result.stop.message, len(agent.model.requests)) == (None, "Cost limit reached: 1.0/1", 3)
+    assert (result.cost, result.stop.message, len(agent.model.requests)) == (None, "Cost limit reached: 1.0/1.0", 3)
 
 
 async def test_a_limit_says_stop_once_and_nobody_can_talk_it_out_of_it():
@@ -173,6 +177,126 @@ async def test_a_limit_says_stop_once_and_nobody_can_talk_it_out_of_it():
     persist = hook(ON_STOP)(lambda ctx, p: HookResult.keep_going("go on"))
     result = await agent_of(steps(9), StepsLimitHook(2), persist, sinks=[log]).arun("x")
     assert (result.stop.kind, len(log.of(Signalled))) == ("steps_limit", 1)
+
+
+# The limits are the run's own, wherever its hooks come from.
+
+
+async def test_a_limit_holds_in_a_subagent_at_once_and_the_model_there_is_told():
+    child = agent_of(steps(9, usage=Usage(10, 10)))
+
+    @tool
+    async def delegate(ctx) -> str:
+        """Ask another agent."""
+        return (await child.arun("look", ctx=ctx)).stop.message
+
+    turns = [reply("", tool_calls=[call("delegate")], usage=Usage(1, 0)), reply("never")]
+    agent = scripted_agent(turns, tools=[delegate], hooks=[TokenUsageLimitHook(60)])
+    result = await agent.arun("x")
+    assert result.messages[-1].content == result.stop.message == "Token limit reached: 61/60"
+    assert notes(child) == ["look", None, None]
+    agent = scripted_agent(turns, tools=[delegate], hooks=[TokenUsageLimitHook(50)])
+    child.model = ScriptedModel(steps(9, usage=Usage(10, 10)))
+    await agent.arun("x")
+    assert notes(child) == ["look", None, f"You have used 41 of 50 tokens.{WRAP_UP}"]
+
+
+@pytest.mark.parametrize("where", ["agent", "conversation", "run"])
+async def test_a_hook_of_agent_conversation_or_run_limits_the_run(where):
+    hooks = [ToolCallsLimitHook(2)]
+    agent = agent_of(steps(9), *(hooks if where == "agent" else ()))
+    ctx = AgentContext(hooks=hooks if where == "conversation" else ())
+    result = await agent.arun("x", ctx=ctx, hooks=hooks if where == "run" else ())
+    assert (result.stop.kind, result.stop.hook) == ("tool_calls_limit", "ToolCallsLimitHook")
+
+
+async def test_a_limit_that_is_registered_under_a_name_stops_under_that_name():
+    agent = agent_of(steps(9))
+    agent.register_hook(StepsLimitHook(2), name="frugal")
+    assert (await agent.arun("x")).stop.hook == "frugal"
+
+
+async def test_a_tool_that_hangs_is_broken_off_when_the_time_is_up():
+    @tool
+    async def hang() -> str:
+        """Wait for ever."""
+        await asyncio.sleep(3600)
+        return "never"
+
+    agent = scripted_agent([call("hang"), reply("never")], tools=[hang], hooks=[ExecutionTimeLimitHook(0.05)])
+    result = await agent.arun("x")
+    assert (result.stop.kind, result.stop.hook) == ("time_limit", "ExecutionTimeLimitHook")
+    assert result.steps[0].outcomes == ("cancelled",)
+
+
+async def test_a_limit_that_comes_while_a_run_goes_on_holds_from_then_on():
+    @tool
+    async def work(n: int = 0) -> str:
+        """Register a limit, then wait for ever."""
+        if n == 1:
+            agent.register_hook(ExecutionTimeLimitHook(0.2))
+        await asyncio.sleep(3600 if n == 2 else 0)
+        return "worked"
+
+    agent = scripted_agent(steps(9), tools=[work])
+    result = await agent.arun("x")
+    assert (result.stop.kind, len(result.steps)) == ("time_limit", 3)
+
+
+async def test_a_limit_that_is_taken_out_while_a_run_goes_on_holds_no_more():
+    agent = agent_of([*steps(3), reply("done")])
+    undo = agent.register_hook(ToolCallsLimitHook(2))
+    agent.register_hook(lambda ctx, payload: undo(), points="after_step")
+    assert (await agent.arun("x")).status == "completed"
+
+
+async def test_a_plugin_that_is_filtered_out_takes_its_limits_with_it():
+    agent = agent_of([*steps(3), reply("done")])
+    agent.register_hook(ToolCallsLimitHook(2), plugin="frugal")
+    assert (await agent.arun("x", allowed_plugins=[])).status == "completed"
+    agent.model = ScriptedModel(steps(9))
+    assert (await agent.arun("x", allowed_plugins=["frugal"])).stop.kind == "tool_calls_limit"
+
+
+async def test_a_limit_on_trial_tells_where_it_would_stop_and_limits_nothing():
+    trial = shadow(ToolCallsLimitHook(2))
+    agent = agent_of([*steps(3), reply("done")], trial)
+    assert (await agent.arun("x")).status == "completed"
+    assert [(d.verb, d.text) for d in trial.decisions] == [
+        ("stop", "Tool call limit reached: 2/2"),
+        ("stop", "Tool call limit reached: 3/2"),
+    ]
+
+
+async def test_an_observer_limits_nothing():
+    agent = agent_of([*steps(3), reply("done")])
+    limit = ToolCallsLimitHook(2)
+    limit.used = lambda ctx: 0
+    agent.register_hook(limit, phase="observe")
+    assert (await agent.arun("x")).status == "completed"
+
+
+async def test_a_hook_may_have_limits_of_another_kind():
+    class Polite:
+        points = frozenset({BEFORE_STEP})
+        limits = (1, 2)
+
+        def __call__(self, point, ctx, payload):
+            return None
+
+    assert (await agent_of([*steps(3), reply("done")], Polite()).arun("x")).status == "completed"
+
+
+async def test_a_hook_of_ones_own_can_declare_limits():
+    class Frugal:
+        points = frozenset({BEFORE_STEP})
+        limits = Limits(tool_calls=1, steps=9)
+
+        def __call__(self, point, ctx, payload):
+            return None
+
+    result = await agent_of(steps(9), Frugal()).arun("x")
+    assert (result.stop.kind, result.stop.hook, result.tool_calls) == ("tool_calls_limit", "Frugal", 1)
 
 
 # Counters.
@@ -196,14 +320,14 @@ async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
 # Batches of tool calls.
 
 
-async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_blocked():
+async def test_of_a_batch_over_the_limit_the_calls_within_it_run_and_the_others_are_cancelled():
     ran = []
     agent = agent_of([call("work"), [call("work", n=i) for i in (1, 2, 3)], reply("never")], ToolCallsLimitHook(3))
     agent.tools = scripted_agent([], tools=[counting(ran)]).tools
     result = await agent.arun("x")
     assert ran == [0, 1, 2]
-    assert result.steps[1].outcomes == ("ok", "ok", "blocked")
-    assert result.messages[-1].content == "Tool call limit reached: 3/3. This call did not run."
+    assert result.steps[1].outcomes == ("ok", "ok", "cancelled")
+    assert result.messages[-1].content == "Cancelled: the tool call limit is reached."
     assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "tool_calls_limit", 2)
 
 
@@ -211,7 +335,7 @@ async def test_the_same_calls_run_under_the_hook_and_under_a_budget():
     turns = [[call("work", n=i) for i in range(5)], reply("never")]
     under_hook, under_budget = [], []
     one = await agent_of(turns, ToolCallsLimitHook(3), ran=under_hook).arun("x")
-    budget = Budget(max_tool_calls=3)
+    budget = Budget(Limits(tool_calls=3))
     two = await agent_of(turns, ran=under_budget).arun("x", ctx=AgentContext(budget=budget))
     assert under_hook == under_budget == [0, 1, 2]
     assert (one.stop.kind, one.stop.message) == (two.stop.kind, two.stop.message)
@@ -240,8 +364,7 @@ async def test_retries_of_a_call_count():
     again = hook(AFTER_TOOL)(lambda ctx, p: HookResult.retry() if p.attempt == 1 else None)
     turns = [[call("work", n=0), call("work", n=1)], reply("never")]
     result = await agent_of(turns, ToolCallsLimitHook(3), again, ran=ran).arun("x")
-    assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "blocked"))
-    assert result.messages[3].content == "Tool call limit reached: 3/3. This call has run and does not run again."
+    assert (ran, result.steps[0].outcomes) == ([0, 1, 0], ("ok", "cancelled"))
     assert result.stop.kind == "tool_calls_limit"
 
 
@@ -336,6 +459,20 @@ async def test_several_limits_share_one_note():
     assert [m.role for m in agent.model.requests[1].messages] == ["user", "assistant", "tool", "user"]
 
 
+async def test_each_limit_has_a_share_of_its_own():
+    limits = StepsLimitHook(10, soft_limit=0.1), CostLimitHook(2.0), TokenUsageLimitHook(100, soft_limit=None)
+    agent = agent_of([*steps(2, cost=0.7, usage=Usage(49, 0)), reply("done")], *limits)
+    await agent.arun("x")
+    assert notes(agent)[1:] == [f"You have used {n} of 10 steps.{WRAP_UP}" for n in (1, 2)]
+
+
+async def test_of_two_limits_on_the_same_the_note_tells_the_one_that_holds():
+    agent = agent_of([*steps(2), reply("done")], StepsLimitHook(5, soft_limit=None))
+    agent.limits = Limits(steps=20, soft=0.1)
+    await agent.arun("x")
+    assert notes(agent)[1:] == [None, f"You have used 2 of 5 steps.{WRAP_UP}"]
+
+
 async def test_the_words_of_a_user_are_left_alone():
     agent = agent_of([*steps(1), reply("done")], StepsLimitHook(5, soft_limit=0.2))
     agent.register_hook(
@@ -345,7 +482,7 @@ async def test_the_words_of_a_user_are_left_alone():
     )
     await agent.arun("x")
     last = [m.content for m in agent.model.requests[1].messages[-2:]]
-    assert last == ["You have used me.", f"You have used 1 of 5 steps.{WRAP_UP}"]
+    assert last == [f"You have used 1 of 5 steps.{WRAP_UP}", "You have used me."]
 
 
 async def test_a_retried_request_has_one_note_and_calls_of_hooks_have_none():
@@ -380,13 +517,20 @@ async def test_shares_are_exact():
 # Registration.
 
 
-def test_limits_come_first_and_judge_calls_as_guards():
+def test_limits_come_first():
     registry = HookRegistry([ExecutionTimeLimitHook(1)])
     found = [(str(e.point), e.phase, e.priority) for layer in registry.stack.layers for e in layer]
-    assert sorted(found) == [
-        ("before_llm", "rewrite", 200),
-        ("before_step", "rewrite", 200),
-        ("before_tool", "guard", 200),
+    assert found == [("before_step", "rewrite", 200)]
+
+
+def test_a_hook_is_a_name_for_a_limit():
+    hooks = [StepsLimitHook(1), TokenUsageLimitHook(2), ExecutionTimeLimitHook(3.5), CostLimitHook(4.5)]
+    assert [hook.limits for hook in (*hooks, ToolCallsLimitHook(5, soft_limit=None))] == [
+        Limits(steps=1),
+        Limits(tokens=2),
+        Limits(seconds=3.5),
+        Limits(cost=4.5),
+        Limits(tool_calls=5, soft=None),
     ]
 
 

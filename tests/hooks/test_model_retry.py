@@ -13,6 +13,7 @@ from hookline import (
     Budget,
     ErrorInfo,
     HookResult,
+    Limits,
     ModelRetryHook,
     ModelTimeout,
     Overloaded,
@@ -113,7 +114,7 @@ def test_a_provider_that_asks_for_too_long_a_wait_is_not_asked_again(asked, call
 def test_it_does_not_wait_longer_than_the_run_has_time_left():
     agent = scripted_agent([RateLimited("no", retry_after=20), reply("never")], hooks=[quick()])
     with pytest.raises(RunFailed):
-        agent.run("go", ctx=AgentContext(budget=Budget(max_seconds=10)))
+        agent.run("go", ctx=AgentContext(budget=Budget(Limits(seconds=10))))
     assert len(agent.model.requests) == 1
 
 
@@ -137,7 +138,7 @@ def test_a_wait_that_was_asked_for_is_the_least_and_is_spread_too():
     assert Backoff(1, 7).wait(ctx, 1, 7.1) is None
     assert Backoff(0, 7).wait(ctx, 1, float("nan")) == 0
     assert Backoff(0, 7).wait(ctx, 1, -3.0) == 0
-    assert Backoff(0, 7).wait(AgentContext(budget=Budget(max_seconds=0)), 1) is None
+    assert Backoff(0, 7).wait(AgentContext(budget=Budget(Limits(seconds=0))), 1) is None
 
 
 async def test_a_cancel_during_the_wait_takes_effect_at_once():
@@ -155,7 +156,7 @@ async def test_a_time_limit_breaks_off_the_wait():
     model = ScriptedModel([RateLimited("no"), reply("never")])
     hook = ModelRetryHook(base_delay=600, max_delay=600)
     hook.backoff.wait = lambda *_: 600  # as if the time left had looked enough
-    ctx = AgentContext(budget=Budget(max_seconds=0.05))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
     result = await Agent("a", llm=model, hooks=[hook]).arun("go", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
 

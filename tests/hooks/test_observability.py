@@ -88,7 +88,7 @@ def test_a_run_is_recorded_with_its_ids_and_numbers(seen):
     numbers = ["status", "stop", "error", "steps", "tool_calls", "input_tokens", "output_tokens", "cost", "elapsed"]
     used = result.usage
     assert rows(seen, "runs", *numbers) == [
-        ("completed", "completed", None, 2, 1, used.input_tokens, used.output_tokens, result.cost, result.elapsed)
+        ("completed", "completed", "", 2, 1, used.input_tokens, used.output_tokens, result.cost, result.elapsed)
     ]
     ((started, ended),) = rows(seen, "runs", "started", "ended")
     assert started <= ended
@@ -273,7 +273,7 @@ def test_a_run_that_goes_on_is_in_the_file_already(seen):
         return rows(seen, "runs", "status", "ended")[0]
 
     result = scripted_agent([call("look"), "x"], tools=[look], hooks=[seen]).run("x")
-    assert result.messages[2].content == "[null,null]"
+    assert result.messages[2].content == '["running",null]'
 
 
 def test_one_hook_serves_many_runs_at_once(seen):
@@ -308,8 +308,8 @@ def test_a_store_of_ones_own_can_be_given():
         (None, {}, "path= is a SQLite file"),
         (3, {}, "path= is a SQLite file"),
         ("a\0b", {}, "path= is a SQLite file"),
-        ("x.db", {"keep_days": 0}, "days is above 0"),
-        ("x.db", {"keep_days": "7"}, "days is above 0"),
+        ("x.db", {"keep_days": 0}, "number of days must be above 0"),
+        ("x.db", {"keep_days": "7"}, "number of days must be above 0"),
         ("x.db", {"every_call": "yes"}, "every_call is True or False"),
     ],
 )
@@ -435,7 +435,7 @@ def test_a_killed_program_leaves_a_run_that_was_interrupted(tmp_path):
     store = RunStore(tmp_path / "runs.db")
     (run,) = store.runs()
     assert run.status == "interrupted"
-    assert [call.kind for call in store.calls(run.run_id)] == ["model"]
+    assert [call.kind for call in store.calls(run.id)] == ["model"]
     store.close()
 
 

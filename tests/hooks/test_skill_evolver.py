@@ -20,6 +20,7 @@ from hookline import (
     AuditLogHook,
     Budget,
     HookResult,
+    Limits,
     Message,
     Redactor,
     RegistrationError,
@@ -174,7 +175,7 @@ def test_the_analysis_passes_all_hooks_of_the_run_and_is_audited_and_counted_apa
     def after(ctx, result):
         seen.append((ctx.agent_name, "end"))
 
-    budget = Budget(max_tool_calls=4, max_steps=5)
+    budget = Budget(Limits(tool_calls=4, steps=5))
     auditor = AuditLogHook(tmp_path / "audit.jsonl")
     agent = agent_of(evolver, turns(), auditor, see)
     result = agent.run("x", hooks=[after], ctx=AgentContext(budget=budget))
@@ -221,7 +222,7 @@ def test_a_hook_that_refuses_the_analysis_is_obeyed_and_the_run_waits_for_anothe
 
 def test_the_limits_of_the_run_do_not_break_the_analysis_but_its_own_do(tmp_path):
     evolver = SkillEvolverHook(tmp_path / "a", delay=0)
-    agent_of(evolver, turns(), StepsLimitHook(5)).run("x", ctx=AgentContext(budget=Budget(max_tokens=100_000)))
+    agent_of(evolver, turns(), StepsLimitHook(5)).run("x", ctx=AgentContext(budget=Budget(Limits(tokens=100_000))))
     assert proposed(evolver) == ["tidy-notes"]
     poor = SkillEvolverHook(tmp_path / "b", delay=0, max_seconds=1e-9)
     agent_of(poor, turns()).run("x")

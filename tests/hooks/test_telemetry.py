@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import math
 import sys
 import threading
 import time
@@ -903,7 +904,7 @@ async def test_a_huge_result_and_a_long_conversation_are_told_in_part():
     telemetry = Telemetry(content=True)
     huge = tool(lambda: "x" * 50_000_000, name="huge")
     turns = [call("huge"), *[reply("y" * 7_000, tool_calls=(call("look"),))] * 18, "done"]
-    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], max_steps=None).arun("hi")
+    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], max_steps=math.inf).arun("hi")
     assert max(len(v) for s in telemetry.spans for v in s.attributes.values() if isinstance(v, str)) < 120_000
     assert all(json.loads(chat.attributes["gen_ai.input.messages"]) for chat in telemetry.named(CHAT))
     assert "characters left out" in telemetry.one("execute_tool huge").attributes["gen_ai.tool.call.result"]

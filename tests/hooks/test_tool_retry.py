@@ -11,6 +11,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     RegistrationError,
     RetryIgnored,
     ToolEnded,
@@ -139,7 +140,7 @@ def test_calls_of_one_batch_are_retried_each_for_itself():
 def test_a_call_is_not_retried_into_a_limit_so_that_its_error_is_told():
     work = flaky(ValueError("why"))
     agent = scripted_agent([[call("flaky")], reply("ok")], tools=[work], hooks=[quick()])
-    result = agent.run("go", ctx=AgentContext(budget=Budget(max_tool_calls=1)))
+    result = agent.run("go", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.messages[-1].content) == ("tool_calls_limit", "ValueError: why")
 
 
@@ -158,7 +159,7 @@ def test_nothing_is_retried_when_the_run_is_about_to_stop():
 def test_it_does_not_wait_longer_than_the_run_has_time_left():
     work = flaky(ValueError("why"))
     agent = scripted_agent([[call("flaky")], reply("ok")], tools=[work], hooks=[ToolRetryHook(base_delay=10)])
-    assert agent.run("go", ctx=AgentContext(budget=Budget(max_seconds=4))).status == "completed"
+    assert agent.run("go", ctx=AgentContext(budget=Budget(Limits(seconds=4)))).status == "completed"
     assert len(work.times) == 1
 
 

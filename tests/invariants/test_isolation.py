@@ -28,6 +28,7 @@ from hookline import (
     CallRefused,
     History,
     HookResult,
+    Limits,
     Message,
     ModelResponse,
     RunFailed,
@@ -399,7 +400,7 @@ def test_every_model_call_passes_the_hooks_and_is_counted(
         hooks.append(observer("on_token")(lambda ctx, delta: None))
     model = ScriptedModel([answer], loop=True)
     agent = Agent("a", llm=model, tools=[think], hooks=[*hooks, again])
-    ctx = AgentContext(budget=Budget(max_tokens=10**6))
+    ctx = AgentContext(budget=Budget(Limits(tokens=10**6)))
     result = asyncio.run(agent.arun("a task", ctx=ctx, sinks=[lambda event: None] if observing else []))
     made = [request.purpose for request in model.requests]
     assert Counter(asked) == Counter(heard) == Counter(made)
@@ -480,7 +481,7 @@ async def test_a_hook_that_asks_too_often_is_stopped_by_the_budget() -> None:
             await ctx.llm.complete("hm")
 
     model = ScriptedModel([lambda request: paid("well")], loop=True)
-    ctx = AgentContext(budget=Budget(max_tokens=35))
+    ctx = AgentContext(budget=Budget(Limits(tokens=35)))
     result = await Agent("a", llm=model, hooks=[thinker]).arun("a task", ctx=ctx)
     assert result.status == "stopped"
     assert len(model.requests) == 4
@@ -532,7 +533,7 @@ def work() -> str:
     return "worked"
 
 
-@pytest.mark.parametrize("limit", [{"max_tokens": 20}, {"max_cost": 0.5}, {"max_tool_calls": 2}])
+@pytest.mark.parametrize("limit", [{"tokens": 20}, {"cost": 0.5}, {"tool_calls": 2}])
 async def test_a_child_at_its_parents_limit_is_stopped_and_so_is_the_parent(limit: dict[str, Any]) -> None:
     seen: list[Any] = []
     child_model = ScriptedModel([lambda request: paid("", call("work").replace(id=str(len(child_model.requests))))])
@@ -540,7 +541,7 @@ async def test_a_child_at_its_parents_limit_is_stopped_and_so_is_the_parent(limi
     child = Agent("child", llm=child_model, tools=[work])
     model = ScriptedModel([paid("", call("hand_over").replace(id="p")), paid("done")])
     parent = Agent("parent", llm=model, tools=[delegate(child, seen)])
-    result = await parent.arun("a task", ctx=AgentContext(budget=Budget(**limit)))
+    result = await parent.arun("a task", ctx=AgentContext(budget=Budget(Limits(**limit))))
     assert [status for status, *_ in seen] == ["stopped"]
     assert len(child_model.requests) == 1
     assert len(model.requests) == 1

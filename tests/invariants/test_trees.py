@@ -24,6 +24,7 @@ from hookline import (
     AgentResult,
     Budget,
     HookResult,
+    Limits,
     RunFailed,
     RunFinished,
     RunStarted,
@@ -172,7 +173,7 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
             runs[0].cancel("enough")
 
     agent = build(node, seen, watchers(seen, faults, blocked, cancel))
-    ctx = AgentContext(budget=Budget(max_tokens=tokens), deps=seen)
+    ctx = AgentContext(budget=Budget(Limits(tokens=tokens)), deps=seen)
     runs.append(agent.start("go", ctx=ctx, sinks=[seen.events.append]))
     try:
         root = await runs[0].result()

@@ -628,12 +628,11 @@ async def test_a_hook_that_was_called_for_this_tool_judged_it():
 
 @pytest.fixture
 def own_merge():
-    before, names = dict(POINTS), dict(points_module._NAMES)
+    before, names = dict(POINTS), dict(points_module.NAMES)
     yield Point("test_gather", RunStart, model="merge")
-    POINTS.clear()
-    POINTS.update(before)
-    points_module._NAMES.clear()
-    points_module._NAMES.update(names)
+    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
+        table.clear()
+        table.update(was)
 
 
 async def test_at_a_merge_point_the_first_non_null_value_per_field_wins():

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import hookline
 from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
@@ -22,7 +23,8 @@ from hookline import (
     hook,
     observer,
 )
-from hookline._kernel.hook import compile_hook, selects
+from hookline._kernel.hook import compile_hook, selects, unmatched_globs
+from hookline._kernel.hook_types import HookContext
 from hookline._kernel.scope import Window
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
@@ -302,9 +304,10 @@ def test_any_positive_number_of_seconds_is_a_timeout(timeout):
     assert entry_of(two, points=BEFORE_TOOL, timeout=timeout).timeout == timeout
 
 
-def test_a_guard_or_observer_may_be_given_the_phase_by_name():
-    assert entry_of(guard(BEFORE_TOOL, phase="observe")(two)).phase == "observe"
-    assert entry_of(observer(BEFORE_TOOL, phase="guard")(two)).phase == "guard"
+@pytest.mark.parametrize("decorator", [guard, observer])
+def test_guards_and_observers_have_their_phase_and_take_no_other(decorator):
+    with pytest.raises(TypeError, match="phase"):
+        decorator(BEFORE_TOOL, phase="rewrite")
 
 
 def test_options_have_documented_defaults():
@@ -507,7 +510,7 @@ class WrongObject:
         (two, BEFORE_TOOL, {"phase": "late"}, "phase 'late' is none of rewrite, guard, observe"),
         (two, BEFORE_LLM, {"tools": "read"}, "tools= selects calls at tool points only"),
         (two, ON_RUN_START, {"tools": ["read"]}, "tools= selects calls at tool points only"),
-        (two, BEFORE_TOOL, {"tools": [3]}, r"tools= takes globs of tool names, not \(3,\)"),
+        (two, BEFORE_TOOL, {"tools": [3]}, r"tools= takes a glob of tool names, or a list of them, not \[3\]"),
         (two, AFTER_TOOL, {"on_failure": "block"}, "on_failure='block' is for hooks that decide at before_tool"),
         (two, BEFORE_TOOL, {"on_failure": "block", "phase": "observe"}, "on_failure='block' is for hooks that decide"),
         (two, BEFORE_TOOL, {"on_failure": "ignore"}, "on_failure 'ignore' is none of closed, block, open"),
@@ -600,3 +603,126 @@ def test_points_of_options_may_have_any_of_their_names_and_must_exist():
     Judge.phase = {"before_tol": "guard"}
     with pytest.raises(RegistrationError, match="before_tol"):
         HookRegistry([Judge()])
+
+
+# Parameters in the wrong order
+
+
+class AgentContext:
+    """Stands for the real one, which the kernel knows by name only."""
+
+
+def named_wrongly(request, ctx): ...
+def named_in_full(payload, context): ...
+def payload_first(payload, other): ...
+def point_and_ctx(point, ctx): ...
+def point_and_payload(point, payload): ...
+def ctx_is_last(point, request, ctx): ...
+def point_is_last(ctx, payload, point): ...
+def one_too_many(ctx, request, limit): ...
+def annotated_ctx(x, y: AgentContext): ...
+def annotated_in_text(x, y: "hookline.AgentContext[Deps]"): ...  # noqa: F821
+def annotated_payload(x: ToolCallRequest, y): ...
+def annotation_beats_the_name(ctx: ToolCallRequest, y): ...
+async def async_too(request, ctx): ...
+def watches(request, ctx, verdict): ...
+
+
+class Swapped:
+    points = (BEFORE_TOOL,)
+
+    def __call__(self, ctx, point, payload): ...
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        named_wrongly, named_in_full, payload_first, point_and_ctx, point_and_payload, ctx_is_last, point_is_last,
+        one_too_many, annotated_ctx, annotated_in_text, annotated_payload, annotation_beats_the_name, async_too,
+        functools.partial(one_too_many), Swapped(),
+    ],
+)  # fmt: skip
+def test_parameters_in_the_wrong_order_are_refused_with_the_right_one(made):
+    order = r"its parameters are in the wrong order: \(ctx, payload\) or \(point, ctx, payload\), not \("
+    with pytest.raises(RegistrationError, match=rf"^hook .* at before_tool: {order}"):
+        HookRegistry().register(made, points=BEFORE_TOOL)
+
+
+def test_the_order_is_checked_where_the_hook_is_written_and_for_observers_too():
+    with pytest.raises(RegistrationError, match="hook 'named_wrongly' at before_tool: .*not \\(request, ctx\\)"):
+        guard(BEFORE_TOOL)(named_wrongly)
+    with pytest.raises(RegistrationError, match="hook 'watches' at before_tool: its parameters are in the wrong order"):
+        observer(BEFORE_TOOL)(watches)
+
+
+def unusual_names(a, b): ...
+def payload_called_context(ctx, context): ...
+def ctx_annotated(c: AgentContext, request: ToolCallRequest): ...
+def payload_of_another_point(run: ToolCallRequest, request): ...
+def default_ctx(point, ctx=None, payload=None): ...
+def everything(*args): ...
+
+
+@pytest.mark.parametrize(
+    ("made", "point"),
+    [
+        (unusual_names, BEFORE_TOOL), (payload_called_context, BEFORE_TOOL), (ctx_annotated, BEFORE_TOOL),
+        (payload_of_another_point, BEFORE_LLM), (default_ctx, BEFORE_TOOL), (everything, BEFORE_TOOL),
+    ],
+)  # fmt: skip
+def test_names_that_say_nothing_about_the_order_are_accepted(made, point):
+    assert entry_of(made, points=point).name == made.__name__
+
+
+# The attribute and option "tools"
+
+
+def test_an_attribute_called_tools_that_holds_no_globs_is_explained():
+    def make(value):
+        class Search:
+            points = (BEFORE_TOOL,)
+            tools = value
+
+            def __call__(self, point, ctx, payload): ...
+
+        return Search()
+
+    def a_tool(): ...
+
+    explained = "the attribute 'tools' of a hook is read as that option: rename it"
+    for value in ([a_tool], 3, a_tool, object()):
+        with pytest.raises(RegistrationError, match=f"^hook 'Search' at before_tool: tools= takes a glob.*{explained}"):
+            HookRegistry([make(value)])
+    with pytest.raises(RegistrationError, match="^hook 'Search': option 'tools' is a dict, so its keys are points"):
+        HookRegistry([make({"search": a_tool})])
+    with pytest.raises(RegistrationError, match="^hook 'Search' at before_tool: tools= takes a glob") as refused:
+        HookRegistry().register(make("s*"), tools=7)
+    assert explained not in str(refused.value)
+    with pytest.raises(RegistrationError, match="tools= takes a glob") as refused:
+        hook(BEFORE_TOOL, tools=[3])(two)
+    assert explained not in str(refused.value)
+
+
+@pytest.mark.parametrize("globs", ["re*", ["re*", "x"], ("re*",), {"re*"}, {"re*": 1}.keys()])
+def test_tools_is_a_glob_or_any_collection_of_them(globs):
+    assert "re*" in entry_of(hook(BEFORE_TOOL, tools=globs)(two)).tools
+
+
+def test_globs_that_match_no_tool_are_found():
+    @hook(BEFORE_TOOL, tools=["pong*", "re*"])
+    def ping(ctx, request): ...
+
+    @hook(BEFORE_TOOL)
+    def everywhere(ctx, request): ...
+
+    entries = [entry_of(ping), entry_of(everywhere)]
+    found = [(entry.name, glob) for entry, glob in unmatched_globs(entries, iter(["read", "ping"]))]
+    assert found == [("ping", "pong*")]
+    assert list(unmatched_globs(entries, ["read", "pong"])) == []
+
+
+def test_every_context_of_a_hook_has_what_its_type_promises():
+    promised = {name for name in vars(HookContext) if not name.startswith("_")}
+    assert promised == {"scratch", "state"}
+    for ctx in (Scope(), hookline.AgentContext()):
+        assert all(hasattr(ctx, name) for name in promised)

@@ -3,6 +3,8 @@
 import copy
 import pickle
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -143,12 +145,11 @@ def camel(name, first=str.title):
 @pytest.fixture
 def own():
     """Points declared by a test, gone after it."""
-    before, names = dict(POINTS), dict(module._NAMES)
+    before, names = dict(POINTS), dict(module.NAMES)
     yield
-    POINTS.clear()
-    POINTS.update(before)
-    module._NAMES.clear()
-    module._NAMES.update(names)
+    for table, was in ((module.TABLE, before), (module.NAMES, names)):
+        table.clear()
+        table.update(was)
 
 
 class Order(Frozen, frozen=True):
@@ -341,3 +342,61 @@ def test_the_points_table_shows_every_point_with_model_verbs_moment_and_aliases(
     assert "answer ask block end replace stop" in row
     assert "before any of them runs" in row
     assert "BeforeToolExec (Forge)" in row
+
+
+# Points that other packages declare
+
+
+def run_alone(code):
+    """Run code in a fresh interpreter, where nothing of the package is imported yet."""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+OTHERS = ["channels.points", "teams.points", "stores.ticket_points"]
+
+
+def test_the_kernel_declares_the_points_of_a_run_only():
+    assert run_alone("from hookline._kernel.points import TABLE; print(*TABLE)") == [name for name, _, _ in TABLE[:18]]
+
+
+@pytest.mark.parametrize("name", ["message_received", "BeforeDispatch", "subagentSpawned", "before_ticket_complete"])
+def test_a_name_of_another_package_is_found_although_nobody_imported_it(name):
+    code = f"from hookline._kernel.hook import hook; h = hook({name!r})(lambda ctx, payload: None); print(*h.points)"
+    assert run_alone(code) == [str(resolve_point(name))]
+
+
+@pytest.mark.parametrize("first", OTHERS)
+def test_the_order_of_the_table_does_not_depend_on_what_is_imported_first(first):
+    code = f"import hookline.{first}; from hookline._kernel.points import POINTS; print(*POINTS)"
+    assert run_alone(code) == [name for name, _, _ in TABLE]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_points_of_a_package_are_cheap_to_import(name):
+    code = f"import hookline.{name}, sys; print(*(name for name in sys.modules if name.startswith('hookline')))"
+    allowed = {"hookline", "hookline._base", "hookline._kernel", *(f"hookline.{other}" for other in OTHERS)}
+    allowed |= {"hookline.channels", "hookline.teams", "hookline.stores", "hookline.stores.messages"}
+    assert {m for m in run_alone(code) if not m.startswith(("hookline._base.", "hookline._kernel."))} <= allowed
+
+
+def test_a_name_of_another_package_is_refused_where_a_program_declares_it():
+    code = """
+from hookline._base.frozen import Frozen
+from hookline._kernel.errors import RegistrationError
+from hookline._kernel.points import POINTS, Point
+try:
+    Point("message_sent", Frozen)
+except RegistrationError as error:
+    print(str(error).replace(" ", "_"))
+print(POINTS["message_sent"].payload.__name__)
+"""
+    assert run_alone(code) == ["point_'message_sent'_is_already_declared,_with_another_shape", "Outbound"]
+
+
+def test_the_table_cannot_be_changed_through_points():
+    with pytest.raises(TypeError):
+        POINTS["x"] = POINTS["before_tool"]
+    assert repr(POINTS).startswith("<points session_start, on_run_start, ")
+    assert POINTS.get("nowhere") is None

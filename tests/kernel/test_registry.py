@@ -482,12 +482,25 @@ async def fired(interceptor, *hooks, point=BEFORE_TOOL, payload=CALL, ctx=None):
     return await fire(stack.chain(point), point, payload, Scope(ctx))
 
 
-def test_an_interceptor_is_a_hook_at_every_point_ahead_of_all_others():
-    other = Named("other", points=tuple(POINTS), priority=1_000_000)
-    stack = HookStack((*compile_hook(other), *intercepting(Recorder())))
-    assert stack.points == frozenset(POINTS)
-    for point in POINTS:
-        assert [entry.name for entry in stack.entries(point)][-2:] == ["Recorder", "Named"], point
+def test_an_interceptor_is_a_hook_at_every_point():
+    registry = HookRegistry.of(Recorder())
+    assert registry.stack.points == frozenset(POINTS)
+    assert {entry.name for point in POINTS for entry in registry.stack.entries(point)} == {"Recorder"}
+
+
+def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():
+    one, two = Named("one"), Named("two")
+    stack = HookStack(compile_hook(one), compile_hook(two))
+    assert HookRegistry.of(stack).at(BEFORE_TOOL) == [one, two]
+
+
+def test_the_interceptor_that_lets_everything_pass_is_no_hook_at_all():
+    assert intercepting(PassThrough()) == ()
+
+    class Mine(PassThrough):
+        pass
+
+    assert len(intercepting(Mine())) == len(POINTS)
 
 
 async def test_an_interceptor_gets_point_payload_and_context():

@@ -27,9 +27,9 @@ tools = ["desk.py"]
 hooks = ["desk.py", { use = "PlanModeHook", args = { confirm = ["deploy"] } }]
 approval_file = "approvals.db"
 audit = "audit.jsonl"
+runs = "runs.db"
 [server]
 port = 8420
-database = "server.db"
 """
 SERVED = {"hookline.toml": SERVER, "desk.py": DESK, "personalities/helper.toml": 'instructions = "You help."\n'}
 WAITING = """

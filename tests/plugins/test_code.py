@@ -33,7 +33,7 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
         ('hooks = ["rules"]', {"rules": ONE}, "write FILE.py:NAME or module:NAME"),
         ('hooks = ["rules.py"]', {"rules": "x = 1"}, "rules.py holds none"),
         ('points = ["rules.py"]', {"rules": ONE}, "names a whole file"),
-        ('points = ["rules.py:one"]', {"rules": ONE}, "FunctionHook, not a Point"),
+        ('points = ["rules.py:one"]', {"rules": ONE}, "DecoratedFunction, not a Point"),
         ('hooks = ["rules.py:x"]', {"rules": "x = 3"}, "is not a hook"),
         ('tools = ["rules.py:x"]', {"rules": "x = 3"}, "is not a tool"),
         ('activate = "rules.py:x"', {"rules": "x = 3"}, "is a int, not a function"),

@@ -13,6 +13,7 @@ from hookline import (
     RegistrationError,
     resolve_point,
 )
+from hookline._kernel.points import TABLE
 from hookline.plugins.points import captured, declare, withdraw
 
 CODE = """
@@ -107,10 +108,10 @@ def test_of_several_points_all_are_declared_or_none():
 def test_a_point_that_the_program_declared_itself_stays(scripted_agent):
     with captured() as points:
         Point("acme_mine", Frozen)
-    POINTS["acme_mine"] = points[0]
+    TABLE["acme_mine"] = points[0]
     try:
         agent = scripted_agent([], plugins=[Plugin("p", points=points)])
         agent.unplug("p")
         assert POINTS["acme_mine"] is points[0]
     finally:
-        del POINTS["acme_mine"]
+        del TABLE["acme_mine"]

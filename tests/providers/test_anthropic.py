@@ -24,7 +24,7 @@ from hookline import (
     tool,
 )
 from hookline.providers.anthropic import AnthropicModel
-from hookline.providers.dialects.messages import OPENING, Messages, MessagesStream
+from hookline.providers.dialects.messages import ANSWER, OPENING, Messages, MessagesStream
 from hookline.providers.wire import ToolNames
 
 from .servers import sse, whole
@@ -183,14 +183,105 @@ async def test_params_go_out_under_the_apis_names(script, model):
     assert not {"stop", "seed", "parallel_tool_calls"} & set(body)
 
 
-async def test_a_schema_goes_out_beside_other_settings_of_the_output(script, model):
-    script.say(whole(message(text("{}"))))
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+SHAPE = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+ANSWERED = {"type": "tool_use", "id": "f", "name": ANSWER, "input": {"a": 1}}
+
+
+async def test_a_schema_goes_out_as_the_one_tool_that_must_be_called(script, model):
+    script.say(whole(message(ANSWERED, stop="tool_use")))
+    got = await model.complete(ASKED.replace(response_format=SHAPE))
+    (sent,) = script.bodies[0]["tools"]
+    assert (sent["name"], sent["input_schema"]) == (ANSWER, SHAPE)
+    assert script.bodies[0]["tool_choice"] == {"type": "tool", "name": ANSWER}
+    assert (got.content, got.tool_calls, got.finish_reason) == ('{"a":1}', (), "stop")
+
+
+@pytest.mark.parametrize(
+    ("choice", "params", "sent", "offered"),
+    [
+        (None, {}, {"type": "any"}, True),
+        ("auto", {"parallel_tool_calls": False}, {"type": "any", "disable_parallel_tool_use": True}, True),
+        ("none", {}, {"type": "tool", "name": ANSWER}, True),
+        ("required", {}, {"type": "any"}, False),
+        ("time", {}, {"type": "tool", "name": "time"}, False),
+        (None, {"thinking": {"type": "enabled", "budget_tokens": 1024}}, None, True),
+        (None, {"thinking": {"type": "disabled"}}, {"type": "any"}, True),
+    ],
+)
+async def test_beside_tools_the_final_answer_is_one_more(script, model, choice, params, sent, offered):
+    script.say(whole(message(text("Yes."))))
+    await model.complete(ASKED.replace(response_format=SHAPE, tools=[TIME], tool_choice=choice, params=params))
+    assert [each["name"] for each in script.bodies[0]["tools"]] == ["time", *([ANSWER] if offered else [])]
+    assert script.bodies[0].get("tool_choice") == sent
+
+
+async def test_a_final_answer_beside_other_calls_came_too_early(script, model):
+    script.say(whole(message(BARE, ANSWERED, stop="tool_use")))
+    got = await model.complete(ASKED.replace(response_format=SHAPE, tools=[TIME]))
+    assert (got.content, got.tool_calls, got.finish_reason) == ("", (ToolCall("b", "time"),), "tool_calls")
+
+
+async def test_a_final_answer_is_streamed_as_text(script, model):
+    script.say(sse(*events(message(ANSWERED, stop="tool_use")), named=True))
+    pieces, got = await streamed(model, ASKED.replace(response_format=SHAPE))
+    assert len(pieces) > 1
+    assert "".join(pieces) == got.content == '{"a": 1}'
+    assert got.tool_calls == ()
+
+
+async def test_a_final_answer_that_was_cut_off_is_text_as_far_as_it_goes(script, model):
+    begun = {"type": "content_block_start", "index": 0, "content_block": {**ANSWERED, "input": {}}}
+    cut = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": '{"a'}}
+    first, *_, last, end = events(message(stop="max_tokens"))
+    script.say(sse(first, begun, cut, last, end, named=True))
+    pieces, got = await streamed(model, ASKED.replace(response_format=SHAPE))
+    assert (pieces, got.content, got.finish_reason) == (['{"a'], '{"a', "length")
+
+
+def test_tools_of_the_history_stay_named_beside_the_final_answer():
+    story = (
+        Message("user", "Time?"), Message("assistant", "", (ToolCall("c", "the.time"),)),
+        Message("tool", "Noon.", call_id="c"), Message("user", "Sum up."),
+    )  # fmt: skip
+    request = ModelRequest(story, response_format=SHAPE)
+    body = Messages(10).body(request, "claude-x", ToolNames.of(request))
+    assert [tool["name"] for tool in body["tools"]] == ["the_time", ANSWER]
+    assert body["tool_choice"] == {"type": "tool", "name": ANSWER}
+
+
+async def test_a_tool_of_the_same_name_is_a_bad_request(model):
+    with pytest.raises(BadRequest, match="rename"):
+        await model.complete(ASKED.replace(response_format=SHAPE, tools=[ToolSpec(ANSWER)]))
+
+
+async def test_a_run_with_an_output_type_calls_tools_and_then_answers(script):
+    @tool
+    def time() -> str:
+        """The time."""
+        return "noon"
+
+    used = {"type": "tool_use", "id": "t", "name": "time", "input": {}}
+    wrong = {**ANSWERED, "input": {"value": "many"}}
+    right = {**ANSWERED, "input": {"value": 12}}
+    script.say(*(whole(message(block, stop="tool_use")) for block in (used, wrong, right)))
+    model = AnthropicModel("claude-x", base_url=script.url, max_retries=0)
+    result = await Agent("a", llm=model, tools=[time], output_type=int).arun("Which hour?")
+    assert result.output == 12
+    assert [message.role for message in result.messages] == ["user", "assistant", "tool", "assistant"]
+    retried = script.bodies[2]["messages"]
+    assert [turn["role"] for turn in retried] == ["user", "assistant", "user", "assistant", "user"]
+    assert "valid integer" in retried[-1]["content"][0]["text"]
+
+
+async def test_a_schema_that_is_no_object_goes_out_beside_other_settings_of_the_output(script, model):
+    script.say(whole(message(text("[]"))))
+    schema = {"type": "array", "items": {**SHAPE}}
     await model.complete(ASKED.replace(response_format=schema, params={"output_config": {"effort": "low"}}))
     sent = script.bodies[0]["output_config"]
     assert sent["effort"] == "low"
     assert sent["format"]["type"] == "json_schema"
-    assert sent["format"]["schema"]["additionalProperties"] is False
+    assert sent["format"]["schema"]["items"]["additionalProperties"] is False
+    assert "tools" not in script.bodies[0]
 
 
 async def test_a_schema_that_cannot_be_sent_is_a_bad_request(model):

@@ -1,10 +1,12 @@
 """OpenAI's two APIs, on the wire: what is sent, what is read, what is put together."""
 
 import json
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from hookline import (
     Agent,
@@ -23,6 +25,7 @@ from hookline import (
     hook,
     tool,
 )
+from hookline._run.output import OutputSpec
 from hookline.providers.dialects.chat import Chat, ChatStream
 from hookline.providers.openai import OpenAIModel
 
@@ -158,6 +161,58 @@ async def test_a_schema_goes_out(script, chat, responses, schema, strict):
     shape = {"name": "reply", "schema": schema, "strict": strict}
     assert script.bodies[0]["response_format"] == {"type": "json_schema", "json_schema": shape}
     assert script.bodies[1]["text"] == {"format": {"type": "json_schema", **shape}}
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"] = "cat"
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"] = "dog"
+
+
+class Address(BaseModel):
+    city: str = Field("?", min_length=1)
+
+
+class Person(BaseModel):
+    name: str
+    home: Address = Field(Address(), description="Where the person lives.")
+    kind: Literal["friend"] = "friend"
+    pet: Annotated[Cat | Dog, Field(discriminator="kind")] | None = None
+
+
+async def test_the_schema_of_an_output_type_goes_out_strict_and_complete(script, chat, responses):
+    said = '{"name": "Ada", "home": {"city": "London"}, "kind": "friend", "pet": {"kind": "cat"}}'
+    block = {"type": "message", "content": [{"type": "output_text", "text": said}]}
+    script.say(whole(completion({"content": said})), whole({"status": "completed", "output": [block]}))
+    for model in (chat, responses):
+        result = await Agent("a", llm=model, output_type=Person).arun("Who?")
+        assert result.output == Person(name="Ada", home=Address(city="London"), pet=Cat())
+    shape = script.bodies[0]["response_format"]["json_schema"]
+    assert script.bodies[1]["text"]["format"] == {"type": "json_schema", **shape}
+    assert shape["strict"] is True
+    schema = shape["schema"]
+    assert schema["required"] == ["name", "home", "kind", "pet"]
+    assert schema["additionalProperties"] is False
+    assert schema["properties"]["home"] == {"$ref": "#/$defs/Address"}
+    assert schema["properties"]["kind"]["enum"] == ["friend"]
+    assert schema["$defs"]["Address"]["properties"]["city"] == {"title": "City", "type": "string"}
+    sent = json.dumps(schema)
+    assert not any(f'"{word}"' in sent for word in ("oneOf", "discriminator", "default", "const", "minLength"))
+
+
+@pytest.mark.parametrize(
+    ("output_type", "strict"), [(list[int], True), (dict[str, int], False), (tuple[int, str], False)]
+)
+async def test_a_type_that_strict_mode_cannot_say_goes_out_as_it_is(script, chat, output_type, strict):
+    spec = OutputSpec(output_type)
+    script.say(whole(completion({"content": "{}"})))
+    await chat.complete(ASKED.replace(response_format=spec.schema))
+    sent = script.bodies[0]["response_format"]["json_schema"]
+    assert sent["strict"] is strict
+    if not strict:
+        assert sent["schema"] == spec.schema
 
 
 async def test_text_that_is_no_unicode_does_not_stop_a_request(script, chat):

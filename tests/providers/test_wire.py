@@ -67,6 +67,8 @@ CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
         ({**CLOSED, "properties": {"a": {"type": "array", "items": {"type": "object"}}}}, False),
         ({**CLOSED, "properties": {"a": {"type": "string", "default": "x"}}}, False),
         ({**CLOSED, "$defs": {"b": {"type": "object"}}}, False),
+        ({**CLOSED, "properties": {"a": {"title": "Anything"}}}, False),
+        ({**CLOSED, "properties": {"a": {"type": "array", "items": {}}}}, False),
     ],
 )
 def test_a_schema_is_strict_when_all_of_it_is(schema, strict):

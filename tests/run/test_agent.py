@@ -22,6 +22,7 @@ from hookline import (
     HookExecuted,
     HooklineError,
     HookRegistry,
+    Limits,
     LLMAgent,
     Plugin,
     PointFired,
@@ -398,7 +399,7 @@ def test_what_a_run_cannot_use_is_refused_before_it_begins(options, message):
 
 
 def test_a_budget_that_is_none_is_refused_where_it_is_given():
-    with pytest.raises(TypeError, match=r"budget= takes a Budget\(max_tokens=...\), not int"):
+    with pytest.raises(TypeError, match=r"budget= takes a Budget\(Limits\(tokens=...\)\), not int"):
         AgentContext(budget=100)
 
 
@@ -427,10 +428,13 @@ def test_plugins_bring_hooks_tools_and_settings_and_go_as_one():
     def count(ctx, payload):
         seen.append(1)
 
-    plugin = Plugin("math", hooks=[count], tools=[add], configure=lambda agent: setattr(agent, "max_steps", 3))
+    def configure(agent):
+        agent.limits = Limits(steps=3)
+
+    plugin = Plugin("math", hooks=[count], tools=[add], configure=configure)
     agent = scripted_agent([call("add", a=1, b=1), reply("x"), reply("y")], plugins=[plugin])
     assert agent.run("x").steps[0].outcomes == ("ok",)
-    assert agent.max_steps == 3
+    assert agent.limits.steps == 3
     agent.hooks.unregister_plugin("math")
     agent.run("y")
     assert len(seen) == 2

@@ -20,6 +20,7 @@ from hookline import (
     ApprovalDecided,
     Budget,
     HookResult,
+    Limits,
     RetryIgnored,
     RunFailed,
     Signalled,
@@ -817,7 +818,7 @@ def test_an_edited_call_that_is_asked_about_again_counts_as_approved_and_an_answ
 @pytest.mark.parametrize(("limit", "ran"), [(1, 1), (2, 2)])
 def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limit, ran):
     calls = [call("add", a=n) for n in range(4)]
-    ctx = AgentContext(budget=Budget(max_tool_calls=limit))
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=limit)))
     result, progress, settled, log = told([calls, reply("x")], ctx=ctx)
     assert [outcome for _, outcome in settled] == ["ok"] * ran + ["cancelled"] * (4 - ran)
     assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
@@ -833,7 +834,7 @@ def test_a_blocked_call_does_not_count_against_the_limit():
     def judge(ctx, request):
         return HookResult.block("no") if request.id == IDS[0] else None
 
-    ctx = AgentContext(budget=Budget(max_tool_calls=5))
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=5)))
     told([TWO, reply("x")], [judge], ctx=ctx)
     assert ctx.budget.tool_calls == 1
 
@@ -931,7 +932,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
     def again(ctx, done):
         return HookResult.retry() if done.outcome == "ok" else None
 
-    ctx = AgentContext(budget=Budget(max_tool_calls=1))
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
     result, _, settled, log = told([TWO, reply("x")], [again], ctx=ctx)
     assert settled == [(IDS[0], "ok"), (IDS[1], "cancelled")]
     assert [event.why for event in log.of(RetryIgnored)] == ["the run is over"]
@@ -1050,7 +1051,7 @@ def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
         ctx.budget.charge(Usage(50, 50), 0.0)
         return None
 
-    ctx = AgentContext(budget=Budget(max_tokens=100) if why == "limit" else None)
+    ctx = AgentContext(budget=Budget(Limits(tokens=100)) if why == "limit" else None)
     result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
     assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
     assert judged == []
@@ -1085,5 +1086,5 @@ def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
 
 def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tool_calls=1)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))

@@ -1,12 +1,27 @@
 """The ledger of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
 
+import math
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Budget, Usage
+from hookline import (
+    Agent,
+    AgentContext,
+    Budget,
+    Limits,
+    RegistrationError,
+    ScriptedModel,
+    StepsLimitHook,
+    Usage,
+    call,
+    reply,
+    tool,
+)
+from hookline._run.budget import BudgetView
+from hookline.testing import scripted_agent
 
 
 class FakeClock:
@@ -26,7 +41,7 @@ def test_a_fresh_budget_has_used_nothing_and_limits_nothing():
     assert budget.elapsed == 0.0
     assert not budget.limited
     assert budget.exceeded() is None
-    assert budget.tool_calls_left()
+    assert budget.left == Limits()
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 1000)] * 3, st.floats(0, 10)), max_size=10))
@@ -66,15 +81,15 @@ def calls(budget):
 @pytest.mark.parametrize(
     ("limit", "use", "times", "kind", "message"),
     [
-        ({"max_steps": 2}, step, 2, "steps_limit", "Step limit reached: 2/2"),
-        ({"max_tokens": 6}, tokens, 2, "token_limit", "Token limit reached: 6/6"),
-        ({"max_tokens": 5}, tokens, 2, "token_limit", "Token limit reached: 6/5"),
-        ({"max_cost": 6}, dollars, 2, "cost_limit", "Cost limit reached: 6.0/6"),
-        ({"max_tool_calls": 2}, calls, 2, "tool_calls_limit", "Tool call limit reached: 2/2"),
+        ({"steps": 2}, step, 2, "steps_limit", "Step limit reached: 2/2"),
+        ({"tokens": 6}, tokens, 2, "token_limit", "Token limit reached: 6/6"),
+        ({"tokens": 5}, tokens, 2, "token_limit", "Token limit reached: 6/5"),
+        ({"cost": 6}, dollars, 2, "cost_limit", "Cost limit reached: 6.0/6.0"),
+        ({"tool_calls": 2}, calls, 2, "tool_calls_limit", "Tool call limit reached: 2/2"),
     ],
 )
 def test_a_limit_is_reached_at_exactly_its_value(limit, use, times, kind, message):
-    budget = Budget(**limit)
+    budget = Budget(Limits(**limit))
     for _ in range(times):
         assert budget.exceeded() is None
         use(budget)
@@ -84,7 +99,7 @@ def test_a_limit_is_reached_at_exactly_its_value(limit, use, times, kind, messag
 
 def test_the_time_limit_counts_from_the_first_begin():
     clock = FakeClock()
-    budget = Budget(max_seconds=5, clock=clock)
+    budget = Budget(Limits(seconds=5), clock=clock)
     clock.now += 50
     assert budget.exceeded() is None
     budget.begin()
@@ -95,33 +110,34 @@ def test_the_time_limit_counts_from_the_first_begin():
     assert budget.exceeded().kind == "time_limit"
 
 
-@pytest.mark.parametrize("limit", ["max_steps", "max_tokens", "max_cost", "max_tool_calls", "max_seconds"])
+@pytest.mark.parametrize("limit", ["steps", "tokens", "cost", "tool_calls", "seconds"])
 def test_a_limit_of_nothing_is_reached_at_once(limit):
-    budget = Budget(**{limit: 0})
+    budget = Budget(Limits(**{limit: 0}))
     budget.begin()
     assert budget.exceeded() is not None
 
 
-@pytest.mark.parametrize("limit", ["max_steps", "max_tokens", "max_seconds", "max_cost", "max_tool_calls"])
-@pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan")])
+@pytest.mark.parametrize("limit", ["steps", "tokens", "seconds", "cost", "tool_calls"])
+@pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan"), 10**400])
 def test_a_limit_that_is_no_number_is_refused(limit, bad):
-    with pytest.raises(ValueError, match="a limit is a number"):
-        Budget(**{limit: bad})
+    with pytest.raises(
+        RegistrationError, match=rf"^Limits\({limit}=.*a limit is a number, 0 or more, such as {limit}=10"
+    ):
+        Budget(Limits(**{limit: bad}))
 
 
 def test_the_strongest_reached_limit_is_told_first():
-    clock = FakeClock()
-    budget = Budget(max_steps=1, max_tokens=1, max_seconds=1, max_cost=1, max_tool_calls=1, clock=clock)
-    budget.begin()
-    clock.now += 9
-    for use in (calls, dollars, tokens, step):
-        use(budget)
-    seen = []
-    for limit in ("max_steps", "max_tokens", "max_seconds", "max_cost", "max_tool_calls"):
+    names, seen = ["steps", "tokens", "seconds", "cost", "tool_calls"], []
+    while names:
+        clock = FakeClock()
+        budget = Budget(Limits(**dict.fromkeys(names, 1)), clock=clock)
+        budget.begin()
+        clock.now += 9
+        for use in (calls, dollars, tokens, step):
+            use(budget)
         seen.append(budget.exceeded().kind)
-        setattr(budget, limit, None)
+        del names[0]
     assert seen == ["steps_limit", "token_limit", "time_limit", "cost_limit", "tool_calls_limit"]
-    assert budget.exceeded() is None
 
 
 # Parents
@@ -149,13 +165,13 @@ def test_a_parents_use_does_not_count_in_its_child():
 @pytest.mark.parametrize(
     ("limit", "use", "kind"),
     [
-        ({"max_tokens": 3}, tokens, "token_limit"),
-        ({"max_cost": 3}, dollars, "cost_limit"),
-        ({"max_tool_calls": 1}, calls, "tool_calls_limit"),
+        ({"tokens": 3}, tokens, "token_limit"),
+        ({"cost": 3}, dollars, "cost_limit"),
+        ({"tool_calls": 1}, calls, "tool_calls_limit"),
     ],
 )
 def test_a_parents_limit_holds_for_its_child(limit, use, kind):
-    parent = Budget(**limit)
+    parent = Budget(Limits(**limit))
     child = parent.child().child()
     assert child.limited
     assert child.exceeded() is None
@@ -165,8 +181,8 @@ def test_a_parents_limit_holds_for_its_child(limit, use, kind):
 
 
 def test_a_parents_steps_are_its_own():
-    parent = Budget(max_steps=1)
-    child = parent.child(max_steps=2)
+    parent = Budget(Limits(steps=1))
+    child = parent.child(Limits(steps=2))
     parent.count_step()
     child.count_step()
     assert parent.exceeded().kind == "steps_limit"
@@ -178,7 +194,7 @@ def test_a_parents_steps_are_its_own():
 
 def test_a_parents_clock_starts_with_its_first_child():
     clock = FakeClock()
-    parent = Budget(max_seconds=5, clock=clock)
+    parent = Budget(Limits(seconds=5), clock=clock)
     first = parent.child()
     first.begin()
     clock.now += 3
@@ -190,14 +206,14 @@ def test_a_parents_clock_starts_with_its_first_child():
 
 
 def test_tool_calls_left_looks_at_every_ledger():
-    parent = Budget(max_tool_calls=2)
+    parent = Budget(Limits(tool_calls=2))
     child = parent.child()
     child.count_tool_call()
-    assert child.tool_calls_left()
+    assert child.left.tool_calls == 1
     parent.count_tool_call()
-    assert not child.tool_calls_left()
-    own = Budget(max_tool_calls=0)
-    assert not own.tool_calls_left()
+    assert child.left.tool_calls == 0
+    own = Budget(Limits(tool_calls=0))
+    assert own.left.tool_calls == 0
 
 
 def test_children_in_many_threads_lose_nothing():
@@ -239,21 +255,21 @@ def test_the_time_left_is_the_shortest_here_or_above_and_never_less_than_none():
             return self.now
 
     clock = Clock()
-    assert Budget(clock=clock).seconds_left() is None
-    parent = Budget(max_seconds=10, clock=clock)
-    child = Budget(max_seconds=4, parent=parent, clock=clock)
+    assert Budget(clock=clock).left.seconds is None
+    parent = Budget(Limits(seconds=10), clock=clock)
+    child = Budget(Limits(seconds=4), parent=parent, clock=clock)
     free = Budget(parent=parent, clock=clock)
-    alone = Budget(max_seconds=3, parent=Budget(clock=clock), clock=clock)
+    alone = Budget(Limits(seconds=3), parent=Budget(clock=clock), clock=clock)
     for budget in (child, free, alone):
         budget.begin()
     clock.now = 1.0
-    assert (child.seconds_left(), free.seconds_left(), alone.seconds_left()) == (3.0, 9.0, 2.0)
+    assert (child.left.seconds, free.left.seconds, alone.left.seconds) == (3.0, 9.0, 2.0)
     clock.now = 5.0
-    assert (child.seconds_left(), free.seconds_left()) == (0.0, 5.0)
-    assert child.out_of_time().message == "Time limit reached: 5.0/4"
+    assert (child.left.seconds, free.left.seconds) == (0.0, 5.0)
+    assert child.out_of_time().message == "Time limit reached: 5.0/4.0"
     assert (free.out_of_time(), Budget(clock=clock).out_of_time()) == (None, None)
     clock.now = 10.04
-    assert free.out_of_time().message == free.exceeded().message == "Time limit reached: 10.0/10"
+    assert free.out_of_time().message == free.exceeded().message == "Time limit reached: 10.0/10.0"
     assert (free.exceeded().kind, parent.elapsed) == ("time_limit", 10.04)
 
 
@@ -265,25 +281,25 @@ def test_the_clock_of_a_budget_is_its_childrens():
             return self.now
 
     clock = Clock()
-    child = Budget(clock=clock).child(max_steps=2)
-    assert (child.max_steps, child.elapsed) == (2, 0.0)
+    child = Budget(clock=clock).child(Limits(steps=2))
+    assert (child.limits.steps, child.elapsed) == (2, 0.0)
     child.begin()
     clock.now = 4.5
     child.begin()
-    assert (child.elapsed, child.parent.elapsed) == (1.5, 1.5)
+    assert (child.elapsed, child.parents[0].elapsed) == (1.5, 1.5)
 
 
 def test_a_cost_limit_says_what_was_spent_in_a_few_digits():
-    budget = Budget(max_cost=0.25)
+    budget = Budget(Limits(cost=0.25))
     budget.charge(Usage(), 0.1 + 0.2)
     assert budget.exceeded().message == "Cost limit reached: 0.3/0.25"
 
 
 def test_what_is_limited_above_is_limited_here():
-    assert not Budget(max_steps=3).limited
+    assert not Budget(Limits(steps=3)).limited
     assert not Budget(parent=Budget()).limited
-    assert Budget(max_tokens=1).limited
-    assert Budget(parent=Budget(parent=Budget(max_cost=1))).limited
+    assert Budget(Limits(tokens=1)).limited
+    assert Budget(parent=Budget(parent=Budget(Limits(cost=1)))).limited
 
 
 def test_a_ledger_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
@@ -294,3 +310,162 @@ def test_a_ledger_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
     assert lock is parent._lock
     parent.charge(Usage(1, 1), 0.0)
     assert not lock.locked()
+
+
+# Limits
+
+
+@pytest.mark.parametrize("share", [0, 1, 1.5, -0.2, float("nan"), True, "0.8"])
+def test_the_share_of_a_note_is_between_0_and_1(share):
+    with pytest.raises(RegistrationError, match=r"^Limits\(soft=.*write a share between 0 and 1, or None"):
+        Limits(soft=share)
+
+
+def test_a_budget_and_an_agent_say_how_limits_are_written():
+    with pytest.raises(TypeError, match=r"write Budget\(Limits\(tokens=20000\)\), not Budget\(5\)"):
+        Budget(5)
+    with pytest.raises(RegistrationError, match=r"limits= takes Limits\(steps=10, tokens=20000\), not \{'steps': 3\}"):
+        scripted_agent([], limits={"steps": 3})
+    with pytest.raises(RegistrationError, match=r"Limits\(steps='3'\)"):
+        scripted_agent([], max_steps="3")
+
+
+def test_counts_are_whole_and_amounts_are_not_however_they_are_written():
+    assert repr(Limits(steps=2.0, tokens=1e3, seconds=3, cost=4, tool_calls=1.5)) == (
+        "Limits(steps=2, tokens=1000, seconds=3.0, cost=4.0, tool_calls=1.5, soft=0.8)"
+    )
+
+
+def test_of_two_limits_the_lower_one_holds():
+    one, other = Limits(steps=3, tokens=50, soft=0.5), Limits(steps=math.inf, tokens=20, cost=1.0)
+    assert one.stricter(other) == other.stricter(one) == Limits(steps=3, tokens=20, cost=1.0, soft=0.5)
+
+
+@pytest.mark.parametrize("nothing", [Limits(), Limits(steps=math.inf), Limits(soft=0.1)])
+def test_the_note_comes_when_those_want_it_who_limit_something(nothing):
+    quiet = Limits(tokens=5, soft=None)
+    assert nothing.stricter(quiet).soft is None
+    assert quiet.stricter(nothing).soft is None
+    assert quiet.stricter(Limits(cost=1)).soft == 0.8
+
+
+# The limits of a run
+
+
+def steps_of(agent, **options):
+    return len(agent.run("x", **options).steps)
+
+
+def endless(**options):
+    return scripted_agent([call("nothing")] * 60 + [reply("done")], **options)
+
+
+def test_a_run_whose_steps_nobody_limits_stops_after_20():
+    assert (
+        steps_of(endless()) == steps_of(endless(limits=Limits(tokens=10**6))) == steps_of(endless(max_steps=None)) == 20
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({"max_steps": 30}, 30),
+        ({"limits": Limits(steps=30)}, 30),
+        ({"limits": Limits(steps=30), "max_steps": 25}, 25),
+        ({"limits": Limits(steps=25), "max_steps": 30}, 25),
+        ({"max_steps": math.inf}, 61),
+        ({"hooks": [StepsLimitHook(50)]}, 50),
+        ({"hooks": [StepsLimitHook(50), StepsLimitHook(40)]}, 40),
+        ({"hooks": [StepsLimitHook(50)], "max_steps": 30}, 30),
+        ({"hooks": [StepsLimitHook(50)], "max_steps": math.inf}, 50),
+        ({"hooks": [StepsLimitHook(50, lambda state: state.step_count)]}, 20),
+    ],
+)
+def test_the_lowest_step_limit_that_somebody_set_holds_in_place_of_the_default(options, steps):
+    assert steps_of(endless(**options)) == steps
+
+
+def test_a_conversation_and_the_run_around_one_can_only_lower_the_steps():
+    assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=50)))) == 20
+    assert steps_of(endless(), ctx=AgentContext(budget=Budget(Limits(steps=5)))) == 5
+    inner, found = endless(max_steps=30), []
+
+    @tool
+    async def ask(ctx) -> str:
+        """Ask another agent."""
+        found.append(len((await inner.arun("x", ctx=ctx)).steps))
+        return "asked"
+
+    for limit in (None, 25, math.inf):
+        inner.model = endless().model
+        scripted_agent([call("ask"), reply("done")], tools=[ask], max_steps=limit).run("x")
+    assert found == [20, 25, 30]
+
+
+@pytest.mark.parametrize(
+    ("limits", "kind"),
+    [
+        (Limits(tokens=40), "token_limit"),
+        (Limits(cost=0.5), "cost_limit"),
+        (Limits(tool_calls=2), "tool_calls_limit"),
+        (Limits(seconds=0), "time_limit"),
+    ],
+)
+def test_an_agents_limits_hold_for_each_run_anew(limits, kind):
+    turn = reply("", tool_calls=[call("look")], usage=Usage(10, 10), cost=0.25)
+    agent = Agent("a", llm=ScriptedModel([turn], loop=True), tools=[tool(name="look")(lambda: "seen")], limits=limits)
+    ctx = AgentContext()
+    runs = [agent.run("x", ctx=ctx) for _ in range(2)]
+    assert [(run.stop.kind, run.stop.hook) for run in runs] == [(kind, "")] * 2
+    assert {len(run.steps) for run in runs} == {0 if kind == "time_limit" else 2}
+
+
+def test_the_model_is_told_of_the_limits_of_agent_conversation_and_the_runs_around():
+    inner = scripted_agent([reply("found", usage=Usage(5, 5))])
+
+    @tool
+    async def ask(ctx) -> str:
+        """Ask another agent."""
+        return (await inner.arun("look", ctx=ctx)).reply
+
+    turns = [reply("", tool_calls=[call("ask")], usage=Usage(10, 10)), reply("done")]
+    agent = scripted_agent(turns, tools=[ask], limits=Limits(steps=2, tokens=60, soft=0.3))
+    agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=2, soft=0.5))))
+    wrap_up = " Wrap up now: finish with what you have and give your final answer."
+    assert inner.model.requests[0].messages[-1].content == (
+        f"You have used 20 of 60 tokens.\nYou have used 1 of 2 tool calls.{wrap_up}"
+    )
+    assert agent.model.requests[1].messages[-1].content == (
+        f"You have used 1 of 2 steps.\nYou have used 30 of 60 tokens.\nYou have used 1 of 2 tool calls.{wrap_up}"
+    )
+
+
+def test_limits_without_a_share_tell_nobody():
+    agent = endless(limits=Limits(soft=None))
+    agent.run("x")
+    assert all(request.messages[-1].role == "tool" for request in agent.model.requests[1:])
+
+
+# What hooks see
+
+
+def test_a_view_shows_what_is_used_and_left_and_can_change_nothing():
+    ledger = Budget(Limits(steps=3, tokens=10, cost=2.0), parent=Budget(Limits(tokens=9, seconds=60, steps=1)))
+    ledger.charge(Usage(3, 1, 1), 0.5)
+    ledger.count_step()
+    ledger.count_tool_call()
+    view = BudgetView(ledger)
+    assert view.limits == Limits(steps=3, tokens=10, cost=2.0)
+    assert view.left == Limits(steps=2, tokens=5, cost=1.5, seconds=60)
+    assert (view.usage, view.tokens, view.cost, view.known_cost) == (Usage(3, 1, 1), 4, 0.5, 0.5)
+    assert (view.tool_calls, view.steps, view.elapsed, view.exceeded()) == (1, 1, 0.0, None)
+    assert repr(view) == repr(ledger)
+    public = {name for name in dir(view) if not name.startswith("_")}
+    assert public == {
+        "cost", "elapsed", "exceeded", "known_cost", "left", "limits", "steps", "tokens", "tool_calls", "usage",
+    }  # fmt: skip
+    for name in (*public, "anything"):
+        with pytest.raises(AttributeError):
+            setattr(view, name, 0)
+    ledger.charge(Usage(5, 0), None)
+    assert (view.exceeded().kind, view.left.tokens) == ("token_limit", 0)

@@ -20,6 +20,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     Ids,
+    Limits,
     Message,
     ModelResponse,
     RunFailed,
@@ -107,7 +108,7 @@ def test_a_run_shares_the_services_of_its_context_and_has_its_own_state():
     chance = Random(3)
     outer = AgentContext(
         memory="m", artifacts="a", blackboard="b", deps="d", random=chance, allowed_plugins=["p"],
-        new_id=lambda prefix: f"{prefix}!", budget=Budget(max_tokens=99), hooks=[watch],
+        new_id=lambda prefix: f"{prefix}!", budget=Budget(Limits(tokens=99)), hooks=[watch],
     )  # fmt: skip
     outer.scratch["mine"] = 1
     scripted_agent([reply("x")], name="inner").run("go", ctx=outer)
@@ -154,13 +155,13 @@ async def test_a_detached_context_is_under_the_same_hooks_and_goes_its_own_way()
         seen.append((ctx.agent_name, dict(ctx.state.metadata)))
         if not detached:
             ctx.scratch["x"] = 1
-            detached.extend((ctx.detached(), ctx.detached(budget=Budget(max_tokens=5))))
+            detached.extend((ctx.detached(), ctx.detached(budget=Budget(Limits(tokens=5)))))
 
     run = scripted_agent([reply("x")], name="one").start("x", hooks=[watch], metadata={"user": "u"})
     await run.result()
     counting, own = detached
     assert (counting.scratch, own.scratch) == ({}, {})
-    assert own.budget.max_tokens == 5
+    assert own.budget.limits.tokens == 5
     assert counting.run_id == own.run_id == run.id
     before = counting.budget.tokens
     await scripted_agent([reply("y")], name="two").arun("y", ctx=counting)

@@ -29,6 +29,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     InvalidResult,
+    Limits,
     Message,
     ModelError,
     ModelResponse,
@@ -410,7 +411,7 @@ def test_a_refused_model_call_at_on_run_end_skips_no_later_hook():
     def later(ctx, result):
         seen.append(result.status)
 
-    ctx = AgentContext(budget=Budget(max_tokens=1))
+    ctx = AgentContext(budget=Budget(Limits(tokens=1)))
     result = scripted_agent([reply("x")], hooks=[ask, later]).run("a b c", ctx=ctx)
     assert seen == [result.status]
 
@@ -579,7 +580,7 @@ def test_one_call_of_unknown_price_does_not_switch_the_cost_limit_off():
             return turn
 
     model = Priced([turn(None)] + [turn(0.6)] * 9)
-    result = Agent("a", llm=model, tools=[quick]).run("x", ctx=AgentContext(budget=Budget(max_cost=1.0)))
+    result = Agent("a", llm=model, tools=[quick]).run("x", ctx=AgentContext(budget=Budget(Limits(cost=1.0))))
     assert (result.status, result.stop.kind, result.cost) == ("stopped", "cost_limit", None)
     assert len(result.steps) == 3
 

@@ -23,6 +23,7 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
+    Limits,
     Message,
     ModelReplied,
     PassThrough,
@@ -50,9 +51,9 @@ from hookline.testing import EventLog, scripted_agent
 @pytest.fixture
 def own_points():
     """A test may declare points of its own; they are gone after it."""
-    before, names = dict(POINTS), dict(points_module._NAMES)
+    before, names = dict(POINTS), dict(points_module.NAMES)
     yield
-    for table, was in ((POINTS, before), (points_module._NAMES, names)):
+    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
         table.clear()
         table.update(was)
 
@@ -125,7 +126,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
         ctx.budget.charge(Usage(50, 50), 0.0)
 
     agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=100)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=100))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert seen == []  # the limit was met before the call began
 
@@ -135,7 +136,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
         await ctx.llm.complete("may I?")
 
     result = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[spend_and_ask]).run(
-        "x", ctx=AgentContext(budget=Budget(max_tokens=100))
+        "x", ctx=AgentContext(budget=Budget(Limits(tokens=100)))
     )
     assert isinstance(seen[0], CallRefused)
     assert (str(seen[0]), seen[0].status) == ("the run is stopping", "stopped")
@@ -204,7 +205,7 @@ def test_a_refused_question_leaves_the_signals_of_its_point_behind():
         ctx.budget.charge(Usage(5, 5), 0.0)
         await ctx.llm.complete("may I?")
 
-    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=Budget(max_tokens=9)))
+    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=Budget(Limits(tokens=9))))
     assert (result.status, result.stop.kind, result.stop.message) == ("stopped", "stop_requested", "enough")
 
 
@@ -255,7 +256,7 @@ def test_a_run_that_is_complete_while_its_calls_are_judged_runs_none_of_them():
 
 def test_the_step_limit_breaks_off_no_step_though_others_are_looked_at_there():
     agent = scripted_agent([ADD, reply("x")], tools=[add], max_steps=1)
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=10_000)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=10_000))))
     assert (result.status, result.stop.kind) == ("stopped", "steps_limit")
     assert result.steps[0].outcomes == ("ok",)
 
@@ -287,7 +288,7 @@ def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
         await asyncio.sleep(30)
         return "late"
 
-    ctx = AgentContext(budget=Budget(max_seconds=0.01, clock=clock), clock=clock)
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.01), clock=clock), clock=clock)
     result = scripted_agent([call("wait"), reply("x")], tools=[wait]).run("x", ctx=ctx)
     assert looks[0] is None
     assert looks[1].kind == "time_limit"
@@ -321,7 +322,7 @@ async def test_a_clock_that_has_alarms_is_asked_for_one_a_moment_after_the_limit
         await asyncio.sleep(30)
         return "late"
 
-    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    ctx = AgentContext(budget=Budget(Limits(seconds=7.0), clock=clock), clock=clock)
     result = await scripted_agent([call("wait"), reply("x")], tools=[wait]).arun("x", ctx=ctx)
     assert [seconds for seconds, _ in alarms] == [pytest.approx(7.001, abs=1e-6)]
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
@@ -332,7 +333,7 @@ async def test_a_time_limit_that_passes_while_the_run_ends_disturbs_nobody():
     async def slow(ctx, result):
         await asyncio.sleep(0.2)
 
-    ctx = AgentContext(budget=Budget(max_seconds=0.15))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.15)))
     result = await scripted_agent([reply("x")], hooks=[slow]).arun("x", ctx=ctx)
     await asyncio.sleep(0.01)
     assert (result.status, result.errors) == ("completed", ())
@@ -579,7 +580,7 @@ def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
 
     agent = scripted_agent([reply("x")], hooks=[first, mend, wall, shaky])
     with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
-        agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+        agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert told == ["first"]
     assert {"first", "shaky"} <= {error.source for error in failed.value.result.errors}
     assert failed.value.result.errors[0].message == str(failed.value.__cause__)
@@ -627,7 +628,7 @@ def test_a_failure_of_those_who_are_told_of_an_open_failure_does_not_hide_the_cl
 
     agent = scripted_agent([reply("x")], hooks=[shaky, first, mend, wall])
     with pytest.raises(RunFailed, match="'first' failed at before_step"):
-        agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=60)))
+        agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert told == ["first", "shaky"]
 
 
@@ -683,7 +684,7 @@ async def run_with(what, *hooks):
     def watch(ctx, result):
         ended.append(result.status)
 
-    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    ctx = AgentContext(budget=Budget(Limits(seconds=7.0), clock=clock), clock=clock)
     agent = scripted_agent([call("wait"), reply("x")], tools=[wait], hooks=[watch, *hooks])
     caller = asyncio.ensure_future(agent.arun("x", ctx=ctx))
     await asyncio.wait({caller})
@@ -789,7 +790,7 @@ async def test_a_result_that_comes_when_the_time_is_up_is_too_late():
         clock.ring()
         return "late"
 
-    ctx = AgentContext(budget=Budget(max_seconds=7.0, clock=clock), clock=clock)
+    ctx = AgentContext(budget=Budget(Limits(seconds=7.0), clock=clock), clock=clock)
     result = await scripted_agent([call("slow"), reply("x")], tools=[slow]).arun("x", ctx=ctx)
     assert (result.stop.kind, result.steps[0].outcomes) == ("time_limit", ("cancelled",))
 

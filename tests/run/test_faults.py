@@ -18,9 +18,12 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    HookStack,
+    Limits,
     ModelReplied,
     PassThrough,
     Plugin,
+    RegistrationError,
     RunFailed,
     ScriptedModel,
     SubagentEvent,
@@ -113,7 +116,7 @@ async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
         return "never"
 
     agent = scripted_agent([call("wait")], tools=[wait], hooks=[subscribe])
-    result = await agent.arun("x", ctx=AgentContext(budget=Budget(max_seconds=0.02)))
+    result = await agent.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
     assert result.status == "stopped"
     assert told == ["the run is over"]
     assert kept[0].cancel_token.is_set()
@@ -122,7 +125,14 @@ async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
 # An interceptor beside hooks
 
 
-def test_an_interceptor_composes_with_hooks_and_plugins():
+@pytest.mark.parametrize("beside", [{"hooks": [no_wiping]}, {"plugins": [Plugin("p", hooks=[no_wiping])]}], ids=str)
+@pytest.mark.parametrize("interceptor", [PassThrough(), HookStack()], ids=["object", "stack"])
+def test_an_interceptor_beside_hooks_or_plugins_is_refused_at_construction(interceptor, beside):
+    with pytest.raises(RegistrationError, match="interceptor= takes the place of hooks= and plugins="):
+        scripted_agent([reply("x")], interceptor=interceptor, **beside)
+
+
+def test_an_interceptor_composes_with_the_hooks_of_conversation_and_run():
     order = []
 
     class Noting(PassThrough):
@@ -133,15 +143,9 @@ def test_an_interceptor_composes_with_hooks_and_plugins():
     def noting(name):
         return hook(BEFORE_TOOL, name=name)(lambda ctx, request: order.append(name))
 
-    agent = scripted_agent(
-        [call("wipe"), reply("x")],
-        tools=[wipe],
-        interceptor=Noting(),
-        hooks=[no_wiping, noting("hook")],
-        plugins=[Plugin("p", hooks=[noting("plugin")])],
-    )
-    result = agent.run("x", hooks=[noting("run")])
-    assert order == ["interceptor", "hook", "plugin", "run"]
+    agent = scripted_agent([call("wipe"), reply("x")], tools=[wipe], interceptor=Noting())
+    result = agent.run("x", ctx=AgentContext(hooks=[noting("conversation")]), hooks=[no_wiping, noting("run")])
+    assert order == ["interceptor", "conversation", "run"]
     assert contents(result) == ["never"]
 
 
@@ -190,7 +194,7 @@ async def test_a_run_inside_counts_in_the_budget_of_the_outer_run(how):
 
 @pytest.mark.parametrize("how", ["arun", "run"])
 async def test_a_run_inside_is_stopped_by_the_budget_of_the_outer_run(how):
-    ctx = AgentContext(budget=Budget(max_tokens=60))
+    ctx = AgentContext(budget=Budget(Limits(tokens=60)))
     inner, outer = pair(how, [reply("word " * 100), reply("never")])
     result = await outer.arun("x", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
@@ -228,7 +232,7 @@ async def test_a_run_inside_knows_its_place(how):
 
 @pytest.mark.parametrize("how", ["arun", "run"])
 async def test_inherit_false_is_the_way_out(how):
-    ctx = AgentContext(budget=Budget(max_tokens=10**6))
+    ctx = AgentContext(budget=Budget(Limits(tokens=10**6)))
     inner, outer = pair(how, [call("wipe"), reply("x")], [wipe], hooks=[no_wiping], options={"inherit": False})
     result = await outer.arun("x", ctx=ctx)
     assert inner.model.requests[-1].messages[-1].content == "wiped"
@@ -379,7 +383,7 @@ async def test_a_time_limit_that_a_hook_turns_into_another_exception_does_not_re
             raise ValueError("turned") from None
 
     agent = scripted_agent([reply("x")], hooks=[turn])
-    result, cancels = await outcome(agent, ctx=AgentContext(budget=Budget(max_seconds=0.02)))
+    result, cancels = await outcome(agent, ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
     assert (result.status, cancels) == ("failed", 0)
     assert "turned" in result.errors[-1].message
 

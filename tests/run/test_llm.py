@@ -16,6 +16,7 @@ from hookline import (
     Compaction,
     HooklineError,
     HookResult,
+    Limits,
     Message,
     ModelRequest,
     PointFired,
@@ -167,7 +168,7 @@ def test_a_refused_call_can_be_caught_and_the_run_goes_on():
 
 
 def test_out_of_budget_the_call_is_refused_and_the_run_is_stopped():
-    ctx = AgentContext(budget=Budget(max_tokens=3))
+    ctx = AgentContext(budget=Budget(Limits(tokens=3)))
 
     @hook(AFTER_LLM)
     async def judge_reply(ctx, answer):

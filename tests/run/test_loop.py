@@ -24,6 +24,7 @@ from hookline import (
     Budget,
     HookError,
     HookResult,
+    Limits,
     Message,
     PassThrough,
     RunFailed,
@@ -341,15 +342,15 @@ def test_completing_at_the_very_last_allowed_step_is_completing():
 @pytest.mark.parametrize(
     ("limits", "kind"),
     [
-        ({"max_tokens": 5}, "token_limit"),
-        ({"max_cost": 0.5}, "cost_limit"),
-        ({"max_seconds": 0}, "time_limit"),
-        ({"max_steps": 1}, "steps_limit"),
+        ({"tokens": 5}, "token_limit"),
+        ({"cost": 0.5}, "cost_limit"),
+        ({"seconds": 0}, "time_limit"),
+        ({"steps": 1}, "steps_limit"),
     ],
 )
 def test_limits_of_the_conversations_budget_stop_the_run(limits, kind):
     turns = [reply("", tool_calls=(ADD.replace(id=f"c{i}"),), cost=0.3) for i in range(9)]
-    ctx = AgentContext(budget=Budget(**limits))
+    ctx = AgentContext(budget=Budget(Limits(**limits)))
     result = scripted_agent(turns, tools=[add]).run("some words in a task", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", kind)
 
@@ -363,7 +364,7 @@ def test_tool_calls_never_exceed_their_limit_even_within_a_batch():
         ran.append(n)
         return "ok"
 
-    ctx = AgentContext(budget=Budget(max_tool_calls=2))
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=2)))
     batch = [call("note", n=i) for i in range(4)]
     result = scripted_agent([batch, reply("x")], tools=[note]).run("x", ctx=ctx)
     assert sorted(ran) == [0, 1]
@@ -675,16 +676,10 @@ def test_call_ids_repeated_in_later_runs_of_a_session_are_made_distinct():
 # Interceptors
 
 
-def test_pass_through_switches_nothing_off():
-    @guard(BEFORE_TOOL)
-    def block(ctx, payload):
-        return HookResult.block("no")
-
-    agent = scripted_agent(
-        [call("add", a="x", b=1), ADD, reply("3")], tools=[add], hooks=[block], interceptor=PassThrough()
-    )
-    result = agent.run("x")
-    assert [step.outcomes for step in result.steps] == [("error",), ("blocked",), ()]
+def test_pass_through_is_an_agent_without_hooks_and_arguments_are_still_validated():
+    agent = scripted_agent([call("add", a="x", b=1), ADD, reply("3")], tools=[add], interceptor=PassThrough())
+    assert len(agent.hooks) == 0
+    assert [step.outcomes for step in agent.run("x").steps] == [("error",), ("ok",), ()]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -810,7 +805,7 @@ def test_a_question_at_on_stop_that_is_refused_stops_the_run_once():
         await ctx.llm.complete("was that all?")
 
     agent = scripted_agent([ADD, reply("never")], tools=[add], hooks=[judge])
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=1))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert seen == [["token_limit"]]
     assert len(result.steps) == 1
@@ -852,7 +847,7 @@ def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_
             await ctx.llm.complete("may I?")
 
         agent = scripted_agent([reply("never")], hooks=[ask])
-        result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=3)))
+        result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=3))))
         assert (result.status, result.stop.kind) == ("stopped", "token_limit"), point
         assert agent.model.requests == []
         assert roles(result) == ["user"]
@@ -1054,7 +1049,7 @@ def test_what_hooks_made_of_the_result_holds_though_a_question_at_the_end_was_re
         await ctx.llm.complete("was it good?")
 
     agent = scripted_agent([ADD, reply("x")], tools=[add], hooks=[reword, ask])
-    result = agent.run("x", ctx=AgentContext(budget=Budget(max_tokens=1)))
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=1))))
     assert (result.status, result.reply) == ("stopped", "better")
 
 

@@ -1,6 +1,7 @@
 """Plugins that come and go: whole, or not at all (DESIGN 6.7)."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -11,6 +12,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookRegistry,
+    Limits,
     Plugin,
     RegistrationError,
     ScriptedModel,
@@ -205,11 +207,11 @@ def test_an_agent_keeps_what_it_is_given():
         max_parallel_tools=2, params={"t": [1]}, response_format={"type": "object"}, sinks=[sink],
     )  # fmt: skip
     assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
-    assert (agent.allowed_plugins, agent.max_steps, agent.max_parallel_tools) == (("p",), 7, 2)
+    assert (agent.allowed_plugins, agent.limits, agent.max_parallel_tools) == (("p",), Limits(steps=7), 2)
     assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))
     assert (agent.plugins, agent.interceptor) == ((), None)
     bare = scripted_agent([])
-    assert (bare.max_steps, bare.max_parallel_tools, bare.allowed_plugins, bare.sinks) == (20, 8, None, ())
+    assert (bare.limits, bare.max_parallel_tools, bare.allowed_plugins, bare.sinks) == (Limits(), 8, None, ())
 
 
 def test_an_agents_own_filter_holds_and_a_run_can_only_narrow_it():
@@ -223,19 +225,19 @@ def test_an_agents_own_filter_holds_and_a_run_can_only_narrow_it():
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "limit"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (3, 2, 2), (None, None, None)]
+    ("own", "given", "limit"), [(2, None, 2), (None, 3, 3), (2, 3, 2), (3, 2, 2), (None, None, 20), (math.inf, 30, 30)]
 )
 def test_the_smaller_step_limit_of_agent_and_context_holds(own, given, limit):
     seen = []
 
     @observer(BEFORE_STEP)
     def watch(ctx, step):
-        seen.append(ctx.budget.max_steps)
+        seen.append(ctx.budget.limits.steps)
 
     agent = scripted_agent([reply("x")] * 2, max_steps=own, hooks=[watch])
-    agent.run("x", ctx=AgentContext(budget=Budget(max_steps=given)))
+    agent.run("x", ctx=AgentContext(budget=Budget(Limits(steps=given))))
     agent.run("x")
-    assert seen == [limit, own]
+    assert seen == [limit, {None: 20, math.inf: None}.get(own, own)]
 
 
 def test_what_a_run_is_not_given_is_made_up():

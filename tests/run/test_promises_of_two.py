@@ -9,6 +9,7 @@ from hookline import (
     Agent,
     Budget,
     HookResult,
+    Limits,
     Message,
     ModelResponse,
     Plugin,
@@ -72,8 +73,8 @@ async def test_a_plugin_that_is_renewed_keeps_the_hook_that_both_versions_have()
 
 
 def test_the_limits_of_a_parent_hold_for_a_budget_with_limits_of_its_own():
-    parent = Budget(max_cost=1.0, max_steps=1)
-    budget = Budget(max_tokens=1000, parent=parent)
+    parent = Budget(Limits(cost=1.0, steps=1))
+    budget = Budget(Limits(tokens=1000), parent=parent)
     parent.steps = 5
     assert budget.exceeded() is None  # steps are each run's own
     budget.charge(Usage(1, 1), 2.0)

@@ -544,8 +544,8 @@ class Wide:
 class Owner:
     """An agent, as far as its hooks are concerned."""
 
-    def __init__(self, *hooks, plugin=None, interceptor=None):
-        self.hooks, self.interceptor = HookRegistry(), interceptor
+    def __init__(self, *hooks, plugin=None):
+        self.hooks = HookRegistry()
         for each in hooks:
             self.hooks.register(each, plugin=plugin)
 
@@ -581,15 +581,6 @@ def test_what_is_not_inherited_is_left_out_at_every_depth():
     middle = hooks_of(Owner(), outer=hooks_of(Owner(private, public)), conversation=[private])
     assert middle.stack.at("before_tool") == [public]
     assert hooks_of(Owner(), outer=middle).allowed.listeners == (public,)
-
-
-def test_an_interceptor_is_ahead_of_the_hooks_of_its_agent_and_known_again_in_the_runs_inside():
-    mine, theirs, one = Wide(), Wide(), PassThrough()
-    outer = hooks_of(Owner(theirs, interceptor=one))
-    inner = hooks_of(Owner(mine, interceptor=one), outer=outer)
-    assert [entry.name for entry in outer.stack.entries("before_tool")] == ["PassThrough", "Wide"]
-    assert [entry.name for entry in inner.stack.entries("before_tool")] == ["PassThrough", "Wide", "Wide"]
-    assert inner.stack.points == frozenset(POINTS)
 
 
 def test_changed_registrations_are_taken_over_once():

@@ -14,6 +14,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     ScriptedModel,
     call,
     hook,
@@ -27,7 +28,7 @@ LIMIT = 0.15
 
 
 def limited(**more):
-    return AgentContext(budget=Budget(max_seconds=LIMIT, **more))
+    return AgentContext(budget=Budget(Limits(seconds=LIMIT, **more)))
 
 
 def slow_model(*turns):
@@ -114,7 +115,7 @@ async def test_keep_going_does_not_lift_the_limit_and_a_quick_run_does_not_meet_
         return HookResult.keep_going("more")
 
     assert stopped_by_time(await Agent("a", llm=slow_model("more"), hooks=[go_on]).arun("go", ctx=limited()))
-    quick = await scripted_agent(["done"]).arun("go", ctx=AgentContext(budget=Budget(max_seconds=30)))
+    quick = await scripted_agent(["done"]).arun("go", ctx=AgentContext(budget=Budget(Limits(seconds=30))))
     assert quick.status == "completed"
 
 
@@ -123,5 +124,5 @@ async def test_another_limit_that_is_reached_already_does_not_keep_the_time_limi
     async def waits(ctx, reply):
         await asyncio.sleep(60)
 
-    result = await scripted_agent(["some words"], hooks=[waits]).arun("go", ctx=limited(max_tokens=1))
+    result = await scripted_agent(["some words"], hooks=[waits]).arun("go", ctx=limited(tokens=1))
     assert stopped_by_time(result)

@@ -225,7 +225,7 @@ def test_every_payload_of_a_run_says_exactly_what_happens():
     }  # fmt: skip
     assert result == AgentResult(
         "all good", "completed", StopSignal("completed"), None, "go", steps, Usage(16, 5, 3), 0.75, 1, ("read",), 1,
-        (user, asked, answered, Message("assistant", "all good")), (), 3.0, IDS,
+        (user, asked, answered, Message("assistant", "all good")), (), 3.0, IDS, "all good",
     )  # fmt: skip
 
 

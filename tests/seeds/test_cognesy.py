@@ -1,5 +1,6 @@
 """The Cognesy agents hooks page, from top to bottom, kept by Hookline."""
 
+import math
 from datetime import datetime
 
 import pytest
@@ -31,6 +32,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     HookStack,
+    Limits,
     Message,
     PassThrough,
     Plugin,
@@ -57,6 +59,7 @@ from hookline import (
     resolve_point,
     tool,
 )
+from hookline._kernel.errors import RegistrationError
 from hookline.testing import EventLog, sample
 
 TRIGGERS = {
@@ -455,7 +458,7 @@ async def test_each_single_trigger_can_be_chosen(name, point):
 # Via HookStack (Manual)
 
 
-async def test_a_hook_stack_can_be_put_ahead_of_the_agents_hooks():
+async def test_a_hook_stack_can_be_put_in_place_of_the_agents_hooks():
     log = LogSteps()
     stack = HookStack()
     stack = stack.with_hook(log, "AfterStep", priority=10, name="log_steps")
@@ -834,7 +837,7 @@ async def test_a_bare_agent_stops_after_20_steps():
 
 
 async def test_the_step_limit_can_be_disabled():
-    agent = make([call("look_up", key="k")] * 25 + [reply("x")], max_steps=None)
+    agent = make([call("look_up", key="k")] * 25 + [reply("x")], max_steps=math.inf)
     result = await agent.arun("x")
     assert (result.status, len(result.steps)) == ("completed", 26)
 
@@ -862,7 +865,7 @@ async def test_the_token_limit_counts_input_and_output_of_all_llm_calls():
     usage = {"input_tokens": 40, "output_tokens": 10}
     turn = reply("").replace(tool_calls=[call("look_up", key="k").replace(id="c")], usage=usage)
     agent = make([turn] * 9)
-    result = await agent.arun("x", ctx=AgentContext(budget=Budget(max_tokens=150)))
+    result = await agent.arun("x", ctx=AgentContext(budget=Budget(Limits(tokens=150))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert len(agent.model.requests) == 3
     assert result.usage.total_tokens == 150
@@ -924,7 +927,7 @@ async def test_a_time_limit_listens_to_two_triggers_with_one_start_time():
 async def test_the_budgets_time_limit_is_wall_clock_for_the_whole_execution():
     clock = FakeClock()
     agent = ticking_agent(clock)
-    budget = Budget(max_seconds=20.0, clock=clock)
+    budget = Budget(Limits(seconds=20.0), clock=clock)
     result = await agent.arun("x", ctx=AgentContext(clock=clock, budget=budget))
     assert (result.status, result.stop.kind, len(agent.model.requests)) == ("stopped", "time_limit", 2)
 
@@ -1160,11 +1163,12 @@ async def test_every_successful_hook_execution_is_reported_when_a_consumer_asks(
     ]
 
 
-async def test_the_pass_through_interceptor_changes_nothing():
-    recorder, alone = Recorder(), Recorder()
-    result = await make(two_steps(), hooks=[recorder], interceptor=PassThrough()).arun("x")
-    await make(two_steps(), hooks=[alone]).arun("x")
-    assert [point for point, *_ in recorder.seen] == [point for point, *_ in alone.seen]
+async def test_the_pass_through_interceptor_disables_all_hooks():
+    recorder = Recorder()
+    with pytest.raises(RegistrationError, match="takes the place of hooks="):
+        make(two_steps(), hooks=[recorder], interceptor=PassThrough())
+    result = await make(two_steps(), interceptor=PassThrough()).arun("x")
+    assert recorder.seen == []
     assert (result.reply, result.messages[2].content) == ("done", "value of k")
 
 

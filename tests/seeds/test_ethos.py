@@ -901,7 +901,7 @@ async def test_sqlite_observability_persists_usage_tool_ends_and_agent_done(tmp_
     assert observability.flush(10)
     (run,) = observability.store.runs()
     assert (run.status, run.tool_calls, run.input_tokens) == ("completed", 1, result.usage.input_tokens)
-    calls = [(c.kind, c.outcome, c.tokens > 0) for c in observability.store.calls(run.run_id)]
+    calls = [(c.kind, c.outcome, c.tokens > 0) for c in observability.store.calls(run.id)]
     assert calls == [("model", "tool_calls", True), ("tool", "ok", False), ("model", "stop", True)]
     observability.store.close()
 

@@ -12,7 +12,7 @@ from hookline.server.callers import RIGHTS, Caller
 from hookline.server.options import ServerOptions
 from hookline.server.service import RunService
 from hookline.stores.approvals import ApprovalStore
-from hookline.stores.run_log import RunLog
+from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
 
 ME = Caller("key_me", "me", frozenset(("read", "run", "approve")))
@@ -30,7 +30,7 @@ def service_at(folder, *agents, **options):
     agents = agents or (make(),)
     return RunService(
         Agents({getattr(agent, "name", "helper"): agent for agent in agents}),
-        RunLog(folder / "server.db"),
+        RunStore(folder / "runs.db", pinned=True),
         approvals=ApprovalStore(folder / "approvals.db"),
         sessions=JsonSessionStore(folder / "sessions"),
         options=msgspec.convert(options, ServerOptions),

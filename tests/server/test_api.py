@@ -17,9 +17,9 @@ from hookline.server import reading
 from hookline.server.endpoints import ApiError
 from hookline.server.requests import body_of
 from hookline.server.views import RunRequest
-from hookline.stores import run_log
+from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
-from hookline.stores.run_log import Once, RunLog
+from hookline.stores.runs import IdempotencyKey, RunStore
 
 from .http_rig import api, events_in, finished
 from .rig import make, until
@@ -153,7 +153,7 @@ async def test_many_at_once_with_one_key_start_one_run(tmp_path):
         answers = await asyncio.gather(*sending)
         assert len({answer.json()["id"] for answer in answers}) == 1
         assert len((await served.client().get("/runs")).json()["runs"]) == 1
-        assert not served.service._once._turns._locks
+        assert not served.service._keys._turns._locks
 
 
 async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
@@ -165,9 +165,9 @@ async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
 
 
 async def test_a_key_that_a_program_took_and_died_is_free_and_one_of_a_program_at_work_is_not(tmp_path):
-    store, now = RunLog(tmp_path / "log.db"), time.time()
+    store, now = RunStore(tmp_path / "log.db"), time.time()
     host, me = gethostname(), os.getpid()
-    gone = Once("o", "k", "d", "run_1", now, host, 2**22 + 1)
+    gone = IdempotencyKey("o", "k", "d", "run_1", now, host, 2**22 + 1)
     assert store.reserve(gone) == (gone, False)
     mine = msgspec.structs.replace(gone, run_id="run_2", pid=me)
     assert store.reserve(mine) == (mine, False)
@@ -182,7 +182,7 @@ async def test_keys_are_forgotten_with_their_runs(tmp_path):
         headers = {"Idempotency-Key": "k"}
         first = await served.client().post("/runs", json={"task": "x", "wait": 30}, headers=headers)
         await served.service._recorder.flushed()
-        assert served.service._store.prune(-1) == 1
+        assert served.service._store.prune_served(1e-9) == 1
         again = await served.client().post("/runs", json={"task": "y"}, headers=headers)
         assert again.status_code in (201, 202)
         assert again.json()["id"] != first.json()["id"]
@@ -246,7 +246,7 @@ async def test_what_was_said_is_for_those_who_may_read(tmp_path):
 
 
 async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_log, "PAGE_SIZE", 250)
+    monkeypatch.setattr(stored_runs, "PAGE_SIZE", 250)
     async with api(tmp_path) as served:
         client = served.client()
         ids = [(await finished(client, "x" * size))["id"] for size in (10, 400, 100, 100, 10, 400, 400)]
@@ -357,10 +357,10 @@ async def test_a_file_that_cannot_be_read_is_told_without_its_path(tmp_path, mon
     async with api(tmp_path) as served:
 
         def broken(*_, **__):
-            raise StoreError(f"{tmp_path}/server.db is damaged")
+            raise StoreError(f"{tmp_path}/runs.db is damaged")
 
-        monkeypatch.setattr(RunLog, "get", broken)
-        monkeypatch.setattr(RunLog, "reserve", broken)
+        monkeypatch.setattr(RunStore, "get", broken)
+        monkeypatch.setattr(RunStore, "reserve", broken)
         for answer in (
             await served.client().get("/runs/run_1"),
             await served.client().post("/runs", json={"task": "x"}, headers={"Idempotency-Key": "k"}),

@@ -414,7 +414,7 @@ async def test_a_client_that_leaves_does_not_stop_the_run_and_leaves_nothing_beh
 
 async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log(tmp_path, monkeypatch, caplog):
     async def broken(*args):
-        raise StoreError("/secret/path/server.db is gone")
+        raise StoreError("/secret/path/runs.db is gone")
 
     async with chatting(tmp_path, make()) as place:
         monkeypatch.setattr(Reader, "more", broken)
@@ -430,7 +430,7 @@ async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log
             await place.client.with_options(max_retries=0).chat.completions.create(model="helper", messages=HI)
         assert (caught.value.code, caught.value.response.headers["retry-after"]) == ("store", "5")
         assert "/secret" not in str(caught.value)
-    assert caplog.text.count("/secret/path/server.db is gone") == 3
+    assert caplog.text.count("/secret/path/runs.db is gone") == 3
 
 
 async def test_a_run_that_nobody_can_be_told_of_is_cancelled(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline.server.chat_text import Said
-from hookline.stores.run_log import StoredEvent
+from hookline.stores.runs import StoredEvent
 
 
 def event(type, **fields):

@@ -50,9 +50,9 @@ class Rig:
         self.server = build_server(
             Settings(
                 server={
-                    "database": str(folder / "server.db"), "port": 0, "rate": 1e9, "burst": 1_000_000,
-                    "push_hosts": ["127.0.0.1"],
+                    "port": 0, "rate": 1e9, "burst": 1_000_000, "push_hosts": ["127.0.0.1"],
                 },
+                runs=str(folder / "runs.db"),
                 sessions=str(folder / "sessions"), approval_file=str(folder / "approvals.db"),
             ),
             agent, home=folder,

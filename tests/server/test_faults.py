@@ -215,7 +215,7 @@ class Full:
 
         def limited(database, db):
             prepare(database, db)
-            if self.is_full and database.holds == "served runs":
+            if self.is_full and database.holds == "runs":
                 (pages,) = db.execute("PRAGMA page_count").fetchone()
                 db.execute(f"PRAGMA max_page_count={pages}")
 
@@ -236,7 +236,7 @@ async def test_while_the_file_cannot_be_written_runs_are_refused_and_those_that_
     monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.05)
     full = Full(monkeypatch)
     door = Door("word " * 50)
-    path = tmp_path / "server.db"
+    path = tmp_path / "runs.db"
     async with served(tmp_path, door.agent) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
         reading = asyncio.create_task(wire.events(run_id))
@@ -291,7 +291,7 @@ async def test_a_program_that_holds_the_file_for_seconds_delays_runs_and_nothing
     async with served(tmp_path, door.agent) as server:
         assert await works(server)
         holder = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", textwrap.dedent(hold), str(tmp_path / "server.db"), stdout=subprocess.PIPE
+            sys.executable, "-c", textwrap.dedent(hold), str(tmp_path / "runs.db"), stdout=subprocess.PIPE
         )
         assert await holder.stdout.readline() == b"held\n"
         waiting = [asyncio.create_task(works(server)) for _ in range(10)]

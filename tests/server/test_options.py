@@ -7,6 +7,7 @@ import pytest
 
 from hookline._base.files import user_folder
 from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
 from hookline.server.options import ServerOptions
 
 
@@ -63,17 +64,21 @@ def test_every_option_is_described():
 
 
 @pytest.mark.parametrize(
-    ("options", "database", "keys"),
+    ("options", "runs", "keys"),
     [
-        ({}, str(user_folder("data") / "server.db"), str(user_folder("data") / "keys.db")),
-        ({"database": "data/runs.db"}, "/home/x/data/runs.db", "/home/x/data/keys.db"),
-        ({"database": "/srv/runs.db"}, "/srv/runs.db", "/srv/keys.db"),
-        ({"database": "runs.db", "keys": "/etc/k.db"}, "/home/x/runs.db", "/etc/k.db"),
-        ({"database": ":memory:"}, ":memory:", "/home/x/keys.db"),
-        ({"keys": ":memory:"}, str(user_folder("data") / "server.db"), ":memory:"),
+        ({}, Settings().runs, str(user_folder("data") / "keys.db")),
+        ({}, "/srv/runs.db", "/srv/keys.db"),
+        ({}, None, str(user_folder("data") / "keys.db")),
+        ({}, ":memory:", str(user_folder("data") / "keys.db")),
+        ({"keys": "/etc/k.db"}, "/srv/runs.db", "/etc/k.db"),
+        ({"keys": "k.db"}, "/srv/runs.db", "/home/x/k.db"),
+        ({"keys": ":memory:"}, "/srv/runs.db", ":memory:"),
     ],
 )
-def test_keys_are_beside_the_runs(options, database, keys):
-    given = ServerOptions(**options)
-    assert given.database_path(Path("/home/x")) == database
-    assert given.keys_path(Path("/home/x")) == keys
+def test_keys_are_beside_the_runs(options, runs, keys):
+    assert ServerOptions(**options).keys_path(runs, Path("/home/x")) == keys
+
+
+def test_there_is_one_setting_for_the_file_of_runs_and_the_former_one_says_so():
+    with pytest.raises(ConfigError, match=r"server\.database is gone: the setting runs, above \[server\]"):
+        ServerOptions.of({"database": "server.db"})

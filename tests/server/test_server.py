@@ -45,7 +45,7 @@ from hookline.server.gate import Gate
 from hookline.server.traffic import Traffic
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
-from hookline.stores.run_log import ServedRun
+from hookline.stores.runs import RunRecord
 
 from .rig import make, service_at, until
 
@@ -166,7 +166,7 @@ async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_the
 
         def sometimes(runs, events):
             if broken:
-                raise StoreError("/secret/path/server.db cannot grow, the disk is full: make room")
+                raise StoreError("/secret/path/runs.db cannot grow, the disk is full: make room")
             return write(runs, events)
 
         monkeypatch.setattr(server.service._store, "write", sometimes)
@@ -278,7 +278,7 @@ async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_pa
 async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("hookline.server.reading.LOOK", 0.01)
     async with running(tmp_path) as (server, client):
-        elsewhere = ServedRun(
+        elsewhere = RunRecord(
             "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
             created=time.time(), host=gethostname(), pid=os.getpid(),
         )  # fmt: skip
@@ -333,7 +333,7 @@ async def test_a_port_that_is_taken_is_told_and_the_one_that_has_it_goes_on(tmp_
         assert (await client.post("/runs", json={"task": "hi", "wait": 60})).json()["status"] == "completed"
 
 
-@pytest.mark.parametrize("broken", ["server.db", "keys.db"])
+@pytest.mark.parametrize("broken", ["runs.db", "keys.db"])
 async def test_files_that_cannot_be_used_are_told_before_it_serves(tmp_path, broken):
     (tmp_path / broken).write_text("this is no database, and never was one")
     server = server_at(tmp_path, keys=KeyStore(tmp_path / "keys.db"))
@@ -347,7 +347,7 @@ async def test_files_that_cannot_be_used_are_told_before_it_serves(tmp_path, bro
 
 def settings(folder, **options):
     return Settings(
-        server={"database": str(folder / "server.db"), "port": 0, **options}, sessions=str(folder / "sessions"),
+        server={"port": 0, **options}, runs=str(folder / "runs.db"), sessions=str(folder / "sessions"),
         approval_file=str(folder / "approvals.db"), metadata={"user_role": "guest"},
     )  # fmt: skip
 
@@ -361,6 +361,15 @@ async def built(given, agent):
             yield server, client
     finally:
         await server.stop(grace=0)
+
+
+async def test_without_a_file_of_runs_a_server_keeps_them_in_memory(tmp_path):
+    given = msgspec.structs.replace(settings(tmp_path, keys=str(tmp_path / "keys.db")), runs=None)
+    async with built(given, make()) as (server, client):
+        run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
+        assert (await client.get(f"/runs/{run['id']}")).json()["status"] == "completed"
+        assert server.service._store.path == ":memory:"
+    assert not (tmp_path / "runs.db").exists()
 
 
 async def test_an_agent_that_is_not_there_is_a_mistake_in_the_settings(tmp_path):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,14 +13,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import (
+    BEFORE_TOOL,
+    ON_RUN_START,
+    Agent,
+    HookResult,
+    ObservabilityHook,
+    ScriptedModel,
+    call,
+    guard,
+    hook,
+    reply,
+    run_stats,
+    tool,
+)
 from hookline._kernel.values import Message
 from hookline.server import live as live_module
 from hookline.server import service as service_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
 from hookline.server.places import Places
 from hookline.stores.errors import StoreError
-from hookline.stores.run_log import RunLog, ServedRun
+from hookline.stores.runs import RunRecord, RunStore
 
 from .rig import ADMIN, ME, OTHER, make, read_all, service_at, serving, until
 
@@ -65,7 +79,7 @@ def asking(*tools, **options):
 async def test_a_run_is_stored_before_its_caller_hears_of_it_and_its_events_have_no_gaps(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "hello", task_id="t-7", correlation_id="c-9")
-        assert RunLog(tmp_path / "server.db").get(run.id).task == "hello"
+        assert RunStore(tmp_path / "runs.db").get(run.id).task == "hello"
         events = await read_all(service, run.id)
         over = await service.get(run.id, ME)
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -438,13 +452,13 @@ async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_
         door.open.set()
         got += [event["seq"] for event in await read_all(service, run.id, after=len(got))]
         assert service.counts()["readers"] == 0
-    assert got == list(range(1, RunLog(folder / "server.db").get(run.id).last_seq + 1))
+    assert got == list(range(1, RunStore(folder / "runs.db").get(run.id).last_seq + 1))
 
 
 async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(live_module, "KEEP", 10)
     model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
-    async with serving(tmp_path, Agent("helper", llm=model, max_steps=None)) as service:
+    async with serving(tmp_path, Agent("helper", llm=model, max_steps=math.inf)) as service:
         run = await service.start(ME, "x")
         live = service._live[run.id]
         slow = await service.read(run.id, ME)
@@ -487,7 +501,7 @@ async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrup
         await service.start(ME, "4")
     door.open.set()
     await closing
-    runs = [RunLog(tmp_path / "server.db").get(run.id) for run in (quick, slow, queued)]
+    runs = [RunStore(tmp_path / "runs.db").get(run.id) for run in (quick, slow, queued)]
     assert [run.status for run in runs] == ["completed", "interrupted", "interrupted"]
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("hookline")] == []
 
@@ -495,8 +509,8 @@ async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrup
 async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(tmp_path):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    store = RunLog(tmp_path / "server.db")
-    left = ServedRun(
+    store = RunStore(tmp_path / "runs.db")
+    left = RunRecord(
         "run_left", "helper", ME.id, "s", "served-s", "t", "c", "api", "task", status="waiting", created=time.time(),
         host=os.uname().nodename, pid=gone.pid,
     )  # fmt: skip
@@ -520,14 +534,14 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
         run = await service.start(ME, "x")
         await until(lambda: door.entered == 1)
         await service._recorder.flushed()
-        real, broken = RunLog.write, [True]
+        real, broken = RunStore.write, [True]
 
         def write(self, runs, events):
             if broken:
                 raise StoreError("the disk is full")
             real(self, runs, events)
 
-        monkeypatch.setattr(RunLog, "write", write)
+        monkeypatch.setattr(RunStore, "write", write)
         door.open.set()
         await until(lambda: service.problem)
         with pytest.raises(Unavailable, match="cannot be stored$"):  # what files say tells of paths
@@ -537,7 +551,7 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
         broken.clear()
         await until(lambda: not service.problem)
         await service._recorder.flushed()
-        stored = [json.loads(event.data) for event in RunLog(tmp_path / "server.db").events(run.id)]
+        stored = [json.loads(event.data) for event in RunStore(tmp_path / "runs.db").events(run.id)]
     assert stored == events
     assert events[-1]["status"] == "completed"
 
@@ -546,10 +560,11 @@ async def test_old_runs_are_forgotten_with_their_events(tmp_path):
     async with serving(tmp_path) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         await service._recorder.flushed()
-        store = RunLog(tmp_path / "server.db")
-        assert store.prune(1) == 0
-        store.write([msgspec.structs.replace(run, ended=time.time() - 3 * 24 * 3600)], [])
-        assert store.prune(1) == 1
+        store = RunStore(tmp_path / "runs.db")
+        assert store.prune_served(1) == 0
+        long_ago = time.time() - 3 * 24 * 3600
+        store.write([msgspec.structs.replace(run, created=long_ago, ended=long_ago)], [])
+        assert store.prune_served(1) == 1
         assert (store.get(run.id), store.events(run.id)) == (None, [])
 
 
@@ -565,3 +580,45 @@ async def test_what_hooks_are_told_of_the_caller_cannot_be_changed_by_it(tmp_pat
         await service.wait((await service.start(who, "x", session="talk")).id, who)
     assert told[0]["user_role"] == "customer"
     assert (told[0]["caller"], told[0]["caller_id"], told[0]["session"]) == ("me", "key_me", "talk")
+
+
+# The file is that of the statistics too.
+
+
+@tool
+def look() -> str:
+    """Look."""
+    return "nothing"
+
+
+async def test_a_served_run_that_the_hook_records_in_the_same_file_is_one_row(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    agent = make([call("look"), reply("done")], tools=[look], hooks=[recorder])
+    async with serving(tmp_path, agent) as service:
+        run = await service.wait((await service.start(ME, "the task")).id, ME)
+        assert recorder.flush(20)
+        (stored,) = recorder.store.runs()
+        assert stored == msgspec.structs.replace(run, observed=True)
+        assert (stored.status, stored.task, stored.reply, stored.stop) == ("completed", "the task", "done", "completed")
+        assert stored.elapsed == stored.ended - stored.started
+        told = run_stats(recorder.store)
+        assert (told.totals.runs, told.totals.model_calls, told.totals.tool_calls) == (1, 2, 1)
+        assert [each.name for each in recorder.store.calls(run.id)] == ["scripted", "look", "scripted"]
+        assert [each.id for each in await service.list(ME)] == [run.id]
+    recorder.store.close()
+
+
+async def test_runs_that_only_the_hook_recorded_are_unknown_to_every_caller(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    result = await make(hooks=[recorder]).arun("x")
+    assert recorder.flush(20)
+    assert recorder.store.get(result.ids.run_id) is not None
+    async with serving(tmp_path) as service:
+        for caller in (ME, ADMIN):
+            with pytest.raises(UnknownRun):
+                await service.get(result.ids.run_id, caller)
+            with pytest.raises(UnknownRun):
+                await service.cancel(result.ids.run_id, caller)
+            assert await service.list(caller) == []
+            assert await service.count(caller) == 0
+    recorder.store.close()

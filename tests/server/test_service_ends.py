@@ -19,7 +19,7 @@ from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
 from hookline.stores.programs import born
-from hookline.stores.run_log import RunLog, ServedRun
+from hookline.stores.runs import RunRecord, RunStore
 
 from .rig import ME, make, read_all, service_at, serving, until
 
@@ -28,7 +28,7 @@ def left_behind(**fields):
     """A run of a program that is gone."""
     program = {"created": time.time(), "host": os.uname().nodename, "pid": 2**22 + 1}
     about = ("helper", ME.id, "s", "served-s", "t", "c", "api", "task")
-    return ServedRun(fields.pop("id", "run_left"), *about, status="running", **{**program, **fields})
+    return RunRecord(fields.pop("id", "run_left"), *about, status="running", **{**program, **fields})
 
 
 async def test_a_dead_run_is_closed_once_however_many_look_at_it(tmp_path):
@@ -57,14 +57,14 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
 
 @pytest.mark.skipif(born(os.getpid()) is None, reason="the system does not tell when programs began")
 async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
-    RunLog(tmp_path / "server.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
+    RunStore(tmp_path / "runs.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
     async with serving(tmp_path) as service:
         assert (await service.get("run_left", ME)).status == "interrupted"
 
 
 async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
     run = left_behind(pid=os.getpid(), born=born(os.getpid()))
-    RunLog(tmp_path / "server.db").write([run], [])
+    RunStore(tmp_path / "runs.db").write([run], [])
     for jump in (-7200, 7200):
         now = time.time() + jump
         with monkeypatch.context() as patch:
@@ -150,12 +150,12 @@ async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, mo
     await asyncio.wait_for(entered.wait(), 30)
     handle = service._live[run.id].run
     await asyncio.wait_for(service.close(grace=0), 30)
-    before = RunLog(tmp_path / "server.db").events(run.id)
-    assert RunLog(tmp_path / "server.db").get(run.id).status == "interrupted"
+    before = RunStore(tmp_path / "runs.db").events(run.id)
+    assert RunStore(tmp_path / "runs.db").get(run.id).status == "interrupted"
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("hookline-run")] == []
     free.set()
     await handle.settled()
-    assert RunLog(tmp_path / "server.db").events(run.id) == before
+    assert RunStore(tmp_path / "runs.db").events(run.id) == before
     assert before[-1].type == "run_closed"
 
 
@@ -219,20 +219,20 @@ async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_pat
 
 async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
-    real, broken = RunLog.write, []
+    real, broken = RunStore.write, []
 
     def write(self, runs, events):
         if broken:
             raise MemoryError(broken.pop())
         real(self, runs, events)
 
-    monkeypatch.setattr(RunLog, "write", write)
+    monkeypatch.setattr(RunStore, "write", write)
     async with serving(tmp_path) as service:
         run = await service.start(ME, "x")
         broken.append("no room")
         assert (await service.wait(run.id, ME)).status == "completed"
         await until(lambda: not service.problem and not service._live)
-    events = RunLog(tmp_path / "server.db").events(run.id)
+    events = RunStore(tmp_path / "runs.db").events(run.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[-1].type == "run_closed"
 
@@ -277,7 +277,7 @@ async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tm
 
 async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_failed(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
-    store, failed, go_on = RunLog(tmp_path / "server.db"), threading.Event(), threading.Event()
+    store, failed, go_on = RunStore(tmp_path / "runs.db"), threading.Event(), threading.Event()
     real = store.write
 
     def write(runs, events):
@@ -297,7 +297,7 @@ async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_fai
     go_on.set()
     await until(lambda: recorder._task is None)
     await recorder.close(60)
-    assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "running")
+    assert (store.get(mine.id).status, store.get(other.id).status) == ("completed", "interrupted")
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancelled(tmp_path):
@@ -318,7 +318,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
         await until(lambda: not service._live)
-        assert (service._performer._turns._locks, service._once._turns._locks, service.counts()["readers"]) == (
+        assert (service._performer._turns._locks, service._keys._turns._locks, service.counts()["readers"]) == (
             {},
             {},
             0,
@@ -326,14 +326,14 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
     assert [(event["type"], event.get("status")) for event in events] == [
         ("run_accepted", None), ("run_closed", "cancelled"),
     ]  # fmt: skip
-    stored = RunLog(tmp_path / "server.db").get(second.id)
+    stored = RunStore(tmp_path / "runs.db").get(second.id)
     assert (stored.status, stored.reason) == ("cancelled", "cancelled by me")
 
 
 async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_path):
-    RunLog(tmp_path / "server.db").write([left_behind()], [])
+    RunStore(tmp_path / "runs.db").write([left_behind()], [])
     async with serving(tmp_path):
-        assert RunLog(tmp_path / "server.db").get("run_left").status == "interrupted"
+        assert RunStore(tmp_path / "runs.db").get("run_left").status == "interrupted"
 
 
 async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch):
@@ -341,5 +341,5 @@ async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch
         run = await service.start(ME, "x")
         monkeypatch.setattr("hookline.server.recorder.LINGER", 0.3)
         told = await service.wait(run.id, ME)
-        assert RunLog(tmp_path / "server.db").get(run.id) == told
+        assert RunStore(tmp_path / "runs.db").get(run.id) == told
     assert told.status == "completed"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import socket
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hookline import Agent, ScriptedModel, call, get_model, reply, tool
 from hookline.server.sse import preferred
 from hookline.stores.errors import StoreError
-from hookline.stores.run_log import RunLog
+from hookline.stores.runs import RunStore
 
 from .http_rig import Stream, api, events_in, finished
 from .rig import ME, serving, until
@@ -39,7 +40,7 @@ def busy(steps=6):
     model = ScriptedModel(
         [lambda request: call("breathe") if len(request.messages) < 2 * steps else reply("done")], loop=True
     )
-    return Agent("helper", llm=model, tools=[breathe], max_steps=None)
+    return Agent("helper", llm=model, tools=[breathe], max_steps=math.inf)
 
 
 async def start(served, **fields):
@@ -83,14 +84,14 @@ async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_pat
         await until(lambda: door.entered)
         await service._recorder.flushed()
         reader = await service.read(run.id, ME, service._live[run.id].record.last_seq)
-        real, held = RunLog.write, asyncio.Event()
+        real, held = RunStore.write, asyncio.Event()
         loop = asyncio.get_running_loop()
 
         def write(self, runs, events):
             asyncio.run_coroutine_threadsafe(held.wait(), loop).result()
             real(self, runs, events)
 
-        monkeypatch.setattr(RunLog, "write", write)
+        monkeypatch.setattr(RunStore, "write", write)
         door.open.set()
         await until(lambda: service._live[run.id].closed)
         reading = asyncio.create_task(reader.more(0.0))
@@ -100,7 +101,7 @@ async def test_a_reader_sees_nothing_that_would_be_gone_with_the_program(tmp_pat
         held.set()
         assert not early
         seen = [event.seq for event in await reading] + [event.seq async for event in reader]
-        assert seen[-1] == RunLog(tmp_path / "server.db").events(run.id)[-1].seq
+        assert seen[-1] == RunStore(tmp_path / "runs.db").events(run.id)[-1].seq
         reader.close()
 
 
@@ -151,7 +152,7 @@ async def test_wherever_a_reader_stops_it_gets_exactly_the_rest(tmp_path_factory
         assert served.service.counts()["readers"] == 0
     assert numbers(got) == all_of(run)
     assert got[-1]["type"] == "run_closed"
-    stored = [json.loads(event.data) for event in RunLog(folder / "server.db").events(run_id)]
+    stored = [json.loads(event.data) for event in RunStore(folder / "runs.db").events(run_id)]
     assert got == stored
 
 
@@ -264,7 +265,7 @@ async def test_a_reader_that_never_reads_holds_up_nobody(tmp_path):
         return long
 
     model = ScriptedModel([call("door"), call("much"), reply("done")])
-    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=None)
+    agent = Agent("helper", llm=model, tools=[door.tool(), much], max_steps=math.inf)
     async with api(tmp_path, agent, real=True) as served:
         run_id = await start(served)
         await until(lambda: door.entered)
@@ -301,18 +302,18 @@ async def test_a_file_that_fails_ends_the_stream_and_whoever_comes_back_reads_on
         run = await finished(served.client())
         await served.service._recorder.flushed()
         await until(lambda: not served.service._live)
-        path, real = f"/runs/{run['id']}/events", RunLog.events
+        path, real = f"/runs/{run['id']}/events", RunStore.events
 
         def broken(*_):
             raise StoreError("the disk is gone")
 
-        monkeypatch.setattr(RunLog, "events", broken)
+        monkeypatch.setattr(RunStore, "events", broken)
         answer = await served.client().get(path)
         assert (answer.status_code, events_in(answer.text)) == (200, [])
         assert "come back later" in answer.text
         assert "disk" not in answer.text
         assert served.service.counts()["readers"] == 0
-        monkeypatch.setattr(RunLog, "events", real)
+        monkeypatch.setattr(RunStore, "events", real)
         assert numbers(events_in((await served.client().get(path)).text)) == all_of(run)
 
 

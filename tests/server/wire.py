@@ -42,7 +42,7 @@ class Door:
 def built(folder, agent, **options):
     """A server as ``hookline serve`` makes it."""
     settings = Settings(
-        server={"database": str(folder / "server.db"), "port": 0, **FAST, **options},
+        server={"port": 0, **FAST, **options}, runs=str(folder / "runs.db"),
         sessions=str(folder / "sessions.db"), approval_file=str(folder / "approvals.db"),
     )  # fmt: skip
     return build_server(settings, agent, home=folder)

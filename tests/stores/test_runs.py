@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from hookline import RunStore, StoreError, run_stats
+from hookline import RunRecord, RunStore, StoreError, run_stats
 from hookline.stores import programs
 from hookline.stores.programs import is_running
 from hookline.stores.runs import PARTS
@@ -21,22 +21,12 @@ NOW = time.time()
 
 
 def run_row(run_id, started=NOW - 10, *, ended=NOW - 5, status="completed", pid=None, host="here", agent="a", cost=0.5):
-    who = (run_id, run_id, run_id, "s", agent, "", host, os.getpid() if pid is None else pid)
-    return (
-        *who,
-        started,
-        ended,
-        status,
-        status,
-        None,
-        2,
-        1,
-        10,
-        5,
-        0,
-        cost,
-        None if ended is None else ended - started,
-    )
+    """A run as the hook records it."""
+    return RunRecord(
+        run_id, agent, "", "", "s", run_id, run_id, "", "", status=status, stop=status, steps=2, tool_calls=1,
+        input_tokens=10, output_tokens=5, cost=cost, created=started, started=started, ended=ended,
+        elapsed=None if ended is None else ended - started, host=host, pid=os.getpid() if pid is None else pid,
+    )  # fmt: skip
 
 
 def model_row(run_id, *, at=NOW - 6, model="m", source="model", cost=0.25, duration=1.0, verdict="cont", tokens=10):
@@ -55,7 +45,7 @@ def store(tmp_path):
 
 
 def add(store, *rows, **parts):
-    store.add({row[0]: row for row in rows}, parts)
+    store.add(rows, parts)
 
 
 def test_nothing_is_made_before_it_is_needed_and_then_for_its_owner_only(store):
@@ -67,21 +57,21 @@ def test_nothing_is_made_before_it_is_needed_and_then_for_its_owner_only(store):
 
 def test_the_newest_run_comes_first(store):
     add(store, *(run_row(f"run_{n}", NOW - n) for n in range(30)))
-    assert [row.run_id for row in store.runs(3)] == ["run_0", "run_1", "run_2"]
+    assert [row.id for row in store.runs(3)] == ["run_0", "run_1", "run_2"]
     assert store.runs(1)[0].cost == 0.5
 
 
 def test_the_end_of_a_run_takes_the_place_of_its_beginning(store):
-    add(store, run_row("run_1", ended=None, status=None))
+    add(store, run_row("run_1", ended=None, status="running"))
     add(store, run_row("run_1"))
-    assert [(row.run_id, row.status) for row in store.runs()] == [("run_1", "completed")]
+    assert [(row.id, row.status) for row in store.runs()] == [("run_1", "completed")]
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id(store):
     add(store, run_row("run_ab"), run_row("run_ac", NOW - 1), run_row("run_a"))
-    assert store.find("run_ab").run_id == "run_ab"
-    assert store.find("run_a").run_id == "run_a"
-    assert store.find("last").run_id == "run_ac"
+    assert store.find("run_ab").id == "run_ab"
+    assert store.find("run_a").id == "run_a"
+    assert store.find("last").id == "run_ac"
     with pytest.raises(StoreError, match="more than one run begins with 'run'"):
         store.find("run")
     for nothing in ("run_x", "%", "\ud800"):
@@ -111,7 +101,7 @@ def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
         assert set(parts) == set(PARTS)
         add(store, run_row(run_id, at - 1, ended=at), **parts)
     assert store.prune(7) == 1
-    assert [row.run_id for row in store.runs()] == ["new"]
+    assert [row.id for row in store.runs()] == ["new"]
     with store.db.transaction() as db:
         for table in PARTS:
             assert db.execute(f"SELECT DISTINCT run_id FROM {table}").fetchall() == [("new",)]
@@ -121,21 +111,22 @@ def test_what_ended_long_ago_can_be_deleted_with_all_that_belongs_to_it(store):
 def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
     store = RunStore(tmp_path / "runs.db", keep_days=7)
     add(store, run_row("old", NOW - 9 * 86400, ended=NOW - 8 * 86400), run_row("new"))
-    assert [row.run_id for row in store.runs()] == ["new"]
+    assert [row.id for row in store.runs()] == ["new"]
     store.close()
 
 
 @pytest.mark.parametrize("days", [0, -1, True, "7", float("nan"), float("inf"), 10**9])
 def test_a_number_of_days_that_is_none_is_refused(store, days):
-    with pytest.raises(StoreError, match="days is above 0"):
+    with pytest.raises(StoreError, match="number of days must be above 0"):
         RunStore(":memory:", keep_days=days)
-    with pytest.raises(StoreError, match="days is above 0"):
-        store.prune(days)
+    for prune in (store.prune, store.prune_served):
+        with pytest.raises(StoreError, match="number of days must be above 0"):
+            prune(days)
 
 
 def test_what_sqlite_cannot_hold_is_held_as_well_as_it_can_be(store):
     add(store, run_row("run_\ud800"), model_calls=[model_row("run_x", tokens=2**70, cost=float("nan"))])
-    assert store.runs()[0].run_id == "run_?"
+    assert store.runs()[0].id == "run_?"
     assert run_stats(store).totals.runs == 1
 
 
@@ -160,12 +151,12 @@ def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch
     monkeypatch.setattr(programs, "gethostname", lambda: "here")
     add(
         store,
-        run_row("mine", time.time(), ended=None, status=None),
-        run_row("killed", ended=None, status=None, pid=gone()),
-        run_row("elsewhere", ended=None, status=None, host="there"),
-        run_row("elsewhere, long ago", NOW - 2 * 86400, ended=None, status=None, host="there"),
+        run_row("mine", time.time(), ended=None, status="running"),
+        run_row("killed", ended=None, status="running", pid=gone()),
+        run_row("elsewhere", ended=None, status="running", host="there"),
+        run_row("elsewhere, long ago", NOW - 2 * 86400, ended=None, status="running", host="there"),
     )
-    assert {row.run_id: row.status for row in store.runs()} == {
+    assert {row.id: row.status for row in store.runs()} == {
         "mine": "running", "killed": "interrupted", "elsewhere": "running", "elsewhere, long ago": "interrupted",
     }  # fmt: skip
     assert run_stats(store).totals.statuses == {"running": 2, "interrupted": 2}
@@ -311,7 +302,7 @@ def test_the_schema_in_the_page_is_the_real_one(store):
     store.open()
     with store.db.transaction() as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        assert sorted(tables) == sorted(("runs", *PARTS))
+        assert sorted(tables) == sorted(("runs", *PARTS, "events", "idempotency_keys", "pushes"))
         for table in tables:
             section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
             told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)

@@ -26,7 +26,6 @@ from hookline import (
 from hookline.stores import sqlite
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.run_log import RunLog
 from hookline.stores.sqlite import Database
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
@@ -387,7 +386,7 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
 
 
 def test_no_store_takes_the_file_of_another_for_its_own(path):
-    kinds = (MemoryStore, SqliteSessionStore, RunStore, RunLog, ApprovalStore, TicketBoard, KeyStore, ChatStore)
+    kinds = (MemoryStore, SqliteSessionStore, RunStore, ApprovalStore, TicketBoard, KeyStore, ChatStore)
     stores = [kind(path) for kind in kinds]
     databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
     marks = [each.mark for each in (*databases, gateway_database(path))]

@@ -18,6 +18,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailed,
     ScriptedModel,
@@ -318,7 +319,7 @@ def test_a_judges_model_call_that_is_refused_gives_the_ticket_back(board):
         await ctx.llm.complete("Is it so?", purpose="judge")
 
     agent = scripted_agent([START, COMPLETE, reply("over")], name="bob", tools=ticket_tools(board), hooks=[judge])
-    result = agent.run("go", ctx=AgentContext(budget=Budget(max_tool_calls=2)))
+    result = agent.run("go", ctx=AgentContext(budget=Budget(Limits(tool_calls=2))))
     assert result.status == "stopped"
     assert board.get("T-1").column == "running"
     assert (what(board)[-1], board.history("T-1")[-1].by) == ("not judged", "bob")

@@ -18,6 +18,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailed,
     RunFinished,
@@ -71,7 +72,7 @@ def test_a_tape_holds_what_the_run_began_with_and_how_it_ended(path: Path) -> No
     began = tape.run
     assert (began.task, began.instructions, began.metadata) == ("a task", "be brief", {"user": "me"})
     assert [message.content for message in began.messages] == ["before"]
-    assert (began.session.id, began.session.platform, began.max_steps) == ("s", "here", 5)
+    assert (began.session.id, began.session.platform, began.limits.steps) == ("s", "here", 5)
     assert [taped.spec.name for taped in began.tools] == ["add"]
     assert tape.result is not None
     assert (tape.result.status, tape.result.reply) == ("completed", "done")
@@ -235,12 +236,12 @@ def test_the_runs_inside_are_on_the_tape_and_told_apart(path: Path) -> None:
 
 
 def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(path: Path) -> None:
-    budget = Budget(max_tokens=1000, max_seconds=60)
+    budget = Budget(Limits(tokens=1000, seconds=60))
     ctx = AgentContext(budget=budget)
     Agent("a", llm=ScriptedModel([reply("one two three")])).run("first", ctx=ctx)
     tape = record(path, "done", ctx=ctx)
     (ledger,) = tape.run.ledgers
-    assert (ledger.max_tokens, ledger.max_seconds) == (1000, 60)
+    assert (ledger.limits.tokens, ledger.limits.seconds) == (1000, 60)
     assert ledger.output == 3
 
 

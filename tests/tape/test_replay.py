@@ -27,6 +27,7 @@ from hookline import (
     AgentResult,
     Budget,
     HookResult,
+    Limits,
     ModelRequest,
     ModelResponse,
     Overloaded,
@@ -37,6 +38,7 @@ from hookline import (
     Tape,
     TapeHook,
     Team,
+    TokenUsageLimitHook,
     areplay,
     call,
     guard,
@@ -204,7 +206,7 @@ async def test_a_time_limit_that_broke_off_a_model_does_so_at_once(path: Path) -
             yield "well "
             await asyncio.sleep(3600)
 
-    ctx = AgentContext(budget=Budget(max_seconds=0.05))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
     run = Agent("a", llm=Hanging(), hooks=[TapeHook(path)]).start("go", ctx=ctx)
     result = await run.result()
     assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
@@ -418,7 +420,7 @@ def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
         """Think."""
         return str((await ctx.llm.complete("a long thought about this and that")).content)
 
-    ctx = AgentContext(budget=Budget(max_tokens=10))
+    ctx = AgentContext(budget=Budget(Limits(tokens=10)))
     assert record(path, [call("think"), "thought", "done"], tools=[think], ctx=ctx).status == "stopped"
     check(path)
 
@@ -508,14 +510,14 @@ def test_a_conversation_goes_on_from_where_it_was(path: Path) -> None:
 
 
 def test_limits_hold_as_they_did(path: Path) -> None:
-    ctx = AgentContext(budget=Budget(max_tokens=12, max_tool_calls=1))
+    ctx = AgentContext(budget=Budget(Limits(tokens=12, tool_calls=1)))
     result = record(path, [[call("add", a=3, b=4), call("add", a=4, b=4)], "done"], ctx=ctx)
     assert result.status == "stopped"
     assert check(path).result.stop == result.stop
 
 
 def test_the_time_that_was_spent_before_the_run_counts_again(path: Path) -> None:
-    ctx = AgentContext(budget=Budget(max_seconds=0.2))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.2)))
     Agent("a", llm=ScriptedModel(["one"])).run("before", ctx=ctx)
     time.sleep(0.21)
     assert record(path, ["two"], ctx=ctx).status == "stopped"
@@ -574,7 +576,7 @@ def test_a_subagent_with_a_tape_of_its_own_is_on_both(path: Path, tmp_path: Path
 
 @pytest.mark.parametrize("limit", [float("inf"), 1e6, 2.5])
 def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
-    budget = Budget(max_steps=limit, max_tokens=limit, max_tool_calls=limit)  # type: ignore[arg-type]
+    budget = Budget(Limits(steps=limit, tokens=limit, tool_calls=limit))  # type: ignore[arg-type]
     record(path, [call("add", a=3, b=4), "done"], ctx=AgentContext(budget=budget))
     check(path)
 
@@ -582,7 +584,19 @@ def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
 def test_a_run_without_end_is_recorded(path: Path) -> None:
     agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
     agent.run("a task", hooks=[TapeHook(path)])
-    assert check(path).tape.run.max_steps is None
+    assert check(path).tape.run.limits.steps is None
+
+
+def test_the_model_is_told_of_limits_in_a_replay_as_it_was(path: Path) -> None:
+    limits = Limits(steps=3, tokens=1000, soft=0.1)
+    turns = [call("add", a=3, b=4), call("add", a=1, b=1), "done"]
+    agent = Agent("a", llm=ScriptedModel(turns), tools=[add], limits=limits)
+    ctx = AgentContext(budget=Budget(Limits(tool_calls=9, soft=0.2)))
+    agent.run("a task", ctx=ctx, hooks=[TapeHook(path), TokenUsageLimitHook(500, soft_limit=0.001)])
+    note = agent.model.requests[2].messages[-1].content
+    assert note.startswith("You have used 2 of 3 steps.\nYou have used ")
+    assert "of 500 tokens.\nYou have used 2 of 9 tool calls. Wrap up" in note
+    check(path, TokenUsageLimitHook(500, soft_limit=0.001))
 
 
 def test_a_hook_may_seed_its_chance(path: Path) -> None:

@@ -12,6 +12,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     JsonSessionStore,
+    Limits,
     Plugin,
     ScriptedModel,
     Session,
@@ -88,7 +89,7 @@ def test_each_personality_is_an_agent_on_top_of_the_base(folder):
     writer = roster["writer"]
     assert offered(writer) == ["look", "wipe", "more"]
     assert dict(writer.params) == {"a": 1, "b": 2}
-    assert writer.max_steps == 5  # never more than the settings allow
+    assert writer.limits.steps == 5  # never more than the settings allow
     assert writer.model is roster.base.model
     assert (writer.name, roster["coder"].description) == ("writer", "Writes code")
 
@@ -526,7 +527,7 @@ async def test_a_handler_may_change_fields_for_this_session_alone(folder):
     assert roster.agent_for(member) is roster["coder"]
     put(folder, "coder.toml", 'max_steps = 3\ninstructions = "new"')
     assert (await roster.arun("x", session=guest)).reply == "guest"
-    assert roster.agent_for(guest).max_steps == 3  # what was not changed there follows the file
+    assert roster.agent_for(guest).limits.steps == 3  # what was not changed there follows the file
     await roster.switch(guest, "critic")
     assert roster.active(guest).instructions == "guest"
 
@@ -716,6 +717,6 @@ async def test_what_a_session_changed_about_the_agent_of_the_settings_follows_th
     roster = crew(folder, hooks=[brief])
     session = Session("s", personality_id=next(iter(roster)))
     await roster.switch(session, "default")
-    assert roster.agent_for(session).max_steps == 3
-    roster.base.max_steps = 2
-    assert roster.agent_for(session).max_steps == 2
+    assert roster.agent_for(session).limits.steps == 3
+    roster.base.limits = Limits(steps=2)
+    assert roster.agent_for(session).limits.steps == 2

@@ -9,6 +9,7 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailed,
     ScriptedModel,
@@ -231,7 +232,7 @@ def test_a_child_at_the_limit_is_stopped_and_so_is_its_parent():
 
     helper = writer([call("look"), "one two three four five six"], "never said", tools=[look])
     _, chief = team_of([ask("writer"), "never said"], helper, hooks=[told])
-    result = chief.run("x", ctx=AgentContext(budget=Budget(max_tokens=6)))
+    result = chief.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=6))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert told.of("subagent_ended")[-1].status == "stopped"
     assert "writer was stopped: Token limit" in next(m.content for m in result.messages if m.role == "tool")
@@ -493,7 +494,7 @@ async def test_a_time_limit_breaks_off_the_whole_tree():
 
     helper = writer(call("wait"), tools=[wait])
     _, chief = team_of([ask("writer")], helper, hooks=[told])
-    result = await chief.arun("x", ctx=AgentContext(budget=Budget(max_seconds=0.3)))
+    result = await chief.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.3))))
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
     assert [p.status for p in told.of("subagent_ended")] in (["stopped"], ["cancelled"])
 

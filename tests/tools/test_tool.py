@@ -10,6 +10,7 @@ import json
 import pathlib
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Optional
 
 import pytest
@@ -255,14 +256,34 @@ def test_hints_that_do_not_exist_are_explained():
         _ = Tool(f).spec
 
 
-def test_hints_that_have_no_schema_are_explained():
-    class Odd: ...
+class Odd:
+    """A type without a JSON schema."""
 
-    def f(x: Odd): ...
 
-    f.__annotations__["x"] = Odd
-    with pytest.raises(RegistrationError, match="tool 'f'"):
+@pytest.mark.parametrize(
+    ("hint", "shown"),
+    [
+        (Odd, "Odd"),
+        (list[Odd], "list"),
+        (dict[str, Odd | None], "dict"),
+        (Callable[[int], int], "Callable"),
+    ],
+)
+def test_a_parameter_whose_type_has_no_schema_is_named(hint, shown):
+    def f(fine: int, odd, also_fine: str = ""): ...
+
+    f.__annotations__["odd"] = hint
+    with pytest.raises(RegistrationError, match=f"^tool 'fetch': parameter 'odd' has the type .*{shown}.*JSON schema"):
+        _ = Tool(f, name="fetch").spec
+
+
+def test_the_error_for_an_unsupported_parameter_says_what_to_use_instead():
+    def f(where: Odd): ...
+
+    with pytest.raises(RegistrationError) as refused:
         _ = Tool(f).spec
+    assert str(refused.value).endswith("use JSON types, a dataclass, a TypedDict or a pydantic model")
+    assert "arbitrary_types_allowed" not in str(refused.value)
 
 
 class Doubler:

@@ -295,7 +295,12 @@ def _encode(value: object) -> object:
         return list(value)
     if isinstance(value, str):  # a Point
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:  # the output of a run may be of any type that pydantic knows
+        return to_jsonable_python(value, by_alias=True)
+    except PydanticSerializationError:
+        raise TypeError(f"{type(value).__name__} has no JSON form") from None
 
 
 _json = msgspec.json.Encoder(enc_hook=_encode)

@@ -36,20 +36,33 @@ class Firing(Settlement):
     """One fire of one point: calls its hooks step by step; the settlement collects what they say."""
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = "") -> None:
-        super().__init__(point, payload, scope, no_retry)
         self.chain = chain
+        self.point = point
+        self.payload = payload
+        self.scope = scope
+        self.no_retry = no_retry
+
+    async def run(self) -> Verdict:
+        """Take all steps."""
+        chain = self.chain
+        if chain.rewriters:
+            await self.rewrite()
+        if chain.guards:
+            await self.guard()
+        if self.said or chain.observers or self.scope.recording:
+            return await self.conclude()
+        return Verdict(self.payload)
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        if self.chain.rewriters:
-            before = self.payload
-            await self._call(self.chain.rewriters, "rewrite")
-            if self.changed:
-                self.report_early_judges(self.chain.rewriters, before)
+        before = self.payload
+        await self._call(self.chain.rewriters, "rewrite")
+        if self.changed:
+            self.report_early_judges(self.chain.rewriters, before)
 
     async def guard(self) -> None:
         """Call the guards, unless the point is settled already."""
-        if self.chain.guards and self.open:
+        if self.open:
             await self._call(self.chain.guards, "guard")
 
     async def conclude(self) -> Verdict:
@@ -69,24 +82,31 @@ class Firing(Settlement):
         """Call deciders in order, until one of them settles the point. This is the loop of every fire."""
         scope = self.scope
         ctx, outer, tracing = scope.ctx, scope.entry, scope.tracing
+        around, marked = ACTIVE.get(), False
         try:
             for entry in entries:
                 if tracing:
                     self.began = time.perf_counter()
                 try:
+                    if marked and not entry.is_async:
+                        ACTIVE.set(around)
+                        marked = False
                     scope.entry = entry
                     result = entry.call(ctx, self.payload)
-                    if result is None and not tracing:
-                        continue
-                    scope.entry = outer
-                    if hasattr(result, "__await__"):
-                        result = await self._finish(entry, result)
-                        if result is None and not tracing:
-                            continue
-                    if self.apply(entry, phase, result):
+                    if entry.is_async or (result is not None and hasattr(result, "__await__")):
+                        # It counts as running until it is done, so that a model call or run that it starts does not
+                        # enter it again (DESIGN 4.8); while a sync hook runs, ``scope.entry`` tells that.
+                        scope.entry = outer
+                        ACTIVE.set(around | entry.alone if around else entry.alone)
+                        marked = True
+                        if entry.timeout is None and scope.cancellation.deadline is None:
+                            result = await result
+                        else:
+                            result = await self._in_time(entry, result)
+                    if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
                 except asyncio.CancelledError as cancelled:
-                    if scope.is_cancelled() and not self.point.resilient:
+                    if scope.cancellation.is_cancelled() and not self.point.resilient:
                         raise
                     if self.fail(entry, cancelled):
                         return
@@ -100,28 +120,19 @@ class Firing(Settlement):
                         return
         finally:
             scope.entry = outer
+            if marked:
+                ACTIVE.set(around)
 
-    async def _finish(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
-        """Await what an async hook returned: the continuation of :meth:`_call` and :meth:`_observe`.
-
-        The hook counts as running until then, so that a model call or run it starts does not enter it again
-        (DESIGN 4.8). Its own timeout and the deadline after a cancellation hold.
-        """
-        around = ACTIVE.get()
-        ACTIVE.set(around | entry.alone)
-        limit, deadline = entry.timeout, self.scope.deadline
+    async def _in_time(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
+        """Await what a hook returned, within its own timeout and the deadline after a cancellation."""
+        limit, deadline = entry.timeout, self.scope.cancellation.deadline
+        if deadline is not None:
+            left = max(0.0, deadline - time.monotonic())
+            limit = left if limit is None else min(limit, left)
         try:
-            if limit is None and deadline is None:
-                return await awaitable
-            if deadline is not None:
-                left = max(0.0, deadline - time.monotonic())
-                limit = left if limit is None else min(limit, left)
-            assert limit is not None
-            return await within(limit, awaitable, deadline is not None)
+            return await awaitable if limit is None else await within(limit, awaitable, deadline is not None)
         except OutOfTime:
             raise HookTimeout(f"still running after {limit:g} s") from None
-        finally:
-            ACTIVE.set(around)
 
     async def _observe(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
         """Call every observer, async ones concurrently; none of them changes the verdict."""
@@ -156,10 +167,11 @@ class Firing(Settlement):
                 raise
 
     async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
+        token = ACTIVE.set(ACTIVE.get() | entry.alone)
         try:
-            self._take_observed(entry, await self._finish(entry, awaitable), began)
+            self._take_observed(entry, await self._in_time(entry, awaitable), began)
         except asyncio.CancelledError as cancelled:
-            if self.scope.is_cancelled():
+            if self.scope.cancellation.is_cancelled():
                 raise
             self.fail(entry, cancelled)
         except GeneratorExit as closed:
@@ -168,6 +180,8 @@ class Firing(Settlement):
             self.fail(entry, closed)
         except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
             self.fail(entry, failure)
+        finally:
+            ACTIVE.reset(token)
 
     def _take_observed(self, entry: Entry, result: Any, began: float) -> None:
         if result is not None or self.scope.tracing:
@@ -185,9 +199,7 @@ async def fire(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> V
     token = CURRENT.set(scope)
     try:
         firing = Firing(chain, point, payload, scope)
-        await firing.rewrite()
-        await firing.guard()
-        verdict = await firing.conclude()
+        verdict = await firing.run()
     finally:
         CURRENT.reset(token)
     if firing.error is not None:

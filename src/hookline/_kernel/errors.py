@@ -41,3 +41,14 @@ class CallRefused(HooklineError):
         super().__init__(message)
         self.status, self.reply, self.hook, self.reason = status, reply, hook, reason
         self.verdict: Any = None  # what the point concluded that it left
+
+
+class OutputError(HooklineError):
+    """The model's final reply is no value of the agent's ``output_type``, and no retries are left.
+
+    ``reply`` is the last reply, ``problem`` what is wrong with it.
+    """
+
+    def __init__(self, type_name: str, reply: str, problem: str) -> None:
+        super().__init__(f"the final reply is no {type_name}: {problem}. It was: {reply!r:.300}")
+        self.reply, self.problem = reply, problem

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
 
 import msgspec
 
+from .._base.frozen import Frozen
 from .._base.names import is_number, nearest, remedy
 from .._base.workers import in_thread
 from .errors import RegistrationError
 from .points import Point, resolve
+
+if TYPE_CHECKING:
+    from .hook_types import GuardDecorator, HookDecorator, ObserverDecorator
+
+A = TypeVar("A", bound=Frozen)
+B = TypeVar("B", bound=Frozen)
+C = TypeVar("C", bound=Frozen)
+D = TypeVar("D", bound=Frozen)
 
 Phase = Literal["rewrite", "guard", "observe"]
 OnFailure = Literal["closed", "block", "open"]
@@ -21,23 +30,60 @@ OPTIONS = ("priority", "phase", "name", "on_failure", "timeout", "plugin", "tool
 
 
 class Hook(Protocol):
-    """What a hook object looks like; options are further attributes, or dicts of them by point. No base class."""
+    """Anything that can be registered: a decorated function, or an object with ``points`` that can be called.
 
-    points: Iterable[str]
+    An object is called as ``hook(point, ctx, payload)``, or as ``hook(ctx, payload)`` if it takes two arguments.
+    Options are further attributes, or dicts of them by point. There is no base class.
 
-    def __call__(self, point: str, ctx: Any, payload: Any, /) -> Any:
-        """See the payload; return ``None`` or a ``HookResult``, or an awaitable of one."""
+        class CountCalls:
+            points = (BEFORE_TOOL,)
+            priority = 50
+
+            def __init__(self):
+                self.calls = 0
+
+            def __call__(self, point, ctx, payload):
+                self.calls += 1
+    """
+
+    @property
+    def points(self) -> Iterable[str]:
+        """The points at which it is called."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """See the payload; return ``None``, a ``HookResult`` or the payload, or an awaitable of one of them."""
+        ...
 
 
-class FunctionHook:
+class HookOptions(TypedDict, total=False):
+    """The options of ``@guard`` and ``@observer``; ``@hook`` has ``phase`` too."""
+
+    priority: float
+    name: str | None
+    on_failure: OnFailure | None
+    timeout: float | None
+    plugin: str | None
+    tools: str | Collection[str] | None
+
+
+class PhaseOptions(HookOptions, total=False):
+    """The options of ``@hook``."""
+
+    phase: Phase | None
+
+
+class DecoratedFunction:
     """A function under ``@hook``, ``@guard`` or ``@observer``; still callable as itself."""
 
-    def __init__(self, fn: Callable[..., Any], points: tuple[str, ...], options: dict[str, Any]) -> None:
+    def __init__(self, fn: Callable[..., Any], points: tuple[str, ...], options: PhaseOptions) -> None:
         functools.update_wrapper(self, fn)
-        self.fn, self._given, self._options = fn, points, options
+        self.fn = fn
+        self._given = points
+        self._options = options
         self.points = frozenset(resolve(point) for point in points)
         self.name: str = getattr(fn, "__name__", repr(fn))
-        vars(self).update(options)
+        vars(self).update({key: value for key, value in options.items() if value is not None})
         if next(iter(inspect.signature(fn).parameters), "") != "self":  # a method is checked once it is bound
             list(compile_hook(self))  # every mistake shows where the hook is written
 
@@ -45,26 +91,60 @@ class FunctionHook:
         """Call the function itself."""
         return self.fn(*args, **kwargs)
 
-    def __get__(self, instance: object, owner: type) -> FunctionHook:
+    def __get__(self, instance: object, owner: type) -> DecoratedFunction:
         """A decorated method, taken from an object, is a hook with its ``self``."""
-        return self if instance is None else FunctionHook(self.fn.__get__(instance, owner), self._given, self._options)
+        if instance is None:
+            return self
+        return DecoratedFunction(self.fn.__get__(instance, owner), self._given, self._options)
 
     def __repr__(self) -> str:
         return f"<hook {self.name} at {', '.join(sorted(self.points))}>"
 
 
-def _decorator(points: tuple[Any, ...], options: dict[str, Any]) -> Callable[[Callable[..., Any]], FunctionHook]:
+def function_of(hook: Any) -> Any:
+    """The function under a decorated hook; every other hook is what it is."""
+    return hook.fn if isinstance(hook, DecoratedFunction) else hook
+
+
+def _decorator(points: tuple[Any, ...], options: PhaseOptions) -> Any:
     if not points or callable(points[0]):
         raise RegistrationError("name at least one point: @hook(BEFORE_TOOL)")
-    return lambda fn: FunctionHook(fn, points, {key: value for key, value in options.items() if value is not None})
+    return lambda fn: DecoratedFunction(fn, points, options)
 
 
+@overload
+def hook(a: Point[A], /, **options: Unpack[PhaseOptions]) -> HookDecorator[A]: ...
+@overload
+def hook(a: Point[A], b: Point[B], /, **options: Unpack[PhaseOptions]) -> HookDecorator[A | B]: ...
+@overload
+def hook(a: Point[A], b: Point[B], c: Point[C], /, **options: Unpack[PhaseOptions]) -> HookDecorator[A | B | C]: ...
+@overload
 def hook(
-    *points: str, priority: float = 0, phase: Phase | None = None, name: str | None = None,
-    on_failure: OnFailure | None = None, timeout: float | None = None, plugin: str | None = None,
-    tools: str | Iterable[str] | None = None,
-) -> Callable[[Callable[..., Any]], FunctionHook]:  # fmt: skip
+    a: Point[A], b: Point[B], c: Point[C], d: Point[D], /, **options: Unpack[PhaseOptions]
+) -> HookDecorator[A | B | C | D]: ...
+@overload
+def hook(*points: str, **options: Unpack[PhaseOptions]) -> HookDecorator[Any]: ...
+def hook(
+    *points: str,
+    priority: float = 0,
+    phase: Phase | None = None,
+    name: str | None = None,
+    on_failure: OnFailure | None = None,
+    timeout: float | None = None,
+    plugin: str | None = None,
+    tools: str | Collection[str] | None = None,
+) -> Any:
     """Make a function a hook at ``points``; it takes ``(ctx, payload)`` or ``(point, ctx, payload)``.
+
+        @hook(BEFORE_TOOL, tools="delete_*")
+        def only_in_tmp(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+            if not str(request.arguments["path"]).startswith("/tmp/"):
+                return HookResult.block("Only files in /tmp may be deleted.")
+            return None
+
+    Type checkers take the payload's type from the points, a union for several, and check the function's parameters
+    and what it returns: ``None``, a ``HookResult``, the payload or a mapping. They do not check hooks of points that
+    are given as text, or of more than four points.
 
     Args:
         points: names or constants; the names other systems use work too.
@@ -80,47 +160,110 @@ def hook(
     Raises:
         RegistrationError: an unknown point, a wrong signature, or an option that makes no sense there.
     """
-    return _decorator(points, {k: v for k, v in locals().items() if k != "points"})
+    options = PhaseOptions(
+        priority=priority, phase=phase, name=name, on_failure=on_failure, timeout=timeout, plugin=plugin, tools=tools
+    )
+    return _decorator(points, options)
 
 
-def guard(*points: str, **options: Any) -> Callable[[Callable[..., Any]], FunctionHook]:
+@overload
+def guard(a: Point[A], /, **options: Unpack[HookOptions]) -> GuardDecorator[A]: ...
+@overload
+def guard(a: Point[A], b: Point[B], /, **options: Unpack[HookOptions]) -> GuardDecorator[A | B]: ...
+@overload
+def guard(a: Point[A], b: Point[B], c: Point[C], /, **options: Unpack[HookOptions]) -> GuardDecorator[A | B | C]: ...
+@overload
+def guard(
+    a: Point[A], b: Point[B], c: Point[C], d: Point[D], /, **options: Unpack[HookOptions]
+) -> GuardDecorator[A | B | C | D]: ...
+@overload
+def guard(*points: str, **options: Unpack[HookOptions]) -> GuardDecorator[Any]: ...
+def guard(
+    *points: str,
+    priority: float = 0,
+    name: str | None = None,
+    on_failure: OnFailure | None = None,
+    timeout: float | None = None,
+    plugin: str | None = None,
+    tools: str | Collection[str] | None = None,
+) -> Any:
     """Like :func:`hook`, in the guard phase: judges what will really run, and may not replace it."""
-    return hook(*points, **{"phase": "guard", **options})
+    options = PhaseOptions(
+        priority=priority, phase="guard", name=name, on_failure=on_failure, timeout=timeout, plugin=plugin, tools=tools
+    )
+    return _decorator(points, options)
 
 
-def observer(*points: str, **options: Any) -> Callable[[Callable[..., Any]], FunctionHook]:
-    """Like :func:`hook`, in the observe phase: always called, last, with ``verdict`` if it asks for it."""
-    return hook(*points, **{"phase": "observe", **options})
+@overload
+def observer(a: Point[A], /, **options: Unpack[HookOptions]) -> ObserverDecorator[A]: ...
+@overload
+def observer(a: Point[A], b: Point[B], /, **options: Unpack[HookOptions]) -> ObserverDecorator[A | B]: ...
+@overload
+def observer(
+    a: Point[A], b: Point[B], c: Point[C], /, **options: Unpack[HookOptions]
+) -> ObserverDecorator[A | B | C]: ...
+@overload
+def observer(
+    a: Point[A], b: Point[B], c: Point[C], d: Point[D], /, **options: Unpack[HookOptions]
+) -> ObserverDecorator[A | B | C | D]: ...
+@overload
+def observer(*points: str, **options: Unpack[HookOptions]) -> ObserverDecorator[Any]: ...
+def observer(
+    *points: str,
+    priority: float = 0,
+    name: str | None = None,
+    on_failure: OnFailure | None = None,
+    timeout: float | None = None,
+    plugin: str | None = None,
+    tools: str | Collection[str] | None = None,
+) -> Any:
+    """Like :func:`hook`, in the observe phase: always called, last, with ``verdict`` if it asks for it.
+
+    It returns nothing.
+    """
+    options = PhaseOptions(
+        priority=priority,
+        phase="observe",
+        name=name,
+        on_failure=on_failure,
+        timeout=timeout,
+        plugin=plugin,
+        tools=tools,
+    )
+    return _decorator(points, options)
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """One hook at one point, ready to be called; ``quick`` ones can be awaited as they are, ``alone`` is its id."""
+    """One hook at one point, ready to be called; ``alone`` is its id, in a set."""
 
     hook: Any
     call: Callable[..., Any]
     name: str
-    point: Point
+    point: Point[Any]
     phase: Phase
     priority: float
     on_failure: OnFailure
     timeout: float | None
     plugin: str | None
     tools: tuple[str, ...]
-    quick: bool
+    is_async: bool
     wants_verdict: bool
     alone: frozenset[int]
 
 
-def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Any) -> Iterator[Entry]:
+def compile_hook(
+    hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Unpack[PhaseOptions]
+) -> Iterator[Entry]:
     """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
     if not callable(hook) or isinstance(hook, type):
         raise RegistrationError(f"{hook!r:.80} is not a hook: {remedy(hook, 'an instance with points and __call__')}")
     for key in overrides:
         if key not in OPTIONS:
             raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
-    given = {key: getattr(hook, key, None) for key in OPTIONS} | {k: v for k, v in overrides.items() if v is not None}
-    given = {k: {resolve(point): o for point, o in v.items()} if isinstance(v, dict) else v for k, v in given.items()}
+    given: dict[str, Any] = {key: getattr(hook, key, None) for key in OPTIONS}
+    given.update({key: value for key, value in overrides.items() if value is not None})
     name = getattr(hook, "__name__", None) or type(hook).__name__
+    given = {key: _by_point(name, key, value) if isinstance(value, dict) else value for key, value in given.items()}
     wanted = points if points is not None else getattr(hook, "points", None)
     if wanted is None:
         raise RegistrationError(f"hook {name!r} names no points: decorate it with @hook(POINT) or pass points=")
@@ -129,7 +272,25 @@ def compile_hook(hook: Any, *, points: Iterable[str] | str | None = None, **over
         yield _entry(hook, here["name"] or name, point, here)
 
 
-def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
+def _by_point(hook: str, option: str, given: dict[str, Any]) -> dict[Point[Any], Any]:
+    try:
+        return {resolve(point): value for point, value in given.items()}
+    except RegistrationError as error:
+        raise RegistrationError(
+            f"hook {hook!r}: option {option!r} is a dict, so its keys are points: {error}"
+        ) from None
+
+
+def _globs(given: Any) -> tuple[str, ...] | None:
+    """The option ``tools`` as a tuple; ``None`` if it is neither a glob nor a list of globs."""
+    if given is None or isinstance(given, str):
+        return (given,) if given else ()
+    if not isinstance(given, Collection) or not all(isinstance(glob, str) for glob in given):
+        return None
+    return tuple(given)
+
+
+def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> Entry:
     def wrong(problem: str) -> RegistrationError:
         return RegistrationError(f"hook {name!r} at {point}: {problem}")
 
@@ -150,13 +311,16 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         raise wrong(f"timeout must be a positive number of seconds, not {timeout!r}")
     if not is_number(priority):
         raise wrong(f"priority must be a number, not {priority!r}")
-    tools = given["tools"] or ()
-    tools = (tools,) if isinstance(tools, str) else tuple(tools)
-    if not all(isinstance(glob, str) for glob in tools):
-        raise wrong(f"tools= takes globs of tool names, not {tools!r}")
+    tools = _globs(given["tools"])
+    if tools is None:
+        own = not isinstance(hook, DecoratedFunction) and given["tools"] == getattr(hook, "tools", None)
+        raise wrong(
+            f"tools= takes a glob of tool names, or a list of them, not {given['tools']!r:.80}"
+            + ("; the attribute 'tools' of a hook is read as that option: rename it if it is something else" * own)
+        )
     if tools and not point.tool:
         raise wrong("tools= selects calls at tool points only")
-    fn = hook.fn if isinstance(hook, FunctionHook) else hook
+    fn = function_of(hook)
     call, wants_verdict = _bind(fn, point, phase, wrong)
     is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
     if timeout is not None and not is_async:
@@ -165,14 +329,28 @@ def _entry(hook: Any, name: str, point: Point, given: dict[str, Any]) -> Entry:
         call = functools.partial(_if_selected, tools, call)
     return Entry(
         hook, call, name, point, phase, priority, on_failure, timeout, given["plugin"], tools,
-        is_async and timeout is None and not tools, wants_verdict, frozenset((id(hook),)),
+        is_async and not tools, wants_verdict, frozenset((id(hook),)),
     )  # fmt: skip
 
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:
     """Whether these globs take in the tool of a payload, as it is now: a rewrite may rename the call."""
     name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
-    return not tools or any(fnmatchcase(name, glob) for glob in tools)
+    return not tools or matches(name, tools)
+
+
+def matches(tool: str, globs: tuple[str, ...]) -> bool:
+    """Whether one of these globs takes in the name of a tool."""
+    return any(fnmatchcase(tool, glob) for glob in globs)
+
+
+def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[tuple[Entry, str]]:
+    """The globs in the ``tools=`` option of these entries that match none of these tool names: likely misspelt."""
+    names = tuple(tools)
+    for entry in entries:
+        for glob in entry.tools:
+            if not any(fnmatchcase(name, glob) for name in names):
+                yield entry, glob
 
 
 def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, payload: Any, **verdict: Any) -> Any:
@@ -180,12 +358,14 @@ def _if_selected(tools: tuple[str, ...], call: Callable[..., Any], ctx: Any, pay
 
 
 def _bind(
-    fn: Callable[..., Any], point: Point, phase: Phase, wrong: Callable[[str], RegistrationError]
+    fn: Callable[..., Any], point: Point[Any], phase: Phase, wrong: Callable[[str], RegistrationError]
 ) -> tuple[Callable[..., Any | Awaitable[Any]], bool]:
+    """The function as ``(ctx, payload)``, and whether it wants the verdict."""
     try:
-        params = inspect.signature(fn).parameters.values()
+        signature = inspect.signature(fn)
     except (TypeError, ValueError):  # a builtin that does not tell
         return functools.partial(fn, point), False
+    params = signature.parameters.values()
     wants_verdict = any(p.name == "verdict" for p in params)
     if wants_verdict and phase != "observe":
         raise wrong("only an observer gets a verdict; use @observer")
@@ -193,7 +373,38 @@ def _bind(
     needs = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name != "verdict" for p in params)
     required = 99 if needs else sum(p.default is p.empty for p in slots)  # nobody would give what it needs
     if len(slots) >= 2 >= required and (required == 2 or len(slots) == 2):
-        return fn, wants_verdict
-    if required <= 3 and (len(slots) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in params)):
-        return functools.partial(fn, point), wants_verdict
-    raise wrong(f"it must take (ctx, payload) or (point, ctx, payload), not {inspect.signature(fn)}")
+        bound = fn
+        taken = slots[:2]
+    elif required <= 3 and (len(slots) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in params)):
+        bound = functools.partial(fn, point)
+        taken = slots[:3]
+    else:
+        raise wrong(f"it must take (ctx, payload) or (point, ctx, payload), not {signature}")
+    if _misplaced(taken, point):
+        raise wrong(f"its parameters are in the wrong order: (ctx, payload) or (point, ctx, payload), not {signature}")
+    return bound, wants_verdict
+
+
+def _misplaced(slots: list[inspect.Parameter], point: Point[Any]) -> bool:
+    """Whether names or annotations say that the context and the payload would get each other's value."""
+    if len(slots) < 2:  # the rest is *args
+        return False
+    ctx = slots[len(slots) - 2]
+    others = [slot for slot in slots if slot is not ctx]
+    if _annotation(ctx) == point.payload.__name__ or any(_annotation(slot) == "AgentContext" for slot in others):
+        return True
+    if _annotation(ctx) == "AgentContext" or ctx.name in _CONTEXT_NAMES:
+        return False
+    return ctx.name in ("point", "payload", "request") or any(slot.name in _CONTEXT_NAMES for slot in others)
+
+
+_CONTEXT_NAMES = ("ctx", "context")
+
+
+def _annotation(param: inspect.Parameter) -> str:
+    """The bare name of a parameter's annotation, which may be a class, text or a generic alias."""
+    given = param.annotation
+    if given is param.empty:
+        return ""
+    text = given if isinstance(given, str) else getattr(get_origin(given) or given, "__name__", "")
+    return text.strip("\"' ").partition("[")[0].rpartition(".")[2]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from inspect import ismethod
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack, overload
 
 from .._base.frozen import Frozen
 from .dispatch import Chain, fire
 from .errors import RegistrationError
-from .hook import Entry, compile_hook
+from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import POINTS, Point, resolve
 from .results import Verdict
 from .scope import scope_of
@@ -20,14 +20,14 @@ _lock = threading.Lock()
 
 
 class Interceptor(Protocol):
-    """One object that takes part at every point of a run: a hook for all of them, in front of the other hooks."""
+    """One object that takes part at every point, in place of an agent's hooks: a hook for all of them."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """See the payload; return what a hook at this point may return, or an awaitable of it."""
 
 
 class PassThrough:
-    """The interceptor that lets everything pass. Subclass it to take part at some points only."""
+    """The interceptor that lets everything pass: an agent without hooks. Subclass it to act at some points only."""
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """Let the payload pass."""
@@ -35,9 +35,15 @@ class PassThrough:
 
 
 def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
-    """An interceptor as a hook at every declared point, ahead of all others; a stack stands for its hooks."""
+    """An interceptor as hooks: those of a stack, else one at every declared point.
+
+    Raises:
+        RegistrationError: it is no interceptor.
+    """
     if isinstance(interceptor, HookStack):
         return tuple(entry for layer in interceptor.layers for entry in layer)
+    if type(interceptor) is PassThrough:
+        return ()
     if not callable(getattr(interceptor, "intercept", None)):
         raise RegistrationError(
             f"interceptor= takes an object with intercept(point, payload, ctx), not {type(interceptor).__name__}"
@@ -46,9 +52,7 @@ def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
     def intercept(point: Point[Any], ctx: Any, payload: Any) -> Any:
         return interceptor.intercept(point, payload, ctx)
 
-    vars(intercept)["interceptor"] = interceptor
-    name = type(interceptor).__name__
-    return tuple(compile_hook(intercept, points=tuple(POINTS), name=name, priority=float("inf")))
+    return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 
 class HookStack:
@@ -56,25 +60,28 @@ class HookStack:
 
     ``layers`` are entries as registered: agent, conversation, run. ``points`` are those with hooks, ``listeners``
     the hooks that want events too, ``wrappers`` those that go around what happens, ``instruments`` those that stand
-    between the run and the world.
+    between the run and the world, ``limiting`` those with ``limits``.
     """
 
-    __slots__ = ("_chains", "instruments", "layers", "listeners", "points", "wrappers")
+    __slots__ = ("_chains", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
 
     def __init__(self, *layers: Iterable[Entry]) -> None:
         self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
-        by_point: dict[Point, list[Entry]] = {}
+        by_point: dict[Point[Any], list[Entry]] = {}
         for layer in self.layers:
             for entry in sorted(layer, key=lambda e: -e.priority):
                 by_point.setdefault(entry.point, []).append(entry)
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        self.listeners, self.wrappers, self.instruments = (
-            tuple(hook for hook in hooks if hasattr(hook, method)) for method in ("on_event", "around", "instrument")
+        names = ("on_event", "around", "instrument", "limits")
+        self.listeners, self.wrappers, self.instruments, self.limiting = (
+            tuple(hook for hook in hooks if hasattr(hook, name)) for name in names
         )
 
-    def with_hook(self, hook: Any, points: Iterable[str] | str | None = None, **options: Any) -> HookStack:
+    def with_hook(
+        self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+    ) -> HookStack:
         """A new stack with this hook in the last layer; options as for :func:`hookline.hook`."""
         *rest, last = self.layers or ((),)
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
@@ -129,12 +136,24 @@ class HookRegistry:
 
     changes = 0
 
-    def __init__(self, hooks: Iterable[Any] | HookRegistry = ()) -> None:
+    def __init__(self, hooks: Iterable[Hook] | HookRegistry = ()) -> None:
         self._entries: tuple[Entry, ...] = ()
         self._stack: HookStack | None = None
         if hooks:
             self.extend(hooks)
 
+    @overload
+    def register(
+        self, hook: Hook, points: Iterable[str] | str | None = None, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
+    @overload
+    def register(
+        self, hook: Callable[..., Any], points: Iterable[str] | str, priority: float | None = None,
+        name: str | None = None, *, phase: Phase | None = None, on_failure: OnFailure | None = None,
+        timeout: float | None = None, plugin: str | None = None, tools: str | Collection[str] | None = None,
+    ) -> Callable[[], None]: ...  # fmt: skip
     def register(
         self, hook: Any, points: Iterable[str] | str | None = None, priority: float | None = None,
         name: str | None = None, **options: Any,
@@ -143,15 +162,17 @@ class HookRegistry:
 
         ``RegistrationError`` says why one cannot work.
         """
-        added = tuple(compile_hook(hook, points=points, priority=priority, name=name, **options))
+        if priority is not None:
+            options["priority"] = priority
+        added = tuple(compile_hook(hook, points=points, name=name, **options))
         self._change(lambda entries: (*entries, *added))
         return lambda: self._change(lambda entries: tuple(e for e in entries if not any(e is a for a in added)))
 
-    def on(self, point: str, handler: Callable[..., Any], **options: Any) -> Callable[[], None]:
+    def on(self, point: str, handler: Callable[..., Any], **options: Unpack[PhaseOptions]) -> Callable[[], None]:
         """Register a function at one point."""
         return self.register(handler, points=resolve(point), **options)
 
-    def extend(self, hooks: Iterable[Any] | HookRegistry) -> None:
+    def extend(self, hooks: Iterable[Hook] | HookRegistry) -> None:
         """Register all of these, or all that another registry holds."""
         if isinstance(hooks, HookRegistry):
             self._change(lambda entries: (*entries, *hooks._entries))
@@ -160,6 +181,13 @@ class HookRegistry:
             raise RegistrationError(f"hooks are a list of hooks or a HookRegistry, not {type(hooks).__name__}")
         added = tuple(entry for hook in hooks for entry in compile_hook(hook))
         self._change(lambda entries: (*entries, *added))
+
+    @classmethod
+    def of(cls, interceptor: Interceptor | HookStack) -> HookRegistry:
+        """A registry that holds an interceptor."""
+        registry = cls()
+        registry._entries = intercepting(interceptor)
+        return registry
 
     def unregister(self, hook: Any) -> None:
         """Take a hook out of every point."""

@@ -165,7 +165,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.action is HookAction.CLAIM
 
 
-def understand(result: object, point: Point, payload: Frozen, hook: str, phase: str) -> HookResult:
+def understand(result: object, point: Point[Any], payload: Frozen, hook: str, phase: str) -> HookResult:
     """A hook's return value as a checked ``HookResult``, its replacement payload already accepted.
 
     Raises:
@@ -191,7 +191,7 @@ def understand(result: object, point: Point, payload: Frozen, hook: str, phase: 
     return result
 
 
-def _allowed(point: Point, phase: str) -> list[str]:
+def _allowed(point: Point[Any], phase: str) -> list[str]:
     if phase == "observe":
         return []
     if point.model != "pipeline":
@@ -199,7 +199,7 @@ def _allowed(point: Point, phase: str) -> list[str]:
     return sorted(point.verbs - {"replace"} if phase == "guard" else point.verbs)
 
 
-def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResult:
+def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> HookResult:
     """The shorthands: a payload alone, a mapping of fields, a claim mapping, Ethos' tool results."""
     if point.model == "pipeline":
         if isinstance(result, Mapping) and point == "before_tool" and result and result.keys() <= {"args", "error"}:
@@ -222,7 +222,7 @@ def _bare(result: object, point: Point, payload: Frozen, where: str) -> HookResu
     raise InvalidResult(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
 
 
-def _fields(point: Point, given: Mapping[str, Any]) -> Any:
+def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:
     """Checked fields: a mapping at merge points, the result value itself at claim points."""
     if point.result is None:
         return freeze({name: value for name, value in given.items() if point.model == "claim" or value is not None})
@@ -236,7 +236,7 @@ def _fields(point: Point, given: Mapping[str, Any]) -> Any:
     return {name: getattr(checked, name) for name in given if getattr(checked, name) is not None}
 
 
-def _answer(point: Point, value: Any) -> Any:
+def _answer(point: Point[Any], value: Any) -> Any:
     if point == "before_tool":
         return freeze(value)
     if isinstance(value, str):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .state import AgentState
 
@@ -48,6 +48,35 @@ class Window:
         return scope_of(self).state
 
 
+class Cancellable(Protocol):
+    """What dispatch asks about cancellation."""
+
+    deadline: float | None
+    """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
+
+    def is_cancelled(self) -> bool:
+        """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
+
+    def hurry(self) -> None:
+        """Give the hooks that follow only a short time."""
+
+
+class _Unlimited:
+    """Outside a run nobody sets a deadline."""
+
+    deadline: float | None = None
+
+    def is_cancelled(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def hurry(self) -> None:
+        pass
+
+
+_UNLIMITED = _Unlimited()
+
+
 class Scope:
     """What dispatch needs besides the hooks: their context, the state, events, and whether to hurry.
 
@@ -61,19 +90,17 @@ class Scope:
 
     def __init__(self, ctx: Any, state: AgentState | None = None) -> None:
         self.ctx = ctx
+        self.cancellation: Cancellable = _UNLIMITED
         self.entry: Entry | None = None
         """The sync hook that is running now."""
-        self._state = AgentState() if state is None else state
+        self._state = state
 
     @property
     def state(self) -> AgentState:
         """The state as it is now."""
+        if self._state is None:
+            self._state = AgentState()
         return self._state
-
-    @property
-    def deadline(self) -> float | None:
-        """When hooks must have finished, by the monotonic clock, if something was cancelled."""
-        return None
 
     def accept_state(self, state: object) -> None:
         """Take over a hook's ``state=``.
@@ -81,15 +108,7 @@ class Scope:
         Raises:
             TypeError: it changes something that hooks may not change.
         """
-        self._state = self._state.accept(state)
-
-    def is_cancelled(self) -> bool:
-        """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-
-    def hurry(self) -> None:
-        """Give the hooks that follow only a short time, because something was cancelled."""
+        self._state = self.state.accept(state)
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event into the stream of the run. There is none here."""

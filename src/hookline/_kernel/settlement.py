@@ -44,11 +44,10 @@ class Settlement:
     error: HookError | CallRefused | None = None
     began = 0.0
 
-    def __init__(self, point: Point[Any], payload: Any, scope: Scope, no_retry: str = "") -> None:
-        self.point = point
-        self.payload = payload
-        self.scope = scope
-        self.no_retry = no_retry
+    point: Point[Any]
+    payload: Any
+    scope: Scope
+    no_retry: str
 
     @property
     def open(self) -> bool:
@@ -114,8 +113,9 @@ class Settlement:
     def fail(self, entry: Entry, failure: BaseException) -> bool:
         """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
         self.said = True
-        if self.point.resilient and isinstance(failure, asyncio.CancelledError) and self.scope.is_cancelled():
-            self.scope.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
+        cancellation = self.scope.cancellation
+        if self.point.resilient and isinstance(failure, asyncio.CancelledError) and cancellation.is_cancelled():
+            cancellation.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
             return False
         if isinstance(failure, CallRefused):
             self.error = self.error or failure

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze
+from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze, json_text, plain
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
-OutputT = TypeVar("OutputT")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=Any)
+else:  # the standard library has no defaults of type variables before Python 3.13
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 
 class AgentState(Frozen, frozen=True):
@@ -100,6 +107,8 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
 
     ``messages`` are the ones this run added; ``cost`` is ``None`` when the price of any call is
     unknown; ``hook_ended`` is the reason of the hook that ended the run, else that hook's name.
+    ``output`` is the reply; for an agent with an ``output_type``, the value in it, or ``None`` if the
+    run came to no final reply. Hooks and events have the JSON form of that value.
     """
 
     reply: str = ""
@@ -117,11 +126,25 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
     errors: tuple[ErrorInfo, ...] = ()
     elapsed: float = 0.0
     ids: Ids = Ids()
+    output: OutputT = None  # type: ignore[assignment]
 
     free = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
+
+    @property
+    def output_text(self) -> str:
+        """The output as text: text as it is, any other value as JSON, and the reply if there is no output."""
+        return output_text(self.output, self.reply)
 
     def __post_init__(self) -> None:
         if type(self.messages) is not History:
             self._seal("messages", tuple)
         if type(self.steps) is not History:
             self._seal("steps", tuple)
+
+
+def output_text(output: Any, reply: str) -> str:
+    """The output of a run as text; see :attr:`AgentResult.output_text`."""
+    if output is None:
+        return reply
+    form = plain(output)
+    return form if isinstance(form, str) else json_text(form)

@@ -10,7 +10,7 @@ from .._base.frozen import EMPTY, Frozen, FrozenDict, freeze, parse_object
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
-Where = Literal["model", "tool", "hook"]
+Where = Literal["model", "tool", "hook", "output"]
 Status = Literal["completed", "stopped", "ended", "cancelled", "failed"]
 StopKind = Literal[
     "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
@@ -148,26 +148,3 @@ class Step(Frozen, frozen=True):
     usage: Usage = Usage()
     finish_reason: str = ""
     duration: float = 0.0
-
-
-class InboundMessage(Frozen, frozen=True):
-    """A message that came in through a channel. ``direct``: nobody else reads it; ``mentioned``: it names the bot."""
-
-    text: str
-    platform: str = ""
-    chat_id: str = ""
-    sender: str = ""
-    message_id: str = ""
-    thread_id: str = ""
-    bot: str = ""
-    direct: bool = True
-    mentioned: bool = False
-
-
-class OutboundMessage(Frozen, frozen=True):
-    """A message about to leave through a channel. ``speaker``: the name of who says it, where there are several."""
-
-    text: str
-    reply_to: str = ""
-    thread_id: str = ""
-    speaker: str = ""

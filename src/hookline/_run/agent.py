@@ -16,7 +16,7 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import RunStart
-from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.registry import HookRegistry, HookStack, Interceptor
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
 from ..models.protocol import Model
@@ -25,7 +25,7 @@ from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools.registry import ToolRegistry
 from ..tools.tool import Tool
-from .budget import DEFAULT_STEPS, Budget
+from .budget import NO_LIMITS, Limits
 from .causes import RunFailed, status_of
 from .engine import Engine
 from .event_loops import NESTED, background_loop, must_nest, own_loop
@@ -33,6 +33,7 @@ from .events import Sink
 from .interrupt import Interrupt
 from .loop import Loop
 from .options import Preparation, RunOptions, plugin_names
+from .output import OUTPUT_RETRIES, output_spec
 from .type_vars import DepsT, OutputT
 
 if TYPE_CHECKING:
@@ -52,11 +53,16 @@ class Agent(Generic[DepsT, OutputT]):
         hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
         plugins: plugins, or names of installed ones; their hooks join ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
-        max_steps: the step limit of a run, 20 if left out; ``None`` for none.
+        limits: what each run may use; 20 steps if nobody sets another step limit.
+        max_steps: short for ``limits=Limits(steps=max_steps)``; of both, the lower one holds.
         max_parallel_tools: how many calls of a batch run at once.
         params: settings handed to the model with every request.
-        response_format: a JSON schema for its replies.
-        interceptor: an object with ``intercept(point, payload, ctx)``: a hook at every point, ahead of ``hooks``.
+        response_format: a JSON schema for its replies, which are not checked against it.
+        output_type: the type of its final reply, as ``result.output``: a pydantic model, a dataclass, a ``TypedDict``,
+            a ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text if left out.
+        output_retries: how often the model is asked again for a final reply that is no such value.
+        interceptor: an object with ``intercept(point, payload, ctx)``, which takes part at every point in place of
+            ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
 
     Raises:
@@ -74,11 +80,14 @@ class Agent(Generic[DepsT, OutputT]):
         hooks: Iterable[Any] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
-        max_steps: int | None = DEFAULT_STEPS,
+        limits: Limits | None = None,
+        max_steps: float | None = None,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] = EMPTY,
         response_format: Mapping[str, Any] | None = None,
-        interceptor: Interceptor | None = None,
+        output_type: Any = None,
+        output_retries: int = OUTPUT_RETRIES,
+        interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
         llm = as_model(llm)
@@ -89,17 +98,32 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError("sinks are callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
-        Budget(max_steps=max_steps)
+        if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
+            raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
+        if response_format is not None and output_type is not None:
+            raise RegistrationError("response_format is the schema of output_type: give one of the two")
+        limits = NO_LIMITS if limits is None else limits
+        if not isinstance(limits, Limits):
+            raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
         self.allowed_plugins = plugin_names(allowed_plugins)
-        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        self.max_steps, self.max_parallel_tools = max_steps, max_parallel_tools
+        plugins = tuple(plugins)
+        if interceptor is None:
+            self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
+        elif hooks or plugins:
+            raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
+        else:
+            self.hooks = HookRegistry.of(interceptor)
+        self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
+        self.max_parallel_tools = max_parallel_tools
         self.params: Mapping[str, Any] = freeze(params)
         self.response_format = freeze(response_format)
-        self.interceptor: Interceptor | None = interceptor
+        self.output_type, self.output_retries = output_type, output_retries
+        self.output_spec = output_spec(output_type)
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)
+        self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
         for hook in _tool_hooks(tools):
             if not any(hook is known for known in self.hooks):

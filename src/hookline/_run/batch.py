@@ -75,7 +75,7 @@ class Batch:
         """
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
-            await self._in_any_case(self._after(index))
+            await self._after(index)
         self._record()
         if self.cause is not None:
             raise self.cause
@@ -94,8 +94,9 @@ class Batch:
             engine.checkpoint()
             executing = True
             ready = self._count(calls)
-            for call in calls:
-                await self._reports.end(call)
+            if len(ready) < len(calls):
+                for call in calls:
+                    await self._reports.end(call)
             await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._take_cause(cause)
@@ -106,7 +107,8 @@ class Batch:
                 await self._in_any_case(self._decide(call, "cancelled"))
             if call.result is None:
                 call.settle(engine, "cancelled", error="Cancelled: the call did not finish.")
-            await self._in_any_case(self._reports.end(call))
+            if not call.ended:
+                await self._in_any_case(self._reports.end(call))
 
     # Rewrite, validate, guard.
 
@@ -115,6 +117,11 @@ class Batch:
 
         An edited call has been rewritten already, and its questions count as answered.
         """
+        if BEFORE_TOOL not in self.engine.heard:  # nobody judges, but the arguments must be right all the same
+            call.request, problem = self._validate(call, call.request)
+            if problem is not None:
+                await self._refuse(call, problem)
+            return
         firing = self.engine.open(BEFORE_TOOL, call.request)
         if not edited:
             await firing.rewrite()
@@ -132,8 +139,7 @@ class Batch:
             name = call.request.name
             self._block(call, verdict.value or f"Tool {name!r} was blocked by hook {verdict.hook!r}.", verdict.hook)
         elif verdict.action is HookAction.INVALID:
-            call.settle(self.engine, "error", error=verdict.value)
-            await self._report(call, "InvalidCall", verdict.value)
+            await self._refuse(call, verdict.value)
         elif call.answer is not None and not call.asks:
             self._serve(call, call.answer)
 
@@ -155,6 +161,10 @@ class Batch:
             request.id, request.name, checked.arguments, request.hop, request.attempt, None, request.ids
         )
         return valid, None
+
+    async def _refuse(self, call: PendingCall, problem: str) -> None:
+        call.settle(self.engine, "error", error=problem)
+        await self._report(call, "InvalidCall", problem)
 
     def _serve(self, call: PendingCall, answer: Answer) -> None:
         call.by = answer.hook
@@ -268,7 +278,7 @@ class Batch:
         failure: BaseException | None = None
         try:
             value = await self._call_tool(call)
-            if engine.is_cancelled():
+            if engine.cancellation.arrived:
                 raise asyncio.CancelledError  # the tool swallowed the cancellation: its result comes too late
         except asyncio.CancelledError as cancelled:
             if engine.cancellation.is_ours():
@@ -332,7 +342,7 @@ class Batch:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
             await self._after(index)
-        elif engine.hears(TOOL_END_WITH_PATH):
+        elif TOOL_END_WITH_PATH in engine.heard:
             await self._tell_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:

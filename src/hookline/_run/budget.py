@@ -1,13 +1,26 @@
-"""The ledger of a run: what it used, what it may use, and whose ledger it counts in."""
+"""Limits of a run, and the ledger that counts what was used and checks it against them (DESIGN 5.4)."""
 
 from __future__ import annotations
 
+import math
+import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, reduce
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
+from .._base.frozen import Frozen
+from .._base.names import is_number
+from .._kernel.errors import RegistrationError
+from .._kernel.registry import HookStack
 from .._kernel.values import StopKind, StopSignal, Usage
+
+DEFAULT_STEPS = 20
+"""The step limit of a run whose steps nobody limited."""
 
 
 class Clock(Protocol):
@@ -23,46 +36,119 @@ class Clock(Protocol):
         """Seconds that never run backwards."""
 
 
-class _Default(int):
-    """A number that nobody chose, so that a plugin may put another in its place."""
+class Limits(Frozen, frozen=True, kw_only=True):
+    """How much a run may use; ``None`` sets no limit. A limit is reached at ``>=``.
+
+    The same value limits one run of an agent, ``Agent(limits=Limits(steps=10, cost=0.5))``, and all runs of a
+    conversation together, ``AgentContext(budget=Budget(Limits(cost=5)))``. Where several limits meet, the lowest holds.
+
+    Args:
+        steps: model replies in one run. A run whose steps nobody limits stops after 20; ``math.inf`` lifts that.
+        tokens: input and output tokens of all model calls.
+        seconds: wall-clock time. What is being waited for then is broken off.
+        cost: USD, as far as prices are known.
+        tool_calls: tool calls that run.
+        soft: from this share of a limit on, each request ends with a note that asks the model to wrap up;
+            ``None`` for no note.
+
+    Raises:
+        RegistrationError: a limit that is not a number of 0 or more, or a share that is not between 0 and 1.
+    """
+
+    steps: int | float | None = None
+    tokens: int | float | None = None
+    seconds: float | None = None
+    cost: float | None = None
+    tool_calls: int | float | None = None
+    soft: float | None = 0.8
+
+    def __post_init__(self) -> None:
+        for meter in METERS:
+            value = getattr(self, meter.field)
+            if value is None:
+                continue
+            if not (is_number(value) and (0 <= value <= _LARGEST or value == math.inf)):
+                raise RegistrationError(
+                    f"Limits({meter.field}={value!r:.80}): a limit is a number, 0 or more, such as {meter.field}=10; "
+                    "None sets no limit"
+                )
+            # Equal limits are told in the same words: counts as whole numbers, amounts with a decimal point.
+            if meter.digits is None and isinstance(value, float) and value.is_integer():
+                msgspec.structs.force_setattr(self, meter.field, int(value))
+            elif meter.digits is not None and isinstance(value, int):
+                msgspec.structs.force_setattr(self, meter.field, float(value))
+        if self.soft is not None and not (is_number(self.soft) and 0 < self.soft < 1):
+            raise RegistrationError(
+                f"Limits(soft={self.soft!r:.80}): write a share between 0 and 1, or None for no note to the model"
+            )
+
+    def stricter(self, other: Limits) -> Limits:
+        """The lower one of each limit, and the earlier note of those that limit anything."""
+        lowest = {m.field: _lowest(getattr(self, m.field), getattr(other, m.field)) for m in METERS}
+        soft = [each.soft for each in (self, other) if each._finite()] or [self.soft, other.soft]
+        return Limits(**lowest, soft=_lowest(*soft))
+
+    def _finite(self) -> bool:
+        return any(getattr(self, meter.field) not in (None, math.inf) for meter in METERS)
 
 
-DEFAULT_STEPS = _Default(20)
-"""The step limit of an agent that was given none; it is not the same object as a 20 that was given."""
+class Meter(NamedTuple):
+    """One thing that is counted: its limit, what the ledger calls it, and how people and models are told."""
 
-_NO_LIMITS = (None, None, None, None)
+    field: str
+    used: str
+    kind: StopKind
+    name: str
+    unit: str
+    digits: int | None = None
+
+    def reached(self, used: float, limit: float, hook: str = "") -> StopSignal:
+        """The signal that stops a run at this limit."""
+        return StopSignal(self.kind, f"{self.name} reached: {round(used, self.digits)}/{limit}", hook)
+
+    def line(self, used: float, limit: float) -> str:
+        """How much is used, in words."""
+        return f"You have used {round(used, self.digits)} of {limit} {self.unit}."
+
+
+METERS = (
+    Meter("steps", "steps", "steps_limit", "Step limit", "steps"),
+    Meter("tokens", "tokens", "token_limit", "Token limit", "tokens"),
+    Meter("seconds", "elapsed", "time_limit", "Time limit", "seconds", 1),
+    Meter("cost", "known_cost", "cost_limit", "Cost limit", "USD", 4),
+    Meter("tool_calls", "tool_calls", "tool_calls_limit", "Tool call limit", "tool calls"),
+)
+STEPS, TOKENS, SECONDS, COST, TOOL_CALLS = METERS
+_LARGEST = sys.float_info.max
+NO_LIMITS = Limits()
 
 
 class Budget:
-    """Tokens, cost, time, tool calls and steps used so far, with optional limits.
+    """The ledger of a run or a conversation: what was used so far, and its limits.
 
-    Everything but steps also counts, live, in ``parent``, whose limits hold as well. ``cost`` is
-    ``None`` once a call of unknown price was made; its limit then looks at what is known. Limits are
-    reached at ``>=``.
+    Everything but steps also counts, live, in ``parent``, whose limits hold as well. ``cost`` is ``None`` once a call
+    of unknown price was made; its limit then looks at what is known.
+
+    Args:
+        limits: what may be used.
+        parent: the ledger that this one counts in too; or several of them.
+        clock: where time comes from.
 
     Raises:
-        ValueError: a limit that is not a number, 0 or more.
+        TypeError: ``limits`` is something else.
     """
 
     def __init__(
         self,
+        limits: Limits = NO_LIMITS,
         *,
-        max_steps: int | None = None,
-        max_tokens: int | None = None,
-        max_seconds: float | None = None,
-        max_cost: float | None = None,
-        max_tool_calls: int | None = None,
-        parent: Budget | None = None,
+        parent: Budget | tuple[Budget, ...] | None = None,
         clock: Clock | ModuleType = time,
     ) -> None:
-        self.max_steps, self.max_tokens, self.max_seconds = max_steps, max_tokens, max_seconds
-        self.max_cost, self.max_tool_calls = max_cost, max_tool_calls
-        limits = (max_tokens, max_seconds, max_cost, max_tool_calls)
-        self._limited = limits != _NO_LIMITS
-        for value in (max_steps, *limits):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
-                raise ValueError(f"a limit is a number, 0 or more, or None for none; not {value!r}")
-        self.parent = parent
+        if not isinstance(limits, Limits):
+            raise TypeError(f"a budget takes limits: write Budget(Limits(tokens=20000)), not Budget({limits!r:.80})")
+        self.parents: tuple[Budget, ...] = () if parent is None else parent if isinstance(parent, tuple) else (parent,)
+        self._own = limits
         self._input = self._output = self._cached = 0
         self._cost, self._priced = 0.0, True
         self.tool_calls = 0
@@ -70,46 +156,112 @@ class Budget:
         self.clock: Any = clock
         self._began: float | None = None
         self._lock: threading.Lock | None = None  # there is one once several runs count here
+        self._enforce((("", limits),))
 
     def __repr__(self) -> str:
         return f"Budget(tokens={self.tokens}, cost={self.cost}, tool_calls={self.tool_calls}, steps={self.steps})"
 
-    def child(self, *, max_steps: int | None = None) -> Budget:
-        """A ledger that counts in this one too."""
-        self._lock = self._lock or threading.Lock()
-        return Budget(max_steps=max_steps, parent=self, clock=self.clock)
+    def child(self, limits: Limits = NO_LIMITS, *, outer: Budget | None = None) -> Budget:
+        """A ledger that counts in this one too, and in ``outer``: the one of the run around, if that is another."""
+        parents = (self,) if outer is None or outer in self.chain() else (self, outer)
+        for ledger in parents:
+            ledger._lock = ledger._lock or threading.Lock()
+        return Budget(limits, parent=parents, clock=self.clock)
+
+    def chain(self) -> Iterator[Budget]:
+        """This ledger and all that it counts in."""
+        yield self
+        for parent in self.parents:
+            yield from parent.chain()
+
+    # Limits.
+
+    def join(self, declared: tuple[tuple[str, Limits], ...]) -> None:
+        """Set the limits of a run: its own, and those that its hooks declare, by the hooks' names.
+
+        A run whose steps nobody limits gets the default. It never makes more steps than the ledger above allows.
+        """
+        own = self._own
+        if own.steps is None and not any(limits.steps is not None for _, limits in declared):
+            own = _with_default(own)
+        parts = (("", own), *declared)
+        for above in [parent.limits for parent in self.parents if parent.limits.steps is not None]:
+            parts = (*parts, ("", Limits(steps=above.steps, soft=above.soft)))
+        self._enforce(parts)
+
+    def _enforce(self, parts: tuple[tuple[str, Limits], ...]) -> None:
+        self._parts = parts
+        self.limits, self._hard, self._soft = _in_force(tuple([limits for _, limits in parts]))
+
+    @property
+    def without_hooks(self) -> Limits:
+        """The limits in force that no hook declared."""
+        return _in_force(tuple([limits for name, limits in self._parts if not name])).limits
 
     @property
     def limited(self) -> bool:
         """Whether anything but steps is limited, here or above."""
-        return self._limited or (self.parent is not None and self.parent.limited)
+        return bool(self._hard) or any(parent.limited for parent in self.parents)
+
+    def exceeded(self, *, steps: bool = True) -> StopSignal | None:
+        """The first limit that is reached, here or above, as a signal; ``steps`` counts here only."""
+        if steps and self.limits.steps is not None and self.steps >= self.limits.steps:
+            return self._signal(STEPS)
+        for meter, limit in self._hard:
+            if getattr(self, meter.used) >= limit:
+                return self._signal(meter)
+        return next(filter(None, [parent.exceeded(steps=False) for parent in self.parents]), None)
+
+    def out_of_time(self) -> StopSignal | None:
+        """The time limit as a signal, if it is reached, here or above."""
+        if self.limits.seconds is not None and self.elapsed >= self.limits.seconds:
+            return self._signal(SECONDS)
+        return next(filter(None, [parent.out_of_time() for parent in self.parents]), None)
+
+    def _signal(self, meter: Meter) -> StopSignal:
+        limit = getattr(self.limits, meter.field)
+        hook = next((name for name, part in self._parts if getattr(part, meter.field) == limit), "")
+        return meter.reached(getattr(self, meter.used), limit, hook)
+
+    @property
+    def left(self) -> Limits:
+        """What may still be used, here and above; ``None`` where nothing is limited."""
+        own = [(m.field, getattr(self.limits, m.field), getattr(self, m.used)) for m in METERS]
+        left = Limits(**{field: max(0, limit - used) for field, limit, used in own if limit is not None})
+        for parent in self.parents:
+            left = left.stricter(msgspec.structs.replace(parent.left, steps=None))
+        return left
+
+    def tool_calls_left(self) -> bool:
+        """Whether one more tool call may run."""
+        own = self.limits.tool_calls is None or self.tool_calls < self.limits.tool_calls
+        return own and all(parent.tool_calls_left() for parent in self.parents)
+
+    def note(self) -> str:
+        """What to tell the model at the model call of a step, if a limit is near, here or above; else nothing."""
+        lines: dict[str, None] = {}
+        for ledger in self.chain():
+            for meter, limit, own, share in ledger._soft:
+                used = getattr(ledger, meter.used)
+                if meter is STEPS:
+                    used = used - 1 if ledger is self else 0  # this step has begun, and those above are others
+                if used / own >= share:
+                    lines[meter.line(used, limit)] = None
+        return wrap_up(lines) if lines else ""
+
+    # Use.
 
     def begin(self) -> None:
         """Start the clock, if it is not running."""
         if self._began is None:
             self._began = self.clock.monotonic()
-        if self.parent is not None:
-            self.parent.begin()
+        for parent in self.parents:
+            parent.begin()
 
     @property
     def elapsed(self) -> float:
         """Seconds since the first run on this ledger began."""
         return 0.0 if self._began is None else self.clock.monotonic() - self._began
-
-    def seconds_left(self) -> float | None:
-        """How long the work on this ledger may still take; ``None`` for as long as it likes."""
-        own = None if self.max_seconds is None else max(0.0, self.max_seconds - self.elapsed)
-        above = None if self.parent is None else self.parent.seconds_left()
-        return own if above is None else above if own is None else min(own, above)
-
-    def out_of_time(self) -> StopSignal | None:
-        """The time limit as a signal, if it is reached, here or above."""
-        if self._late():
-            return _reached("time_limit", "Time limit", round(self.elapsed, 1), self.max_seconds or 0)
-        return None if self.parent is None else self.parent.out_of_time()
-
-    def _late(self) -> bool:
-        return self.max_seconds is not None and self.elapsed >= self.max_seconds
 
     @property
     def usage(self) -> Usage:
@@ -150,34 +302,125 @@ class Budget:
         self._priced = self._priced and cost is not None
         if self._lock is not None:
             self._lock.release()
-        if self.parent is not None:
-            self.parent._add(input, output, cached, cost, tool_calls)
+        for parent in self.parents:
+            parent._add(input, output, cached, cost, tool_calls)
 
     def count_step(self) -> None:
         """Count one step, here only."""
         self.steps += 1
 
-    def tool_calls_left(self) -> bool:
-        """Whether one more tool call may run."""
-        own = self.max_tool_calls is None or self.tool_calls < self.max_tool_calls
-        return own and (self.parent is None or self.parent.tool_calls_left())
+
+class BudgetView:
+    """A ledger, to read: what a run has used, and what it may use. Nothing on it can charge or reset the ledger."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Budget) -> None:
+        self._ledger = ledger
+
+    def __repr__(self) -> str:
+        return repr(self._ledger)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits in force on this run alone; those of the conversation and of runs around it hold as well."""
+        return self._ledger.limits
+
+    @property
+    def left(self) -> Limits:
+        """What may still be used, here and above, such as ``ctx.budget.left.tokens``; ``None`` for no limit."""
+        return self._ledger.left
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all model calls."""
+        return self._ledger.usage
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens of all model calls."""
+        return self._ledger.tokens
+
+    @property
+    def cost(self) -> float | None:
+        """USD spent, or ``None`` once a call of unknown price was made."""
+        return self._ledger.cost
+
+    @property
+    def known_cost(self) -> float:
+        """USD spent on the calls whose price is known: what the limit looks at."""
+        return self._ledger.known_cost
+
+    @property
+    def tool_calls(self) -> int:
+        """Tool calls that ran."""
+        return self._ledger.tool_calls
+
+    @property
+    def steps(self) -> int:
+        """Steps that began in this run."""
+        return self._ledger.steps
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the first run on this ledger began."""
+        return self._ledger.elapsed
 
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
-        """The first limit that is reached, here or above, as a signal; ``steps`` counts here only."""
-        if steps and self.max_steps is not None and self.steps >= self.max_steps:
-            return _reached("steps_limit", "Step limit", self.steps, self.max_steps)
-        if not self._limited:
-            return None if self.parent is None else self.parent.exceeded(steps=False)
-        if self.max_tokens is not None and self.tokens >= self.max_tokens:
-            return _reached("token_limit", "Token limit", self.tokens, self.max_tokens)
-        if self._late():
-            return self.out_of_time()
-        if self.max_cost is not None and self._cost >= self.max_cost:
-            return _reached("cost_limit", "Cost limit", round(self._cost, 4), self.max_cost)
-        if self.max_tool_calls is not None and self.tool_calls >= self.max_tool_calls:
-            return _reached("tool_calls_limit", "Tool call limit", self.tool_calls, self.max_tool_calls)
-        return self.parent.exceeded(steps=False) if self.parent is not None else None
+        """The first limit that is reached, here or above, as a signal; ``None`` if none is."""
+        return self._ledger.exceeded(steps=steps)
 
 
-def _reached(kind: StopKind, what: str, used: float, limit: float) -> StopSignal:
-    return StopSignal(kind, f"{what} reached: {used}/{limit}")
+def declared_limits(
+    stacks: Iterable[HookStack], allowed_plugins: tuple[str, ...] | None
+) -> tuple[tuple[str, Limits], ...]:
+    """The limits that hooks of these stacks declare in an attribute ``limits``, by the hooks' names.
+
+    A plugin that is filtered out takes its limits with it, and observers decide nothing.
+    """
+    entries = [entry for stack in stacks for layer in stack.layers for entry in layer]
+    found = [
+        (entry.name, entry.hook.limits)
+        for entry in entries
+        if isinstance(getattr(entry.hook, "limits", None), Limits)
+        and entry.phase != "observe"
+        and (entry.plugin is None or allowed_plugins is None or entry.plugin in allowed_plugins)
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def wrap_up(lines: Iterable[str]) -> str:
+    """A note to the model with these lines."""
+    return "\n".join(lines) + " Wrap up now: finish with what you have and give your final answer."
+
+
+def _lowest(*values: float | None) -> float | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+@lru_cache(maxsize=256)
+def _with_default(limits: Limits) -> Limits:
+    return msgspec.structs.replace(limits, steps=DEFAULT_STEPS)
+
+
+class _InForce(NamedTuple):
+    """Limits together: each limit in force on what is shared, and each of which the model is told, with its share."""
+
+    limits: Limits
+    hard: tuple[tuple[Meter, float], ...]
+    soft: tuple[tuple[Meter, float, float, float], ...]
+
+
+@lru_cache(maxsize=256)
+def _in_force(parts: tuple[Limits, ...]) -> _InForce:
+    merged = reduce(Limits.stricter, parts)
+    endless = [meter.field for meter in METERS if getattr(merged, meter.field) == math.inf]
+    limits = msgspec.structs.replace(merged, **dict.fromkeys(endless)) if endless else merged
+    held = [(meter, limit) for meter in METERS if (limit := getattr(limits, meter.field)) is not None]
+    soft = [
+        (meter, limit, own, part.soft)
+        for meter, limit in held
+        for part in parts
+        if limit and (own := getattr(part, meter.field)) and part.soft is not None
+    ]
+    return _InForce(limits, tuple([each for each in held if each[0] is not STEPS]), tuple(soft))

@@ -31,6 +31,8 @@ class Cancellation:
         """How often somebody else cancelled the run's task; it is told again when the run is over."""
         self.deadline: float | None = None
         """When hooks must have finished, by the monotonic clock; ``None`` until something was cancelled."""
+        self.alert = False
+        """Whether the run was ever to be broken off: while it is false, there is nothing to look at."""
         self.broke_off = False
         """Whether work was broken off, so that threads of it may still be running."""
         self.finishing = False
@@ -66,7 +68,7 @@ class Cancellation:
             aio.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        self.requested = True
+        self.requested = self.alert = True
         if self._task is None or self._aio is None or self.deadline is not None:
             return
         if self.finishing:  # hooks of on_run_end are not interrupted, but may not take for ever
@@ -79,6 +81,7 @@ class Cancellation:
         """Break off what is running now, because of ``cause``."""
         if self._abort is None and self._task is not None:
             self._abort = cause
+            self.alert = True
             self._break_off()
 
     def _break_off(self) -> None:
@@ -100,8 +103,12 @@ class Cancellation:
             clock: may have a ``call_later`` of its own, which a replay needs.
             on_time: records the limit; false if it is not reached yet, because the ledger has another clock.
         """
+        if self._task is None or self.finishing:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
         left = seconds_left()
-        if left is None or self._aio is None:
+        if left is None:
             return
 
         def ring() -> None:
@@ -112,7 +119,7 @@ class Cancellation:
             else:
                 self.watch(seconds_left, clock, on_time)
 
-        later = getattr(clock, "call_later", self._aio.call_later)
+        later = getattr(clock, "call_later", asyncio.get_running_loop().call_later)
         self._alarm = later(left + 0.001, ring)
 
     # How a run meets it.
@@ -124,8 +131,13 @@ class Cancellation:
 
     def check(self) -> None:
         """A checkpoint for cancellations that arrived while nothing was awaited."""
-        if self.pending:
+        if self.alert and self.pending:
             raise asyncio.CancelledError
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the run's task was cancelled, and nobody has taken that in: some code may have swallowed it."""
+        return self._task is not None and self._task.cancelling() > self._before
 
     def is_cancelled(self) -> bool:
         """Whether the current task is being cancelled since the run began in it."""
@@ -191,7 +203,7 @@ class Cancellation:
             CancelledError: there were some.
         """
         task = self._task
-        if task is None or (not self.by_caller and task.cancelling() <= self._before):
+        if task is None or (not self.by_caller and not self.arrived):
             return
         for _ in range(self.by_caller):
             task.cancel()

@@ -16,7 +16,7 @@ from .._kernel.scope import Scope, Window, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids
 from ..tools.registry import ToolRegistry
-from .budget import Budget
+from .budget import Budget, BudgetView
 from .events import ENGINE_EVENTS
 from .interrupt import Interrupt, make_id
 from .llm import GatedModel
@@ -43,9 +43,6 @@ class RunView(Protocol):
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would get such an event."""
-
-    def is_cancelled(self) -> bool:
-        """Whether the current task is being cancelled."""
 
 
 class Services:
@@ -108,7 +105,7 @@ class AgentContext(Window, Generic[DepsT]):
     your tools and hooks need.
 
     Example:
-        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(max_cost=0.50))
+        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
@@ -132,7 +129,7 @@ class AgentContext(Window, Generic[DepsT]):
     ) -> None:
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
-            raise TypeError(f"budget= takes a Budget(max_tokens=...), not {type(budget).__name__}")
+            raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
         self._services = Services(
             world=World(clock, new_id, random),
@@ -202,9 +199,9 @@ class AgentContext(Window, Generic[DepsT]):
         return self._services.hooks
 
     @property
-    def budget(self) -> Budget:
-        """What was used so far, and the limits."""
-        return self._services.budget
+    def budget(self) -> BudgetView:
+        """What was used so far, and what is left."""
+        return BudgetView(self._services.budget)
 
     @property
     def memory(self) -> Any:
@@ -283,7 +280,7 @@ class AgentContext(Window, Generic[DepsT]):
 
     def is_cancelled(self) -> bool:
         """Whether the current task is being cancelled; a hook may also raise CancelledError itself."""
-        return scope_of(self).is_cancelled()
+        return scope_of(self).cancellation.is_cancelled()
 
     def progress(self, fraction: float | None = None, message: str = "") -> None:
         """Report how far a tool is (``fraction`` of 1). Safe from any thread.

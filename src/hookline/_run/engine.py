@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
@@ -16,8 +16,8 @@ from .._base.tasks import OutOfTime, within
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import Failure, RunStart
-from .._kernel.points import ON_ERROR, ON_TOKEN, Point
-from .._kernel.registry import HookRegistry, Interceptor
+from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point
+from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import Scope, is_being_closed
 from .._kernel.state import AgentState
@@ -28,13 +28,21 @@ from .around import around
 from .cancellation import Cancellation
 from .causes import Ended, Stopped, stronger
 from .context import Services, make_window
-from .events import EventStream, Failed, Signalled, Steered, TextDelta, log
+from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
+from .output import RunOutput
 from .run_hooks import RunHooks
 from .state import RunState
 
 T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
+
+
+class _Everywhere:
+    """The points that are heard where every fire is recorded: all of them, those of the program too."""
+
+    def __contains__(self, point: object) -> bool:
+        return True
 
 
 class Setup(Protocol):
@@ -44,7 +52,6 @@ class Setup(Protocol):
     tools: ToolRegistry
     hooks: HookRegistry
     params: Mapping[str, Any]
-    interceptor: Interceptor | None
     max_parallel_tools: int
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
@@ -72,22 +79,25 @@ class Engine(Scope):
         self.run_state = state
         self.hooks = hooks
         self.events = events
-        self.emit = events.emit
+        self.emit = events.emit  # type: ignore[method-assign] # one call less for each event
         self.wants = events.wants
         self.recording = events.recording
         self.tracing = every_call
         self.budget = services.budget
-        self.cancellation = cancellation
+        self.cancellation: Cancellation = cancellation
         self.world = services.world
         self.ids = services.ids
         self.cause: BaseException | None = None
         """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
+        self.output: RunOutput | None = None
+        """What the final reply must be; ``None`` for text."""
         self.hop = 0
         self.generations = 0
         self.tools: ToolRegistry
-        self._offer_tools()
+        self._take_over()
         self._lock = threading.Lock()
-        self._steered: list[Message] = []
+        self.steered: list[Message] = []
+        """Messages that were put in from outside and wait for the next model call."""
         self._children: dict[Future[None], Callable[[str], None]] = {}
         services.run = self
 
@@ -98,44 +108,35 @@ class Engine(Scope):
         """The state as hooks see it."""
         return self.run_state.view()
 
-    @property
-    def deadline(self) -> float | None:
-        """When hooks must have finished, if something was cancelled."""
-        return self.cancellation.deadline
-
     def accept_state(self, state: object) -> None:
         """Take over a hook's ``state=``."""
         self.run_state.accept(state)
 
-    def is_cancelled(self) -> bool:
-        """Whether the current task is being cancelled since the run began in it."""
-        return self.cancellation.is_cancelled()
-
-    def hurry(self) -> None:
-        """Give the hooks that follow only a short time."""
-        self.cancellation.hurry()
-
     # Firing points.
-
-    def hears(self, point: Point[Any]) -> bool:
-        """Whether anybody could notice that this point is fired; text is streamed only if somebody wants it."""
-        if self.recording or point in self.hooks.stack.points:
-            return True
-        return point is ON_TOKEN and self.wants(TextDelta)
 
     def refresh(self) -> None:
         """Take over what has changed since the last fire: hooks, tools, and which hooks hear of events."""
-        if self.hooks.refresh():
-            self._offer_tools()
+        if HookRegistry.changes != self.hooks.seen:
+            self.hooks.compile()
+            self._take_over()
             if self.events.hooked:
                 self.events.keep_hooks(self.hooks.allowed.listeners)
 
-    def _offer_tools(self) -> None:
+    def _take_over(self) -> None:
+        self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
+        self.heard: Container[str] = self.hooks.stack.points
+        """The points where anybody could notice a fire; text is streamed only if somebody wants it."""
+        if self.recording:
+            self.heard = _Everywhere()
+        elif self.wants(TextDelta):
+            self.heard = self.hooks.stack.points | {ON_TOKEN}
+        self.tells_calls = ON_PROGRESS in self.heard or self.wants(ToolStarted) or self.wants(ToolEnded)
+        """Whether anybody wants to know when tool calls start and end."""
 
     def open(self, point: Point[Any], payload: Any, no_retry: str = "") -> Firing:
         """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
-        if self.hooks.outdated:
+        if HookRegistry.changes != self.hooks.seen:
             self.refresh()
         return Firing(self.hooks.chain(point), point, payload, self, no_retry)
 
@@ -153,22 +154,25 @@ class Engine(Scope):
             HookError: a hook failed closed.
             CallRefused, Stopped: a model call that a hook made was refused.
         """
-        if self.hooks.outdated:
+        if HookRegistry.changes != self.hooks.seen:
             self.refresh()
-        if not self.hears(point):
+        if point not in self.heard:
             return Verdict(payload)
         firing = Firing(self.hooks.chain(point), point, payload, self, no_retry)
-        await firing.rewrite()
-        await firing.guard()
-        return await self.conclude(firing, fatal=fatal)
+        verdict = await firing.run()
+        return await self._act(firing, verdict, fatal=fatal) if firing.said else verdict
 
     async def observe(self, point: Point[Any], payload: Any) -> None:
         """Show the observers of a point something that nobody decides any more."""
         await self.conclude(self.open(point, payload))
 
-    async def conclude(self, firing: Firing, *, fatal: bool = True) -> Verdict:
-        """Call the observers and act on what was said: see :meth:`fire`."""
+    async def conclude(self, firing: Firing) -> Verdict:
+        """End a fire whose steps were taken one by one: see :meth:`fire`."""
         verdict = await firing.conclude()
+        return await self._act(firing, verdict) if firing.said else verdict
+
+    async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
+        """Do what follows from what was said: report failures, record signals, end the run."""
         error, point = firing.error, firing.point
         if error is None:
             if verdict.signals:
@@ -234,6 +238,8 @@ class Engine(Scope):
 
     async def instrumented(self, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` behind the hooks that stand between the run and the world (DESIGN 6.11)."""
+        if not self.hooks.stack.instruments:
+            return await self.around(start, work())
         with ExitStack() as stack:
             for hook in self.hooks.stack.instruments:
                 try:
@@ -253,8 +259,10 @@ class Engine(Scope):
             CancelledError: the run is to be broken off.
             Stopped: a signal is recorded, or a limit is reached.
         """
-        self.cancellation.check()
         signals = self.run_state.signals
+        if not signals and not self._limited and not self.cancellation.alert:
+            return  # nothing to look at, as nearly always
+        self.cancellation.check()
         if not signals or not (inside_step or any(signal.kind not in DONE for signal in signals)):
             limit = self.budget.exceeded(steps=False)
             if limit is None:
@@ -269,9 +277,17 @@ class Engine(Scope):
             for signal in signals:
                 self.emit(Signalled, signal=signal)
 
+    def _set_limits(self) -> None:
+        """Have the limits that hooks declare join the ledger; a new time limit counts at once."""
+        before = self.budget.limits.seconds
+        self.budget.join(self.hooks.limits())
+        self._limited = self.budget.limited
+        if self.budget.limits.seconds != before:
+            self.watch_the_time()
+
     def watch_the_time(self) -> None:
         """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
+        self.cancellation.watch(lambda: self.budget.left.seconds, self.world.clock, self._out_of_time)
 
     def _out_of_time(self) -> bool:
         limit = self.budget.out_of_time()
@@ -311,20 +327,15 @@ class Engine(Scope):
         with self._lock:
             if self.cancellation.finishing:
                 return False
-            self._steered.append(message)
+            self.steered.append(message)
             if self.world.boundary is not None:
                 self.world.boundary.steered(self.ids.run_id, message.content)
             return True
 
-    @property
-    def steered(self) -> bool:
-        """Whether messages wait to be taken in."""
-        return bool(self._steered)
-
     def take_in_steering(self) -> None:
         """Append the messages that were put in since the last time."""
-        while self._steered:
-            message = self._steered.pop(0)
+        while self.steered:
+            message = self.steered.pop(0)
             self.run_state.append(message)
             self.emit(Steered, text=message.content)
 

@@ -73,6 +73,22 @@ class Discarded(Event, frozen=True):
     purpose: str = "step"
 
 
+class OutputChecked(Event, frozen=True):
+    """A final reply was checked against the agent's ``output_type``.
+
+    ``problem`` says why it does not fit, and is empty if it does; ``output`` is the value, as JSON. ``retries_left``
+    is how often the model may be asked again.
+    """
+
+    output_type: str = ""
+    content: str = ""
+    problem: str = ""
+    output: Any = None
+    retries_left: int = 0
+    hop: int = 0
+    attempt: int = 1
+
+
 class ModelReplied(Event, frozen=True):
     """A model call is over; this is what left ``after_llm``."""
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import as_history
-from .._kernel.errors import CallRefused, HooklineError
+from .._kernel.errors import CallRefused, HooklineError, OutputError
 from .._kernel.payloads import (
     ModelReply,
     ModelRequest,
@@ -44,6 +43,7 @@ from .state import RunState
 
 MAX_KEEP_GOING = 3
 COMPLETED = StopSignal("completed")
+_WITH_OUTPUT = frozenset(("completed", "stopped"))
 CLEARABLE = frozenset(("completed", "finish_reason", "stop_requested"))
 
 
@@ -115,7 +115,8 @@ class Loop:
         engine, state = self.engine, self.state
         while True:
             engine.cancellation.check()
-            self._drop_completed_if_steered()
+            if engine.steered:
+                self._drop_completed()
             if not state.signals:
                 limit = engine.budget.exceeded()
                 if limit is None:
@@ -125,7 +126,7 @@ class Loop:
                 verdict = await engine.fire(ON_STOP, Stopping(tuple(sorted(state.signals, key=strength)), engine.ids))
             except Stopped:
                 return False
-            if self._drop_completed_if_steered():
+            if engine.steered and self._drop_completed():
                 continue
             if verdict.action is not HookAction.KEEP_GOING or self._kept_going >= MAX_KEEP_GOING:
                 return False
@@ -136,10 +137,10 @@ class Loop:
             if verdict.value:
                 state.append(Message("user", verdict.value))
 
-    def _drop_completed_if_steered(self) -> bool:
+    def _drop_completed(self) -> bool:
         """A run that is complete goes on if somebody put a message in meanwhile."""
         state = self.state
-        if not self.engine.steered or not all(signal.kind == "completed" for signal in state.signals):
+        if not all(signal.kind == "completed" for signal in state.signals):
             return False
         if state.signals:
             state.set_signals(())
@@ -158,7 +159,8 @@ class Loop:
             await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
             engine.checkpoint()
             engine.budget.count_step()
-            engine.take_in_steering()
+            if engine.steered:
+                engine.take_in_steering()
             request = self._request(index)
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
@@ -187,13 +189,12 @@ class Loop:
     def _request(self, hop: int) -> ModelRequest:
         """The transcript as the model will see it, before the hooks change it."""
         engine, state = self.engine, self.state
-        engine.refresh()
         try:
             tools = engine.tools.offered(engine.ctx)
         except HooklineError as error:
             engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
-        messages = as_history(state.messages)
+        messages = state.messages
         if state.system_prompt:
             messages = messages.after(Message("system", state.system_prompt))
         return ModelRequest(
@@ -213,7 +214,7 @@ class Loop:
         else:
             self.engine.signal(StopSignal("unknown", "The model returned neither text nor tool calls."))
 
-    async def _finish(self) -> AgentResult:
+    async def _finish(self) -> AgentResult[Any]:
         """Close the transcript and fire ``on_run_end``, exactly once."""
         engine, state, session = self.engine, self.state, self.engine.services.session
         engine.finish()
@@ -228,21 +229,50 @@ class Loop:
         try:
             await firing.rewrite()
             await firing.guard()
+            firing.payload, problem = self._read_output_again(firing.payload, result.reply)
             saved.save(state)  # what hooks changed is in the session before its observers are called
             result = (await engine.conclude(firing)).payload
+            if problem is not None:
+                engine.note_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
+                raise problem
         except BaseException as failure:  # noqa: BLE001
             result = firing.payload  # what the other hooks made of it holds
             await engine.take_cause(failure)
             if status_of(engine.cause) == "failed":
-                result = msgspec.structs.replace(result, status="failed")
+                result = msgspec.structs.replace(result, status="failed", output=None)
         if late := state.errors[known_errors:]:
             result = msgspec.structs.replace(result, errors=(*result.errors, *late))
         if saved.changed and result.messages is saved.added:
             result = msgspec.structs.replace(result, messages=self._added())
+        if engine.output is None and result.output is not result.reply:
+            result = msgspec.structs.replace(result, output=result.reply)
         engine.emit(RunFinished, result=result)
+        if engine.output is not None and engine.output.accepted is not None and result.status in _WITH_OUTPUT:
+            result = msgspec.structs.replace(result, output=engine.output.accepted.value)  # hooks had its JSON
         return result
 
-    def _result(self) -> AgentResult:
+    def _output_json(self, reply: str, status: Status) -> Any:
+        """The output as hooks and events have it: the text, or the JSON of the value."""
+        output = self.engine.output
+        if output is None:
+            return reply
+        return output.accepted.json if output.accepted is not None and status in _WITH_OUTPUT else None
+
+    def _read_output_again(self, result: AgentResult[Any], said: str) -> tuple[AgentResult[Any], OutputError | None]:
+        """The result with the output of the reply that a hook gave it, and the error if that reply does not fit."""
+        if result.reply == said:
+            return result, None
+        output, failure = self.engine.output, None
+        if output is not None and output.accepted is not None:
+            try:
+                if problem := output.check(result.reply):
+                    changed = f"a hook at on_run_end changed it: {problem}"
+                    failure = OutputError(output.spec.name, result.reply, changed)
+            except OutputError as broken:  # a validator of the type failed
+                failure = broken
+        return msgspec.structs.replace(result, output=self._output_json(result.reply, result.status)), failure
+
+    def _result(self) -> AgentResult[Any]:
         """The result as it stands before ``on_run_end``."""
         engine, state, cause = self.engine, self.state, self.engine.cause
         strongest = min(state.signals, key=strength, default=None)
@@ -253,11 +283,12 @@ class Loop:
         if ended is not None and self._recording:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()
+        said = _last_words(added) if ended is None else ended.reply
         return AgentResult(
-            _last_words(added) if ended is None else ended.reply, status, self._stop_of(status, strongest),
+            said, status, self._stop_of(status, strongest),
             None if ended is None else ended.reason or ended.hook, self.task, state.steps, engine.budget.usage,
             engine.budget.cost, state.calls, tuple(state.tool_names), state.good_calls, added, state.errors,
-            engine.budget.elapsed, engine.ids,
+            engine.budget.elapsed, engine.ids, self._output_json(said, status),
         )  # fmt: skip
 
     def _stop_of(self, status: Status, strongest: StopSignal | None) -> StopSignal | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 from .._base.frozen import json_text
 from .._base.names import describe, words
 from .._base.tasks import running_loop
-from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError
+from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import Answer, HookAction, Verdict
@@ -22,8 +23,9 @@ from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .causes import Ended, Stopped
 from .engine import Engine
-from .events import Discarded, ModelCalled, ModelReplied, TextDelta, log
+from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
 from .llm import GatedModel
+from .output import retry_note
 
 MAX_RETRIES = 2
 
@@ -39,19 +41,23 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         Ended, Stopped: a hook said so.
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed and no hook mended it.
+        OutputError: the final reply does not fit the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
     model = engine.world.model(model)
     attempt, extra = 1, ()  # type: int, tuple[Message, ...]
+    rejected = 0  # replies that did not fit the output type: they have a limit of their own
     while True:
         base = request
         if attempt > 1:
             engine.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
+        if inside_step and (note := engine.budget.note()):  # for this request only, never in the transcript
+            base = replace(base, messages=(*base.messages, Message("user", note)))
         verdict = await engine.fire(BEFORE_LLM, base)
         engine.checkpoint(inside_step=inside_step)
         generation = Generation(engine, verdict.payload, model, engine.world.clock.monotonic())
-        no_retry = "" if attempt <= MAX_RETRIES else "retry_limit"
+        no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         if verdict.answer is not None:
             await generation.serve(verdict.answer)
         elif (retry := await _ask(generation, no_retry)) is not None:
@@ -63,10 +69,15 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
                 reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
-            _emit_reply(engine, reply)
-            return reply
-        generation.discard()
-        note = verdict.value or "That reply was rejected. Try again."
+            problem = await _output_problem(engine, reply, rejected) if inside_step else ""
+            if not problem:
+                _emit_reply(engine, reply)
+                return reply
+            rejected += 1
+            note = retry_note(problem)
+        else:
+            generation.discard()
+            note = verdict.value or "That reply was rejected. Try again."
         attempt, extra = attempt + 1, (_rejected(reply), Message("user", note))
 
 
@@ -130,7 +141,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
-        if self.engine.hears(ON_TOKEN):
+        if ON_TOKEN in self.engine.heard:
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -174,7 +185,7 @@ class Generation(msgspec.Struct):
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
-        if self.engine.hears(ON_TOKEN):
+        if ON_TOKEN in self.engine.heard:
             try:
                 await self._show(response.content, final=True)
             except (Ended, HookError):
@@ -273,7 +284,42 @@ async def _put_to_on_error(
     return verdict or Verdict(failure)
 
 
+async def _output_problem(engine: Engine, reply: ModelReply, rejected: int) -> str:
+    """Why a final reply does not fit the output type of the run; empty if it does, or if it is not final.
+
+    Raises:
+        OutputError: it does not, and no retries are left.
+    """
+    output = engine.output
+    if output is None:
+        return ""
+    if reply.tool_calls:
+        output.accepted = None
+        return ""
+    left = output.retries - rejected
+    failure: OutputError | None = None
+    try:
+        problem = output.check(reply.content)
+        if problem and left <= 0:
+            failure = OutputError(output.spec.name, reply.content, problem)
+    except OutputError as error:
+        problem, failure, left = error.problem, error, 0
+    engine.emit(
+        OutputChecked, output_type=output.spec.name, content=reply.content, problem=problem,
+        output=output.accepted and output.accepted.json, retries_left=left, hop=reply.hop, attempt=reply.attempt,
+    )  # fmt: skip
+    if problem:
+        engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
+    if failure is not None:
+        with suppress(HookError, CallRefused):  # they are reported; the output's own failure stands
+            await engine.report(ErrorInfo("output", "OutputError", words(failure), reply.model, fatal=True))
+        raise failure
+    return problem
+
+
 def _emit_reply(engine: Engine, reply: ModelReply) -> None:
+    if not engine.wants(ModelReplied):  # so many fields are not worth collecting for nobody
+        return
     engine.emit(
         ModelReplied, content=reply.content, tool_calls=reply.tool_calls, hop=reply.hop, attempt=reply.attempt,
         purpose=reply.purpose, usage=reply.usage, cost=reply.cost, finish_reason=reply.finish_reason,

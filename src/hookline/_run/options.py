@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict
 
 from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
+from .._kernel.hook import unmatched_globs
 from .._kernel.registry import EMPTY_STACK, HookRegistry
 from .._kernel.scope import CURRENT, entered
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
-from .budget import Budget
+from .budget import Budget, Limits
 from .cancellation import Cancellation
 from .context import AgentContext, Services, new_services, services_of
 from .engine import Engine, Setup
-from .events import EventStream, Sink, listener
+from .events import EventStream, Sink, listener, log
 from .interrupt import Interrupt
 from .model_call import gated
+from .output import OutputSpec, RunOutput, output_spec
 from .run_hooks import RunHooks
 from .session import Session
 from .state import RunState
 from .type_vars import DepsT
 
 if TYPE_CHECKING:
-    from .._kernel.hook import HookLike
+    from .._kernel.hook import Hook
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
@@ -35,7 +37,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """The conversation's context; a fresh one if left out."""
     session: Session | None
     """The transcript to go on with; the context's if left out."""
-    hooks: Iterable[HookLike]
+    hooks: Iterable[Hook]
     """Hooks for this run only."""
     metadata: Mapping[str, Any]
     """The user's data for ``ctx.state.metadata``."""
@@ -47,6 +49,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """Ties the run to what caused it; the task id if left out."""
     allowed_plugins: Iterable[str] | None
     """``None`` all; ``[]`` none; a list: these."""
+    output_type: Any
+    """The type of this run's output; the agent's if left out."""
     sinks: Sequence[Sink]
     """Callables that get every event."""
     every_call: bool
@@ -71,9 +75,13 @@ class Owner(Setup, Protocol):
     name: str
     instructions: str
     response_format: Any
-    max_steps: int | None
+    output_spec: OutputSpec | None
+    output_retries: int
+    limits: Limits
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
+    unchecked_globs: bool
+    """Whether nobody has looked yet if the ``tools=`` of its hooks fit any tool."""
 
 
 def check_options(task: object, options: Mapping[str, Any]) -> None:
@@ -146,7 +154,7 @@ class Preparation:
     def _make_services(self) -> Services:
         agent, options = self._agent, self._options
         base = self._base_services()
-        services = base.copy()
+        services = base.copy() if self._given is not None or self.outer is not None else base
         parent = self.outer.services if self.outer is not None else base
         services.depth = parent.depth + bool(parent.ids.run_id)
         services.session = self._session(base)
@@ -168,7 +176,7 @@ class Preparation:
             return services_of(self._given)
         if self.outer is not None:
             return self.outer.services
-        return new_services(Budget(max_steps=self._agent.max_steps))
+        return new_services(Budget(self._agent.limits))
 
     def _session(self, base: Services) -> Session:
         session = self._options.get("session")
@@ -190,8 +198,7 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        limits = [limit for limit in (self._agent.max_steps, base.budget.max_steps) if limit is not None]
-        return base.budget.child(max_steps=min(limits, default=None))
+        return base.budget.child(self._agent.limits, outer=None if self.outer is None else self.outer.budget)
 
     @property
     def _inherits(self) -> bool:
@@ -201,9 +208,11 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
+        own_type = options.get("output_type")
+        output = agent.output_spec if own_type is None else output_spec(own_type)
         state = RunState(
             services.ids, services.budget, self.base, self._metadata(), agent.instructions,
-            agent.response_format,
+            agent.response_format if output is None else output.schema,
         )  # fmt: skip
         own = options.get("hooks")
         hooks = RunHooks(
@@ -220,7 +229,12 @@ class Preparation:
             agent, services, state, hooks, events, self._cancellation, {} if shared is None else shared.scratch,
             every_call=every_call,
         )  # fmt: skip
+        if output is not None:
+            engine.output = RunOutput(output, agent.output_retries)
         services.llm = gated(engine, agent.model)
+        if agent.unchecked_globs:
+            agent.unchecked_globs = False
+            _warn_of_unmatched_globs(agent.name, hooks, [tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -244,6 +258,15 @@ class Preparation:
             return _SILENT, False
         clock = services.world.clock
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
+
+
+def _warn_of_unmatched_globs(agent: str, hooks: RunHooks, tools: list[str]) -> None:
+    """Say once which ``tools=`` fits no tool of an agent: it is probably misspelt, and guards nothing."""
+    entries = [entry for point in hooks.stack.points for entry in hooks.stack.entries(point)]
+    for name, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
+        log.warning(
+            "hook %r: tools=%r matches no tool of agent %r (tools: %s)", name, glob, agent, ", ".join(tools) or "none"
+        )
 
 
 def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:

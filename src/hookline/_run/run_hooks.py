@@ -7,15 +7,15 @@ from typing import Any, Protocol
 from .._kernel.dispatch import Chain
 from .._kernel.hook import Entry
 from .._kernel.points import Point
-from .._kernel.registry import HookRegistry, HookStack, Interceptor, intercepting
+from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.scope import ACTIVE
+from .budget import Limits, declared_limits
 
 
 class HookOwner(Protocol):
     """What is needed of an agent to know its hooks."""
 
     hooks: HookRegistry
-    interceptor: Interceptor | None
 
 
 class RunHooks:
@@ -46,22 +46,12 @@ class RunHooks:
         self.allowed_plugins = allowed_plugins
         self.around = around
         self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, around, own)
-        self._compile()
+        self.compile()
 
-    @property
-    def outdated(self) -> bool:
-        """Whether a registry has changed."""
-        return HookRegistry.changes != self._seen
-
-    def refresh(self) -> bool:
-        """Take over changed registrations; whether there were any."""
-        if HookRegistry.changes == self._seen:
-            return False
-        self._compile()
-        return True
-
-    def _compile(self) -> None:
-        self._seen = HookRegistry.changes
+    def compile(self) -> None:
+        """Take over the registrations as they are now."""
+        self.seen = HookRegistry.changes
+        """The number of changes to registries that were taken over."""
         self.allowed = self.all().only(self.allowed_plugins)
         """All hooks that take part, those that are running around this run too: they still hear of its events."""
         self.stack = self.allowed.without(self.around)
@@ -74,10 +64,17 @@ class RunHooks:
         if self._outer is not None:
             conversation = _inheritable(conversation)
         extra = [layer for layer in (*conversation.layers, *self._own.layers) if layer]
-        first = [intercepting(self._agent.interceptor)] if self._agent.interceptor is not None else []
-        if extra or first:
-            own = HookStack(*first, *own.layers, *extra)
+        if extra:
+            own = HookStack(*own.layers, *extra)
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
+
+    def limits(self) -> tuple[tuple[str, Limits], ...]:
+        """The limits that the run's own hooks declare; those of inherited hooks are on the ledger above."""
+        stacks = [self._agent.hooks.stack, self._own]
+        if self._outer is None:
+            stacks.append(self._conversation.stack)
+        stacks = [stack for stack in stacks if stack.limiting]
+        return declared_limits(stacks, self.allowed_plugins) if stacks else ()
 
     def inheritable(self) -> HookStack:
         """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""
@@ -111,5 +108,4 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
 
 def _rule(entry: Entry) -> tuple[object, ...]:
     """What makes two entries the same rule: a hook that only watches in one run may judge in another."""
-    hook = getattr(entry.hook, "interceptor", entry.hook)  # a wrapper of one interceptor is made for each run
-    return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
+    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

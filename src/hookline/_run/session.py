@@ -83,10 +83,14 @@ class Session:
     ) -> None:
         """Take over what a run made of ``base``.
 
-        If another run saved meanwhile, only the messages this run ``added`` are put after its.
+        If another run saved meanwhile, only the messages this run ``added`` are put after its. Both runs may have
+        used the same call ids, since some models number their calls: then those of this run are renamed.
         """
         with self._lock:
-            self.messages = messages if self.messages is base else History((*self.messages, *added))
+            if self.messages is base:
+                self.messages = messages
+            else:
+                self.messages = History((*self.messages, *with_free_call_ids(self.messages, added)))
             self.metadata = data
 
 
@@ -106,6 +110,30 @@ class _Renamed(Session):
 
     def settle(self, place: Any, taken: Sequence[Message], merged: Sequence[Message]) -> None:
         self._stored[place] = tuple(taken), tuple(merged)
+
+
+def with_free_call_ids(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
+    """Messages to put after others, with new ids for the calls whose ids are taken there, and for their results."""
+    taken = {call.id for message in before for call in message.tool_calls}
+    wanted = [call.id for message in added for call in message.tool_calls]
+    if taken.isdisjoint(wanted):
+        return added
+    renamed: dict[str, str] = {}
+    for id in wanted:
+        new, number = id, 2
+        while new in taken:
+            new, number = f"{id}_{number}", number + 1
+        taken.add(new)
+        renamed[id] = new
+    return [
+        message.replace(
+            tool_calls=tuple(call.replace(id=renamed[call.id]) for call in message.tool_calls),
+            call_id=message.call_id if message.call_id is None else renamed.get(message.call_id, message.call_id),
+        )
+        if message.tool_calls or message.call_id is not None
+        else message
+        for message in added
+    ]
 
 
 def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import Growing, as_history
+from .._base.frozen import Growing, History, as_history
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
@@ -52,12 +52,12 @@ class RunState:
         self._view: AgentState | None = None
 
     @property
-    def messages(self) -> Sequence[Message]:
+    def messages(self) -> History[Message]:
         """The transcript so far."""
         return self._messages.view()
 
     @property
-    def steps(self) -> Sequence[Step]:
+    def steps(self) -> History[Step]:
         """The finished steps."""
         return self._steps.view()
 
@@ -81,7 +81,9 @@ class RunState:
     def append(self, message: Message) -> None:
         """Add a message to the transcript."""
         self._messages.append(message)
-        self._touch("messages")
+        self.version += 1
+        self._changed_at["messages"] = self.version
+        self._view = None
 
     def open_calls(self, message: Message) -> None:
         """Add a reply with tool calls: until they have results, other messages are held back."""
@@ -99,7 +101,8 @@ class RunState:
     def finish_step(self, step: Step) -> None:
         """Add a finished step."""
         self._steps.append(step)
-        self._touch()
+        self.version += 1
+        self._view = None
 
     def set_signals(self, signals: tuple[StopSignal, ...]) -> None:
         """Replace the recorded stop signals."""
@@ -120,7 +123,8 @@ class RunState:
         """Count a model call."""
         self.budget.charge(usage, cost)
         self.spent = usage if self.spent is None else self.spent + usage
-        self._touch()
+        self.version += 1
+        self._view = None
 
     def count_call(self, tool: str, *, ok: bool) -> None:
         """Count a finished tool call for the result."""

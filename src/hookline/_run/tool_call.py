@@ -67,7 +67,7 @@ class CallReports:
         engine, request = self._engine, call.request
         call.started = True
         call.began = engine.world.clock.monotonic()
-        if not (engine.wants(ToolStarted) or engine.hears(ON_PROGRESS)):
+        if not engine.tells_calls:
             return
         message = started_text(request)
         engine.emit(
@@ -87,7 +87,7 @@ class CallReports:
             if call.reporter is not None:
                 await call.reporter
         finally:
-            if engine.wants(ToolEnded) or engine.hears(ON_PROGRESS):
+            if engine.tells_calls:
                 message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
                 engine.emit(
                     ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,

@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from .._kernel.values import InboundMessage
 from ..stores.mailbox import Mailbox
+from ..stores.messages import InboundMessage
 from ..stores.pairing import is_known, new_code
 from . import wording
 

@@ -12,12 +12,13 @@ from typing import Any
 
 from .._base.names import describe, words
 from .._kernel.state import AgentResult
-from .._kernel.values import InboundMessage, Message, OutboundMessage
+from .._kernel.values import Message
 from .._run.causes import RunFailed
 from .._run.context import AgentContext
 from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox
+from ..stores.messages import InboundMessage, OutboundMessage
 from . import wording
 from .approving import Approving
 from .conversations import Conversations

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from .._kernel.values import InboundMessage, OutboundMessage
 from ..stores.mailbox import Mailbox, Open
+from ..stores.messages import InboundMessage, OutboundMessage
 from .access import Access
 from .lanes import key_of
 from .postman import Tally

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-from .._kernel.values import InboundMessage, OutboundMessage
+from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import Handover
 from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health
 

@@ -77,7 +77,7 @@ class Conversations:
         """Hold a session no longer."""
         self._held.pop(key, None)
 
-    async def fire(self, session: Session | None, point: Point, payload: Any) -> Verdict:
+    async def fire(self, session: Session | None, point: Point[Any], payload: Any) -> Verdict:
         """Fire a point of a conversation: hooks and plugins of whoever speaks in it take part; all if it is ``None``.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._kernel.values import InboundMessage
+from ..stores.messages import InboundMessage
 from .fetching import Busy
 from .protocol import ChannelError, Deliver
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from .._base.names import describe
-from .._kernel.values import InboundMessage
+from ..stores.messages import InboundMessage
 from .protocol import Deliver
 
 log = logging.getLogger("hookline")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .._kernel.values import InboundMessage, OutboundMessage
+from ..stores.messages import InboundMessage, OutboundMessage
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 
 

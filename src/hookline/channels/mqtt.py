@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base.installing import NotInstalled
 from .._base.names import describe, is_number, words
-from .._kernel.values import InboundMessage, OutboundMessage
+from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from .._base.frozen import json_text
-from .._kernel.values import OutboundMessage
+from ..stores.messages import OutboundMessage
 from .protocol import ChannelError
 
 DEVICE = "{device}"

@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 
 from .._base.names import describe, is_number, words
 from .._kernel.errors import HookError
-from .._kernel.payloads import Outbound
-from .._kernel.points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT
-from .._kernel.values import OutboundMessage
 from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
+from ..stores.messages import OutboundMessage
 from .conversations import Conversations
 from .lanes import Lanes, address_of, place
 from .options import GatewayOptions
+from .points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT, Outbound
 from .protocol import Channel, ChannelError, Undeliverable
 from .splitting import split
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from .._base.event import Event
 from .._base.names import describe
-from .._kernel.values import OutboundMessage
 from .._run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
+from ..stores.messages import OutboundMessage
 from .protocol import Address, Channel
 
 log = logging.getLogger("hookline")

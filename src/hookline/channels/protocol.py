@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .._base.frozen import Frozen
 from .._kernel.errors import HooklineError
-from .._kernel.values import InboundMessage, OutboundMessage
+from ..stores.messages import InboundMessage, OutboundMessage
 
 Deliver = Callable[[InboundMessage], Awaitable[bool]]
 """Hands a message to the gateway.

@@ -8,8 +8,6 @@ from contextlib import suppress
 
 from .._base.names import closest, words
 from .._kernel.errors import HookError
-from .._kernel.payloads import Inbound
-from .._kernel.points import INBOUND_CLAIM, MESSAGE_RECEIVED
 from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
@@ -19,6 +17,7 @@ from .approving import Approving
 from .conversations import Conversations
 from .lanes import Lanes, place
 from .options import GatewayOptions
+from .points import INBOUND_CLAIM, MESSAGE_RECEIVED, Inbound
 from .postman import Postman, Tally
 from .protocol import Answerer, Command
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from .._base.files import user_folder
 from .._base.installing import NotInstalled
 from .._base.workers import in_thread
-from .._kernel.values import InboundMessage, OutboundMessage
 from .._web.guard import is_local
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
+from ..stores.messages import InboundMessage, OutboundMessage
 from . import wording
 from .delivery import Delivery
 from .names import checked_name, checked_path

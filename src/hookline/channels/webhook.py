@@ -18,9 +18,9 @@ import msgspec
 from .._base.files import user_folder
 from .._base.installing import NotInstalled
 from .._base.workers import in_thread
-from .._kernel.values import InboundMessage, OutboundMessage
 from ..stores.chats import ChatStore
 from ..stores.errors import StoreError
+from ..stores.messages import InboundMessage, OutboundMessage
 from .bell import Bell
 from .callback import Callback
 from .delivery import Delivery

@@ -130,7 +130,7 @@ class Chat:
         result = outcome.result
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
-        self.view.finish(result.reply)
+        self.view.finish(result.output_text)
         if outcome.failure is not None:
             say_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":

@@ -150,7 +150,7 @@ def _store(config: Configuration) -> KeyStore:
     from ..server.options import ServerOptions
     from ..stores.keys import KeyStore
 
-    path = ServerOptions.of(config.settings.server).keys_path(config.home)
+    path = ServerOptions.of(config.settings.server).keys_path(config.settings.runs, config.home)
     if path == ":memory:":
         raise ConfigError('server.keys is ":memory:", which ends with each program: give the path of a file')
     return KeyStore(path)

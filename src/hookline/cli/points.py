@@ -47,7 +47,7 @@ def points(
     return 0
 
 
-def described(point: Point) -> dict[str, Any]:
+def described(point: Point[Any]) -> dict[str, Any]:
     """All about a point, as data."""
     return {
         "point": str(point),
@@ -81,7 +81,7 @@ def _type(kind: Any) -> str:
     return text
 
 
-def _say(point: Point) -> str:
+def _say(point: Point[Any]) -> str:
     """What a hook may return there, in words."""
     if point.model == "pipeline":
         return " ".join(sorted(point.verbs))
@@ -89,7 +89,7 @@ def _say(point: Point) -> str:
     return {"merge": f"give{given}", "claim": f"claim{given and ' with' + given}", "observe": "look on"}[point.model]
 
 
-def _show(point: Point) -> None:
+def _show(point: Point[Any]) -> None:
     from .screen import facts, table
 
     about = described(point)

@@ -95,7 +95,7 @@ def run(
         close_plugins(plugins)
     result = outcome.result
     if lines is None:
-        show_reply(result.reply)
+        show_reply(result.output_text)
     if outcome.failure is not None:
         say_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ..server.app import Server, Status
     from ..stores.approval_rows import ApprovalRow
-    from ..stores.run_log import ServedRun
+    from ..stores.runs import RunRecord
 
 log = logging.getLogger("hookline")
 
@@ -229,7 +229,7 @@ def _runs(status: Status, now: float, most: int) -> Any:
     return found
 
 
-def _run(run: ServedRun, doing: str, caller: str, now: float) -> list[Text]:
+def _run(run: RunRecord, doing: str, caller: str, now: float) -> list[Text]:
     from rich.text import Text
 
     told = doing or short(run.task, 200)

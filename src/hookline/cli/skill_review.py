@@ -204,18 +204,18 @@ def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> 
 
 def _asked(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult:
     """Ask the model of an agent about a run, under all its hooks."""
-    from .._run.budget import Budget
+    from .._run.budget import Budget, Limits
     from .._run.context import AgentContext
     from ..hooks.skill_analysis import analyst
     from .turn import perform
 
     tokens, seconds = settings.max_tokens, settings.max_seconds
-    budget = Budget(
-        max_tokens=MAX_TOKENS if tokens is None else tokens, max_cost=settings.max_cost,
-        max_seconds=MAX_SECONDS if seconds is None else seconds,
+    limits = Limits(
+        tokens=MAX_TOKENS if tokens is None else tokens, cost=settings.max_cost,
+        seconds=MAX_SECONDS if seconds is None else seconds, soft=None,
     )  # fmt: skip
     sys.stderr.write(f"looking at: {short(run.task, 80)}\n")
-    ctx = AgentContext(budget=budget, allowed_plugins=run.allowed_plugins)
+    ctx = AgentContext(budget=Budget(limits), allowed_plugins=run.allowed_plugins)
     outcome = perform(analyst(agent.model, agent.hooks), text, ctx, [], settings.metadata)
     if outcome.failure is not None:
         raise outcome.failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ from .options import takes_settings
 from .times import seconds_of
 
 if TYPE_CHECKING:
-    from ..stores.runs import RunStore
+    from ..stores.runs import RunRecord, RunStore
 
 EPILOG = """
 Examples:
@@ -64,15 +64,15 @@ def stats(
         stats_views.show_nothing(file or config.settings.runs)
     elif run is not None:
         found = store.find(run)
-        calls, verdicts = store.calls(found.run_id), store.verdicts(found.run_id)
+        calls, verdicts = store.calls(found.id), store.verdicts(found.id)
         if json:
-            write_json({"run": found, "calls": calls, "verdicts": verdicts})
+            write_json({"run": _without_texts(found), "calls": calls, "verdicts": verdicts})
         else:
             stats_views.show_run(found, calls, verdicts)
     elif last is not None:
         rows = store.runs(last)
         if json:
-            write_json(rows)
+            write_json([_without_texts(row) for row in rows])
         else:
             stats_views.show_runs(rows, store.path)
     else:
@@ -92,6 +92,13 @@ def _store(file: str | None, config: Configuration) -> RunStore | None:
     if file is not None and not os.path.isfile(file):
         raise ConfigError(f"there is no file {file!r}: give one that runs are recorded in")
     return None if path is None or not os.path.exists(path) else RunStore(path)
+
+
+def _without_texts(run: RunRecord) -> dict[str, Any]:
+    """A run without its owner and its texts: statistics are names, numbers and times."""
+    texts = ("id", "owner", "session", "task", "reply", "reason", "error")
+    told = {name: getattr(run, name) for name in run.__struct_fields__ if name not in texts}
+    return {"run_id": run.id, **told, "error": run.error_type}
 
 
 def since_time(text: str, now: float | None = None) -> float:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from .._base.names import span
 from ..stores.run_stats import RunStats, Totals
-from ..stores.runs import CallRow, RunRow, VerdictRow
+from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .screen import console, nearby, show, table, when
 from .text import counted, printable, short
 
@@ -94,7 +94,7 @@ def show_stats(told: RunStats, path: str, *, chosen: bool) -> None:
     _table("Errors", ("times", "error", "of a", "name", "last"), errors, most=_TOP)
 
 
-def show_runs(rows: Sequence[RunRow], path: str) -> None:
+def show_runs(rows: Sequence[RunRecord], path: str) -> None:
     """A line for each run."""
     if not rows:
         show_nothing(path)
@@ -102,8 +102,9 @@ def show_runs(rows: Sequence[RunRow], path: str) -> None:
     names = ("began", "run", "agent", "status", "steps", "tools", "tokens", "cost", "took")
     lines = [
         (
-            _when(r.started), _short_id(r.run_id), _on_one_line(r.agent), _styled(r.status), _number(r.steps),
-            _number(r.tool_calls), _number(_tokens(r)), _cost(r.cost, r.cost is None, r.ended is not None),
+            _when(r.started or r.created), _short_id(r.id), _on_one_line(r.agent), _styled(r.status),
+            _known(r, r.steps), _known(r, r.tool_calls), _known(r, _tokens(r)),
+            _cost(r.cost, r.cost is None, r.ended is not None),
             _span(r.elapsed),
         )
         for r in rows
@@ -111,20 +112,21 @@ def show_runs(rows: Sequence[RunRow], path: str) -> None:
     _table("", names, lines)
 
 
-def show_run(run: RunRow, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow]) -> None:
+def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow]) -> None:
     """One run: its calls as bars over time, and what hooks said."""
     out = console()
-    why = run.error or (run.stop if run.stop != run.status else "")
-    head = Text.assemble((run.run_id, "bold"), "  ", _styled(run.status), f" ({why})" if why else "")
+    began = run.started or run.created
+    why = run.error_type or (run.stop if run.stop != run.status else "")
+    head = Text.assemble((run.id, "bold"), "  ", _styled(run.status), f" ({why})" if why else "")
     facts = [
-        f"agent {run.agent}" if run.agent else "", _when(run.started), counted(run.steps or 0, "step"),
-        counted(run.tool_calls or 0, "tool call"), counted(_tokens(run) or 0, "token"),
+        f"agent {run.agent}" if run.agent else "", _when(began), counted(run.steps, "step"),
+        counted(run.tool_calls, "tool call"), counted(_tokens(run), "token"),
         "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else span(run.elapsed),
     ]  # fmt: skip
     ids = [
         f"{label} {printable(value, keep='')}"
         for label, value in (("task", run.task_id), ("session", run.session_id), ("inside", run.parent_run_id))
-        if value and value != run.run_id
+        if value and value != run.id
     ]
     show(
         head,
@@ -133,12 +135,12 @@ def show_run(run: RunRow, calls: Sequence[CallRow], verdicts: Sequence[VerdictRo
     )
     if calls:
         end = max([run.ended or 0.0, *(call.began + call.duration for call in calls)])
-        start = min(run.started, calls[0].began)
+        start = min(began, calls[0].began)
         names = [short(call.name, 24) for call in calls]
         width = max(10, min(_BAR, out.width - max(map(len, names)) - 44))
         rows = [
             (
-                _span(max(0.0, call.began - run.started)), Text(name, style="cyan" if call.kind == "model" else ""),
+                _span(max(0.0, call.began - began)), Text(name, style="cyan" if call.kind == "model" else ""),
                 _bar(call, start, end, width), _span(call.duration), _became(call),
                 f"{call.tokens:,} tokens" if call.tokens else "",
             )
@@ -146,7 +148,7 @@ def show_run(run: RunRow, calls: Sequence[CallRow], verdicts: Sequence[VerdictRo
         ]  # fmt: skip
         _table("Calls", ("at", "call", "", "took", "became", "used"), rows)
     told = [
-        (_span(max(0.0, v.at - run.started)), v.hook, _styled(v.verb), v.point, short(v.reason, 60))
+        (_span(max(0.0, v.at - began)), v.hook, _styled(v.verb), v.point, short(v.reason, 60))
         for v in verdicts
         if v.verb != "cont"
     ]
@@ -233,6 +235,11 @@ def _number(value: int | None, style: str = "") -> Text:
     return Text("" if value is None else f"{value:,}", style=style if value else "dim", justify="right")
 
 
+def _known(run: RunRecord, value: int) -> Text:
+    """A number of a run, which is known when the run has ended."""
+    return _number(None if run.ended is None else value)
+
+
 def _span(seconds: float | None) -> Text:
     return Text("" if seconds is None else span(seconds), justify="right")
 
@@ -246,8 +253,8 @@ def _cost(cost: float | None, unpriced: int, calls: int) -> Text:
     return Text(f"${cost or 0.0:,.4f}{'+' if unpriced else ''}", justify="right")
 
 
-def _tokens(run: RunRow) -> int | None:
-    return None if run.input_tokens is None else run.input_tokens + (run.output_tokens or 0)
+def _tokens(run: RunRecord) -> int:
+    return run.input_tokens + run.output_tokens
 
 
 def _short_id(run_id: str) -> str:

@@ -62,8 +62,10 @@ def together(outcomes: Sequence[Outcome]) -> Outcome:
         return last
     results = [outcome.result for outcome in outcomes]
     costs = [result.cost for result in results]
+    said = "\n\n".join(text for result in results if (text := result.output_text))
     result = last.result.replace(
-        reply="\n\n".join(result.reply for result in results if result.reply),
+        reply=said,
+        output=said,
         steps=tuple(step for result in results for step in result.steps),
         usage=sum((result.usage for result in results), Usage()),
         cost=None if None in costs else sum(cost for cost in costs if cost is not None),

@@ -12,7 +12,7 @@ import msgspec
 
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
-from .._run.budget import Budget
+from .._run.budget import Budget, Limits
 from .._run.context import AgentContext
 from .._run.events import log
 from .._run.session import Session
@@ -242,11 +242,9 @@ def folder_of(settings: Settings) -> Path:
 
 
 def context(settings: Settings, session: Session | None = None) -> AgentContext:
-    """A fresh context whose budget has the limits of these settings, but for the steps: those are the agent's."""
-    budget = Budget(
-        max_tokens=settings.max_tokens,
-        max_seconds=settings.max_seconds,
-        max_cost=settings.max_cost,
-        max_tool_calls=settings.max_tool_calls,
-    )
-    return AgentContext(session=session, budget=budget)
+    """A fresh context: all runs with it together stay within the limits of these settings, each within the steps."""
+    limits = Limits(
+        steps=settings.max_steps, tokens=settings.max_tokens, seconds=settings.max_seconds, cost=settings.max_cost,
+        tool_calls=settings.max_tool_calls,
+    )  # fmt: skip
+    return AgentContext(session=session, budget=Budget(limits))

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.names import describe, nearest, words
 from .._kernel.errors import RegistrationError
-from .._kernel.hook import FunctionHook
+from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
 from ..hooks import BUILTINS
 from ..plugins.errors import LoadError
@@ -105,7 +105,7 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
 
 def origin(hook: Any) -> str:
     """Where a hook is written, as ``file:line``; the name of its class where that cannot be told."""
-    target = hook.fn if isinstance(hook, FunctionHook) else hook
+    target = function_of(hook)
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
     if code is not None:

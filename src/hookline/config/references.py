@@ -41,7 +41,7 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in _PLACES and value:
+    if key in _PLACES and value not in (None, "", ":memory:"):
         return str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)

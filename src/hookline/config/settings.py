@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -9,7 +10,6 @@ import msgspec
 
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze
-from .._run.budget import DEFAULT_STEPS
 
 INSTRUCTIONS = (
     "You are a careful assistant. Use the tools when they help, say plainly what you found, and answer briefly."
@@ -17,6 +17,7 @@ INSTRUCTIONS = (
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
+Unlimited = Annotated[float, msgspec.Meta(gt=sys.float_info.max)]  # only math.inf is
 
 
 class About(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ MODEL, WORK, LIMITS, CONTROL = "Model", "Tools and hooks", "Limits", "Control"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a run, a chat or a server. ``None`` as a limit means no limit."""
+    """All settings of a run, a chat or a server. ``None`` sets no limit; ``math.inf`` lifts that of the steps."""
 
     model: Annotated[
         str,
@@ -143,9 +144,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         About("offer a shell in that folder; what does more than read needs approval", WORK, "--shell/--no-shell"),
     ] = False
-    max_steps: Annotated[Count | None, About("at most N model replies in a run", LIMITS, "--max-steps", "N")] = (
-        DEFAULT_STEPS
-    )
+    max_steps: Annotated[
+        Count | Unlimited | None,
+        About("at most N model replies in a run; 20 unless a plugin sets another limit", LIMITS, "--max-steps", "N"),
+    ] = None
     max_tokens: Annotated[Count | None, About("at most N tokens in a run", LIMITS, "--max-tokens", "N")] = None
     max_seconds: Annotated[Amount | None, About("at most S seconds for a run", LIMITS, "--max-seconds", "S")] = None
     max_cost: Annotated[Amount | None, About("at most so many USD for a run", LIMITS, "--max-cost", "USD")] = None
@@ -170,7 +172,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit: Annotated[str, About("write an audit log of what happens into this file", CONTROL, "--audit", "FILE")] = ""
     runs: Annotated[
         str | None,
-        About("the SQLite file that runs are recorded in, for hookline stats", CONTROL, "--runs", "FILE.db"),
+        About("the SQLite file of runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
     ] = ""
     debug: Annotated[bool, About("show full tracebacks", CONTROL, "--debug")] = False
 

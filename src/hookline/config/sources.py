@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -188,7 +189,7 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     elif text.strip().lower() == "none":
         if not (key.may_be_none or key.is_list or key.is_table):
             raise ConfigError(f"{where}: expected {key.expected}; it cannot be none")
-        return None if key.may_be_none else key.default
+        return _none(key) if key.may_be_none else key.default
     elif key.is_table and text.lstrip().startswith("{"):
         return checked(key, _json(text, where, "object"), where)
     elif key.is_list and text.lstrip().startswith("["):
@@ -200,6 +201,11 @@ def from_text(key: Key, text: Any, where: str) -> Any:
     if key.is_table:
         return dict(_pair(item, where) for item in items)
     return checked(key, items, where)
+
+
+def _none(key: Key) -> float | None:
+    """What ``none`` stands for: without a word on the steps there is a limit, which it lifts."""
+    return math.inf if key.name == "max_steps" else None
 
 
 def _json(text: str, where: str, kind: str) -> Any:
@@ -226,7 +232,7 @@ def checked(key: Key, value: Any, where: str, *, strict: bool = True) -> Any:
         ConfigError: it says what is expected.
     """
     if isinstance(value, str) and value.strip().lower() == "none" and key.may_be_none:
-        return None
+        return _none(key)
     if key.name in _DECLARED and isinstance(value, list):
         for item in value:
             _check_declared(item, where, *_DECLARED[key.name])

@@ -32,7 +32,7 @@ class Backoff:
             return None
         delay = self.base_delay * 2.0 ** (attempt - 1) * ctx.random.uniform(0.5, 1.5)
         delay = min(least + delay, self.max_delay)
-        left = ctx.budget.seconds_left()
+        left = ctx.budget.left.seconds
         return delay if left is None or delay < left else None
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
-from .._run.budget import DEFAULT_STEPS
+from .._run.budget import Limits
 from ..plugins.plugin import Plugin
 from .checks import names_of
 from .finish_reason import FinishReasonHook
@@ -24,8 +25,8 @@ def guards(
 ) -> Plugin:
     """A plugin called "guards" that stops runs at the usual limits; ``None`` switches one off.
 
-    The step limit becomes the agent's own too, unless that was given a stricter one: so it holds even where
-    ``allowed_plugins`` leaves the plugin out.
+    The step limit becomes the agent's own too, unless the agent has a stricter one: so it holds even where
+    ``allowed_plugins`` leaves the plugin out. ``max_steps=None`` lifts the 20 steps of an agent without limits.
 
     Args:
         max_steps: steps.
@@ -39,23 +40,21 @@ def guards(
     Raises:
         RegistrationError: a limit that makes no sense, or an unknown finish reason.
     """
-    hooks: list[Any] = []
-    if max_steps is not None:
-        hooks.append(StepsLimitHook(max_steps, soft_limit=soft_limit))
-    if max_tokens is not None:
-        hooks.append(TokenUsageLimitHook(max_tokens, soft_limit=soft_limit))
-    if max_execution_time is not None:
-        hooks.append(ExecutionTimeLimitHook(max_execution_time, soft_limit=soft_limit))
-    if max_cost is not None:
-        hooks.append(CostLimitHook(max_cost, soft_limit=soft_limit))
-    if max_tool_calls is not None:
-        hooks.append(ToolCallsLimitHook(max_tool_calls, soft_limit=soft_limit))
+    given: list[tuple[Any, float | None]] = [
+        (StepsLimitHook, max_steps),
+        (TokenUsageLimitHook, max_tokens),
+        (ExecutionTimeLimitHook, max_execution_time),
+        (CostLimitHook, max_cost),
+        (ToolCallsLimitHook, max_tool_calls),
+    ]
+    hooks = [kind(limit, soft_limit=soft_limit) for kind, limit in given if limit is not None]
     reasons = () if finish_reasons is None else names_of(finish_reasons, "finish_reasons", 0)
     if reasons:
         hooks.append(FinishReasonHook(reasons))
 
+    steps = Limits(steps=math.inf if max_steps is None else max_steps, soft=soft_limit)
+
     def configure(agent: Any) -> None:
-        given = None if agent.max_steps is DEFAULT_STEPS else agent.max_steps
-        agent.max_steps = min((limit for limit in (given, max_steps) if limit is not None), default=None)
+        agent.limits = agent.limits.stricter(steps)
 
     return Plugin("guards", hooks, configure=configure)

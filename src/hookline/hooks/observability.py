@@ -1,4 +1,4 @@
-"""What runs did, in a SQLite file that ``hookline stats`` reads."""
+"""Records what runs did in the :class:`RunStore` that ``hookline stats`` reads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 from collections import deque
 from socket import gethostname
-from typing import Any
+from typing import Any, TypeVar
 
 from .._base.background import Background
 from .._base.event import Event
@@ -19,35 +19,39 @@ from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.runs import PARTS, RunStore
+from ..stores.programs import born
+from ..stores.runs import PARTS, RunRecord, RunStore
 from .checks import flag, path_of
 
 log = logging.getLogger("hookline")
 
 LIMIT = 50_000
-"""How many records may wait to be written; further ones are lost, and that is reported."""
+"""Maximum number of records of one kind that wait to be written; further ones are lost, and that is reported."""
 LINGER = 0.1
-"""Seconds in which records gather: a transaction costs as much as many rows."""
+"""Seconds to collect records before they are written: a transaction costs as much as many rows."""
 
 _NAME, _REASON = 200, 200
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class ObservabilityHook:
     """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
 
-    ``hookline stats`` shows them. Names, numbers and times only: no texts, arguments or results; of what hooks say,
-    the beginning of the ``reason``. A thread writes, so that a run never waits for the file. What could not be written
-    is lost; that is logged, and is in the ``errors`` of the result of the next run that ends.
+    ``hookline stats`` shows them. Only names, numbers and times are recorded: no texts, arguments or results; of the
+    ``reason`` that a hook gives, the beginning. A thread writes, so that a run never waits for the file. Records that
+    cannot be written are lost; this is logged, and reported in the ``errors`` of the next run that ends.
+
+    A run that ``hookline serve`` stores in the same file has one row: see :class:`RunStore`.
 
     Args:
         path: the file, or a :class:`RunStore`.
-        keep_days: how long runs are kept; for ever if left out.
+        keep_days: how many days to keep what is recorded; for ever if left out.
         every_call: whether every call of every hook is recorded, with its duration. That makes runs slower.
 
     Raises:
-        RegistrationError: no path, or a number of days that is none.
+        RegistrationError: the path is not a path, or ``keep_days`` is not a positive number.
     """
 
     points = frozenset({AFTER_LLM, ON_RUN_END})
@@ -72,9 +76,11 @@ class ObservabilityHook:
         self._begin()
 
     def _begin(self) -> None:
-        """Start anew, also after a fork: what was seen before is the parent's to write."""
+        """Start empty, also after a fork: the parent process writes what it has seen."""
         self._pid = os.getpid()
-        self._waiting: dict[str, deque[Row]] = {table: deque() for table in ("runs", *PARTS)}
+        self._born = born(self._pid)
+        self._runs: deque[RunRecord] = deque()
+        self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
         self._started: dict[str, float] = {}
         self._asked: dict[tuple[str, str], tuple[float, str]] = {}
         self._awake = False
@@ -94,36 +100,36 @@ class ObservabilityHook:
         run_id, at = event.run_id, event.at
         if isinstance(event, ToolEnded):
             values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
-            self._put("tool_calls", (*values, event.duration))
+            self._put(self._waiting["tool_calls"], (*values, event.duration))
         elif isinstance(event, HookExecuted):
             if is_silent(event) and not self.every_call:
-                return  # somebody else wants to see it
+                return  # emitted because another hook asked for every call
             values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
-            self._put("verdicts", (*values, event.reason[:_REASON], event.duration))
+            self._put(self._waiting["verdicts"], (*values, event.reason[:_REASON], event.duration))
         elif isinstance(event, RunStarted):
             if self._pid != os.getpid():
                 self._begin()
             self._started[run_id] = at
-            self._put("runs", (*self._who(event.ids), at, *(None,) * 11))
+            self._put(self._runs, self._record(event.ids, at, status="running"))
         elif isinstance(event, RunFinished):
             self._end(event)
         elif isinstance(event, Failed):
             error = event.error
             place = (error.where, error.type[:_NAME], error.source[:_NAME], error.call_id[:_NAME], int(error.fatal))
-            self._put("errors", (run_id, at, *place))
+            self._put(self._waiting["errors"], (run_id, at, *place))
         elif isinstance(event, ApprovalAsked):
             self._asked[run_id, event.call_id] = at, event.tool
         elif isinstance(event, ApprovalDecided):
             asked, tool = self._asked.pop((run_id, event.call_id), (at, ""))
             values = (run_id, at, event.call_id[:_NAME], tool[:_NAME], event.decision, event.by[:_NAME])
-            self._put("approvals", (*values, at - asked))
+            self._put(self._waiting["approvals"], (*values, at - asked))
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until all that was seen is in the file, or lost; false if time ran out."""
+        """Wait until all records are written or lost; false after ``timeout`` seconds."""
         return self._writer.flush(timeout)
 
     def problem(self) -> str | None:
-        """What could not be recorded since this was last asked, and why; ``None`` if nothing was lost."""
+        """What was lost since the last call, and why; ``None`` if nothing was lost."""
         if not self._problem:
             return None
         lost, problem = self._lost, self._problem
@@ -132,7 +138,7 @@ class ObservabilityHook:
 
     def _reply(self, reply: ModelReply, at: float, verdict: Verdict) -> None:
         usage = reply.usage
-        self._put("model_calls", (
+        self._put(self._waiting["model_calls"], (
             reply.ids.run_id, at, reply.hop, reply.attempt, reply.purpose, reply.model, reply.provider,
             reply.organization_id, reply.source, str(verdict.action), reply.finish_reason, usage.input_tokens,
             usage.output_tokens, usage.cached_tokens, reply.cost, reply.duration,
@@ -140,34 +146,38 @@ class ObservabilityHook:
 
     def _end(self, event: RunFinished) -> None:
         result, usage = event.result, event.result.usage
-        stop = None if result.stop is None else result.stop.kind
-        error = next((error.type for error in reversed(result.errors) if error.fatal), None)
-        self._put("runs", (
-            *self._who(result.ids), self._started.pop(event.run_id, event.at - result.elapsed), event.at,
-            result.status, stop, error if result.status == "failed" else None, len(result.steps), result.tool_calls,
-            usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost, result.elapsed,
+        error = next((error.type for error in reversed(result.errors) if error.fatal), "")
+        started = self._started.pop(event.run_id, event.at - result.elapsed)
+        self._put(self._runs, self._record(
+            result.ids, started, status=result.status, stop="" if result.stop is None else result.stop.kind,
+            error=error if result.status == "failed" else "", steps=len(result.steps), tool_calls=result.tool_calls,
+            input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cached_tokens,
+            cost=result.cost, ended=event.at, elapsed=result.elapsed,
         ))  # fmt: skip
 
-    def _who(self, ids: Ids) -> Row:
-        named = (ids.run_id, ids.task_id, ids.correlation_id, ids.session_id, ids.agent, ids.parent_run_id)
-        return (*named, self._host, self._pid)
+    def _record(self, ids: Ids, started: float, **known: Any) -> RunRecord:
+        return RunRecord(
+            id=ids.run_id, agent=ids.agent, owner="", session="", session_id=ids.session_id, task_id=ids.task_id,
+            correlation_id=ids.correlation_id, transport="", task="", parent_run_id=ids.parent_run_id,
+            created=started, started=started, host=self._host, pid=self._pid, born=self._born, **known,
+        )  # fmt: skip
 
-    def _put(self, table: str, row: Row) -> None:
-        waiting = self._waiting[table]
+    def _put(self, waiting: deque[T], row: T) -> None:
         if len(waiting) >= LIMIT:
             self._lose(1, f"more than {LIMIT:,} of them wait to be written to {self.store.path}")
             return
         waiting.append(row)
-        if not self._awake:  # one word to the writer is enough, until it looks again
+        if not self._awake:  # the writer is woken once for all records that wait
             self._awake = True
             self._writer.put(None)
 
     def _write(self, _: list[None]) -> None:
         self._awake = False
-        taken = {table: [rows.popleft() for _ in range(len(rows))] for table, rows in self._waiting.items()}
-        self._writing = sum(map(len, taken.values()))
-        runs = {row[0]: row for row in taken.pop("runs")}  # of a run whose end is here too, only that
-        self.store.add(runs, taken)
+        runs = _taken(self._runs)
+        parts = {table: _taken(rows) for table, rows in self._waiting.items()}
+        self._writing = len(runs) + sum(map(len, parts.values()))
+        latest = {run.id: run for run in runs}  # if a run has begun and ended meanwhile, only its end is written
+        self.store.add(latest.values(), parts)
         self._logged = ""
 
     def _failed(self, error: Exception, _: list[None]) -> None:
@@ -179,3 +189,7 @@ class ObservabilityHook:
         if problem != self._logged:
             self._logged = problem
             log.error("records of runs are lost: %s", problem)
+
+
+def _taken(rows: deque[T]) -> list[T]:
+    return [rows.popleft() for _ in range(len(rows))]

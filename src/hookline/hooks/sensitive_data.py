@@ -30,7 +30,7 @@ from .checks import flag, names_of
 from .sensitive.detectors import DEFAULT_KINDS
 from .sensitive.redactor import Action, RedactedStream, Redactor
 
-PLACES: Mapping[str, frozenset[Point]] = {
+PLACES: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),
     "output": frozenset({ON_TOKEN, AFTER_LLM, ON_RUN_END}),
     "arguments": frozenset({AFTER_LLM, BEFORE_TOOL}),
@@ -78,7 +78,7 @@ class SensitiveDataHook:
         RegistrationError: an unknown kind, action or place, or a value that makes no sense.
     """
 
-    points: frozenset[Point] = frozenset().union(*PLACES.values(), {BEFORE_LLM})
+    points: frozenset[Point[Any]] = frozenset().union(*PLACES.values(), {BEFORE_LLM})
     phase: ClassVar[Mapping[str, str]] = {BEFORE_STEP: "guard"}
     priority = 50
 

@@ -16,7 +16,7 @@ from .._base.background import Background
 from .._base.names import describe
 from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
-from .._run.budget import Budget
+from .._run.budget import Budget, Limits
 from ..models.protocol import Model
 from ..providers.names import as_model
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
@@ -111,7 +111,7 @@ class SkillEvolverHook:
         """Queue one run, if there is enough to learn from."""
         if result.status != "completed" or result.successful_tool_calls < self.min_tool_calls:
             return  # so an analysis, which has no tools, is not looked at itself
-        budget = Budget(max_tokens=self.max_tokens, max_seconds=self.max_seconds, clock=ctx.clock)
+        budget = Budget(Limits(tokens=self.max_tokens, seconds=self.max_seconds, soft=None), clock=ctx.clock)
         model = self.model or (None if ctx.llm is None else ctx.llm.model)
         if not self._writer.put(_Ended(result, ctx.detached(budget=budget), model)):
             log.warning("the run %s is not looked at for skills: too many wait to be queued", result.ids.run_id)

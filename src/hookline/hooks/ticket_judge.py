@@ -6,12 +6,11 @@ import json
 from typing import Any
 
 from .._kernel.errors import HooklineError
-from .._kernel.payloads import Ticket
-from .._kernel.points import BEFORE_TICKET_COMPLETE
 from .._kernel.results import HookResult
 from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.names import as_model
+from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from .checks import flag, positive
 from .excerpt import excerpt
 from .injection.control_tokens import neutralise

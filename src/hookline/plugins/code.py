@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from .._base.frozen import EMPTY
 from .._base.names import describe, nearest
-from .._kernel.hook import FunctionHook
+from .._kernel.hook import DecoratedFunction
 from .._kernel.points import Point
 from ..tools.tool import Tool
 from .errors import LoadError
@@ -78,7 +78,7 @@ class Code:
     ) -> None:  # fmt: skip
         self.folder, self.installed, self.settings = folder, bool(package), settings
         self.package = package or f"{PREFIX}{re.sub(r'[^0-9a-z]', '_', plugin)}_{next(_numbers)}"
-        self.points: list[Point] = []
+        self.points: list[Point[Any]] = []
         self._modules: dict[str, ModuleType] = {}
         self._before = before if isinstance(before, Code) else None
 
@@ -168,7 +168,7 @@ class Code:
 
     def _in_file(self, kind: str, text: str, module: ModuleType) -> list[Any]:
         found: list[Any] = list(getattr(module, kind, ()))
-        wanted = FunctionHook if kind == "hooks" else Tool
+        wanted = DecoratedFunction if kind == "hooks" else Tool
         for value in vars(module).values():
             own = isinstance(value, wanted) and getattr(value.fn, "__module__", "") == module.__name__
             if own and not any(value is known for known in found):

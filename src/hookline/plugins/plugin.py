@@ -103,7 +103,7 @@ class Plugin:
         api: str = HOOKLINE_API,
         description: str = "",
         channels: Mapping[str, Any] = EMPTY,
-        points: Iterable[Point] = (),
+        points: Iterable[Point[Any]] = (),
         settings: Mapping[str, Setting | Mapping[str, Any]] = EMPTY,
         permissions: Iterable[str] | None = None,
         activate: Callable[[PluginApi], Any] | None = None,

@@ -5,44 +5,45 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from .._base.names import snake
 from .._kernel.errors import RegistrationError
-from .._kernel.points import _NAMES, POINTS, Point
+from .._kernel.points import NAMES, TABLE, Point, import_declarations
 
 _lock = threading.RLock()
 _owners: dict[str, list[object]] = {}
 
 
 @contextmanager
-def captured(hidden: Iterable[Point] = ()) -> Iterator[list[Point]]:
+def captured(hidden: Iterable[Point[Any]] = ()) -> Iterator[list[Point[Any]]]:
     """Collect the points that are declared inside the block; after it, the table is as it was.
 
     ``hidden`` ones do not stand in the way: they are those of an older version of the same code.
     """
-    found: list[Point] = []
+    found: list[Point[Any]] = []
+    import_declarations()  # or a plugin that names a point of a channel would seem to declare it
     with _lock:
-        points, names = dict(POINTS), dict(_NAMES)
+        points, names = dict(TABLE), dict(NAMES)
         for point in hidden:
             _remove(point)
         try:
             yield found
         finally:
-            found += [point for name, point in POINTS.items() if points.get(name) is not point]
-            for table, before in ((POINTS, points), (_NAMES, names)):
+            found += [point for name, point in TABLE.items() if points.get(name) is not point]
+            for table, before in ((TABLE, points), (NAMES, names)):
                 for name in [name for name in table if name not in before]:
                     del table[name]
                 table.update(before)
 
 
-def declare(points: Iterable[Point], owner: object) -> None:
+def declare(points: Iterable[Point[Any]], owner: object) -> None:
     """Put these points into the table, for an owner; all of them, or none.
 
     Raises:
         RegistrationError: one has the name of another point.
     """
     with _lock:
-        done: list[Point] = []
+        done: list[Point[Any]] = []
         try:
             for point in points:
                 _declare(point, owner)
@@ -52,7 +53,7 @@ def declare(points: Iterable[Point], owner: object) -> None:
             raise
 
 
-def withdraw(points: Iterable[Point], owner: object) -> None:
+def withdraw(points: Iterable[Point[Any]], owner: object) -> None:
     """Take out the points that nobody but this owner declared."""
     with _lock:
         for point in points:
@@ -64,14 +65,13 @@ def withdraw(points: Iterable[Point], owner: object) -> None:
                     _remove(point)
 
 
-def _declare(point: Point, owner: object) -> None:
-    known = POINTS.get(point)
+def _declare(point: Point[Any], owner: object) -> None:
+    known = TABLE.get(point)
     if known is None:
-        aliases = {snake(alias) for alias in (point, *point.names.values())}
-        for alias in aliases & _NAMES.keys():
-            raise RegistrationError(f"point {point!s}: the name {alias!r} belongs to point {_NAMES[alias]!s}")
-        POINTS[point] = point
-        _NAMES.update(dict.fromkeys(aliases, point))
+        for alias in point.aliases & NAMES.keys():
+            raise RegistrationError(f"point {point!s}: the name {alias!r} belongs to point {NAMES[alias]!s}")
+        TABLE[point] = point
+        NAMES.update(dict.fromkeys(point.aliases, point))
     elif point not in _owners:
         if known is point:
             return  # the program imported it itself: it stays
@@ -81,7 +81,7 @@ def _declare(point: Point, owner: object) -> None:
     _owners.setdefault(point, []).append(owner)
 
 
-def _remove(point: Point) -> None:
-    POINTS.pop(point, None)
-    for name in [name for name, owner in _NAMES.items() if owner == point]:
-        del _NAMES[name]
+def _remove(point: Point[Any]) -> None:
+    TABLE.pop(point, None)
+    for name in [name for name, owner in NAMES.items() if owner == point]:
+        del NAMES[name]

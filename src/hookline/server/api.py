@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..stores.run_log import PAGE_SIZE, page_of
+from ..stores.runs import PAGE_SIZE, page_of
 from .callers import RIGHTS
 from .endpoints import Answer, ApiError, Endpoint, caller_of, correlation_of
 from .reading import Reader

@@ -22,7 +22,7 @@ from ..hooks.metrics import MetricsHook
 from ..stores.approval_rows import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
-from ..stores.run_log import ServedRun
+from ..stores.runs import RunRecord
 from ..tools.urls import parse_url
 from .agents import ServedAgent
 from .endpoints import Endpoint
@@ -56,7 +56,7 @@ class Status(msgspec.Struct, frozen=True):
     url: str
     needs_keys: bool
     agents: tuple[ServedAgent, ...]
-    runs: tuple[tuple[ServedRun, str, str], ...]
+    runs: tuple[tuple[RunRecord, str, str], ...]
     approvals: tuple[ApprovalRow, ...]
     streams: int
     requests: int

@@ -15,7 +15,7 @@ from ..hooks.metrics import MetricsHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
-from ..stores.run_log import RunLog
+from ..stores.runs import RunStore
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Part, Server
@@ -57,7 +57,8 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         raise ConfigError(f"server.agents: {error}") from None
     metrics = MetricsHook(every_call=True)  # how long hooks take is among the numbers
     traffic = Traffic(metrics)
-    store, keys = RunLog(options.database_path(home)), KeyStore(options.keys_path(home))
+    store = RunStore(settings.runs or ":memory:", pinned=True)
+    keys = KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
     service = RunService(
         agents, store, approvals=approvals, sessions=session_store_at(settings.sessions), options=options,

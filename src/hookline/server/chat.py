@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from .._base.names import words
 from ..stores.errors import StoreError
-from ..stores.run_log import ServedRun
+from ..stores.runs import RunRecord
 from .agents import ServedAgent
 from .chat_request import Asked, ChatError, ChatRequest, read_request
 from .chat_text import Said
@@ -163,7 +163,7 @@ class ChatApi:
         choice = Choice(Answered(said.text), said.finish_reason)
         return _json(Completion(_id(run), int(run.created), run.agent, [choice], _usage(said)), run)
 
-    async def _begin(self, request: Request, asked: Asked) -> tuple[ServedRun, Reader]:
+    async def _begin(self, request: Request, asked: Asked) -> tuple[RunRecord, Reader]:
         caller = caller_of(request)
         try:
             run = await self._service.start(
@@ -178,13 +178,13 @@ class ChatApi:
             await self._service.cancel(run.id, caller, "its caller could not be answered")
             raise
 
-    def _stream(self, run: ServedRun, reader: Reader, *, usage: bool) -> Response:
+    def _stream(self, run: RunRecord, reader: Reader, *, usage: bool) -> Response:
         chunks, heartbeat = self._chunks(run, reader, usage=usage), self._service.options.heartbeat
         response = SseResponse(lambda _: anext(chunks, None), reader.close, heartbeat=heartbeat, resumes=False)
         response.headers[RUN_HEADER] = run.id
         return response
 
-    async def _chunks(self, run: ServedRun, reader: Reader, *, usage: bool) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, run: RunRecord, reader: Reader, *, usage: bool) -> AsyncGenerator[bytes, None]:
         about = {"created": int(run.created), "model": run.agent}
         head = {"id": _id(run), "object": "chat.completion.chunk", **about}
         unknown = {"usage": None} if usage else {}
@@ -229,19 +229,19 @@ def _unknown(error: UnknownAgent) -> ChatError:
     return ChatError(404, "model_not_found", str(error), "model")
 
 
-def _failed(run: ServedRun, said: Said) -> ChatError:
+def _failed(run: RunRecord, said: Said) -> ChatError:
     status, what = _ENDS[said.status]
     message = f"{what}: {said.error}" if said.error else what
     return ChatError(status, f"run_{said.status}", message, headers={RUN_HEADER: run.id, **_FINAL})
 
 
-def _unreadable(run: ServedRun, error: StoreError) -> ChatError:
+def _unreadable(run: RunRecord, error: StoreError) -> ChatError:
     log.error("the events of the run %s cannot be read: %s", run.id, words(error))
     message = f"the run {run.id} goes on, but its events cannot be read now"
     return ChatError(503, Unavailable.code, message, headers={RUN_HEADER: run.id, **_FINAL})
 
 
-def _id(run: ServedRun) -> str:
+def _id(run: RunRecord) -> str:
     return f"chatcmpl-{run.id}"
 
 
@@ -255,6 +255,6 @@ def _data(value: Any) -> bytes:
     return b"data: " + in_lines(msgspec.json.encode(value)) + b"\n\n"
 
 
-def _json(value: Any, run: ServedRun | None = None) -> Response:
+def _json(value: Any, run: RunRecord | None = None) -> Response:
     headers = {RUN_HEADER: run.id} if run is not None else None
     return Response(msgspec.json.encode(value), headers=headers, media_type="application/json")

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from .._kernel.state import output_text
 from .._kernel.values import Usage
-from ..stores.run_log import StoredEvent
+from ..stores.runs import StoredEvent
 
 APART = "\n\n"
 """Between what was said in different steps."""
@@ -21,6 +22,7 @@ class _Result(msgspec.Struct):
     reply: str = ""
     status: str = ""
     stop: _Stop | None = None
+    output: Any = None
 
 
 class _Heard(msgspec.Struct):
@@ -134,6 +136,11 @@ class Said:
         self._shown = self._space = ""
         if result.status not in ("completed", "stopped", "ended"):
             return ""
+        output = output_text(result.output, result.reply).strip()
+        if output != reply and not self._live:  # a typed output: nothing else is of use to a program
+            self._parts[self._first :] = [output]
+            self._due = True
+            return self._give()
         last = self._parts[-1] if len(self._parts) > self._first else ""
         if result.status == "ended":
             given = self._give()

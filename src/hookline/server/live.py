@@ -24,7 +24,7 @@ from .._run.events import (
     ToolStarted,
     is_silent,
 )
-from ..stores.run_log import ServedRun, StoredEvent
+from ..stores.runs import RunRecord, StoredEvent
 from .outcome import closing
 from .places import Places
 
@@ -33,7 +33,7 @@ KEEP = 256
 KEEP_BYTES = 500_000
 """How many bytes of them."""
 
-Put = Callable[[ServedRun | None, StoredEvent | None], None]
+Put = Callable[[RunRecord | None, StoredEvent | None], None]
 
 
 class Live:
@@ -49,7 +49,7 @@ class Live:
         stuck: whether the file cannot be written now.
     """
 
-    def __init__(self, record: ServedRun, put: Put, stuck: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, record: RunRecord, put: Put, stuck: Callable[[], bool] = lambda: False) -> None:
         self.record = record
         self.run: Run | None = None
         self.task: asyncio.Task[None] | None = None
@@ -173,7 +173,8 @@ class Live:
             return
         self.run, ended = None, time.time()
         self.take(closing(msgspec.structs.replace(self.record, status=status, ended=ended, **fields)))
-        self.change(status=status, ended=ended, **fields)
+        started = self.record.started
+        self.change(status=status, ended=ended, elapsed=None if started is None else ended - started, **fields)
         self.closed = True
         self.wake()
 

@@ -11,6 +11,7 @@ import msgspec
 
 from .._base.files import user_folder
 from .._web.guard import is_loopback
+from ..config.errors import ConfigError
 from ..config.tables import options_of
 from ..tools.urls import UrlError, parse_host, parse_url
 
@@ -23,8 +24,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How ``hookline serve`` works.
 
     Args:
-        database: the SQLite file of runs and their events; one of this user if it is left out.
-        keys: the SQLite file of API keys; ``keys.db`` beside the database if it is left out.
+        keys: the SQLite file of API keys; ``keys.db`` beside the file of the runs if it is left out.
         host: the address to listen at; others than loopback addresses need keys.
         port: the port; 0 for any that is free.
         hosts: names it is known by, such as that of a proxy before it.
@@ -42,7 +42,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         heartbeat: after how many seconds without an event a stream shows that it is alive.
         grace: how many seconds runs get to finish when the server is stopped.
         approval_seconds: how long somebody may take to approve a call, before it is denied.
-        keep_days: how long runs that are over are kept.
+        keep_days: how many days the texts and events of a run are kept after its end.
         public_card: whether the card of the agent can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
         chat_stream: when chat clients are streamed text: ``live``, as it is written, or ``settled``, when all hooks
@@ -51,7 +51,6 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         agents: which personalities are served; all if it is left out.
     """
 
-    database: str = ""
     keys: str = ""
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8420
@@ -103,6 +102,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         Raises:
             ConfigError: one that does not exist, or a value it cannot have.
         """
+        if "database" in table:
+            raise ConfigError("server.database is gone: the setting runs, above [server], names the file of the runs")
         return options_of(cls, "server", table)
 
     @property
@@ -110,17 +111,17 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Whether others than this machine may reach it, also through a proxy: then callers need keys."""
         return not is_loopback(self.host) or bool(self.hosts or self.trusted_proxies or self.public_url)
 
-    def database_path(self, home: Path) -> str:
-        """The file of runs; relative to ``home``, and one of this user if none is named."""
-        if self.database == ":memory:":
-            return self.database
-        return str(home / Path(self.database).expanduser() if self.database else user_folder("data") / "server.db")
+    def keys_path(self, runs: str | None, home: Path) -> str:
+        """The file of API keys.
 
-    def keys_path(self, home: Path) -> str:
-        """The file of keys; beside that of the runs if none is named."""
-        if self.keys or self.database == ":memory:":
-            return self.keys if self.keys == ":memory:" else str(home / Path(self.keys or "keys.db").expanduser())
-        return str(Path(self.database_path(home)).with_name("keys.db"))
+        Args:
+            runs: the file of the runs; the keys are in ``keys.db`` beside it, unless the option ``keys`` is given.
+            home: the folder that a relative path in the option ``keys`` is taken from.
+        """
+        if self.keys:
+            return self.keys if self.keys == ":memory:" else str(home / Path(self.keys).expanduser())
+        folder = user_folder("data") if runs in (None, ":memory:") else Path(str(runs)).expanduser().absolute().parent
+        return str(folder / "keys.db")
 
 
 def _check_host(name: str, given: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
-from ..stores.run_log import ServedRun
+from ..stores.runs import RunRecord
 from .records import RunClosed
 
 
@@ -17,9 +17,10 @@ def outcome_of(results: Sequence[AgentResult], problem: str = "") -> tuple[str, 
     fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]
     stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
     return last.status, {
-        "reply": "\n\n".join(result.reply for result in results if result.reply),
+        "reply": "\n\n".join(text for result in results if (text := result.output_text)),
         "error": fatal[-1] if fatal else problem,
         "reason": last.hook_ended or ("" if last.status == "completed" else stop),
+        "stop": "" if last.stop is None else last.stop.kind,
         "steps": sum(len(result.steps) for result in results),
         "tool_calls": sum(result.tool_calls for result in results),
         "input_tokens": sum(result.usage.input_tokens for result in results),
@@ -29,7 +30,7 @@ def outcome_of(results: Sequence[AgentResult], problem: str = "") -> tuple[str, 
     }
 
 
-def closing(run: ServedRun) -> RunClosed:
+def closing(run: RunRecord) -> RunClosed:
     """The last event of a run that is over."""
     return RunClosed(
         at=run.ended or 0.0, run_id=run.id, status=run.status, reply=run.reply, error=run.error, reason=run.reason,

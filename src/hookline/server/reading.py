@@ -1,4 +1,4 @@
-"""Reading the events of a run: from any number on, at the reader's own pace."""
+"""Reads the events of a run, from any number on, at the reader's own pace."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from ..stores.run_log import RunLog, ServedRun, StoredEvent, fitting
+from ..stores.runs import RunRecord, RunStore, StoredEvent, fitting
 from .live import Live
 
 PAGE = 200
-"""How many events are handed over at once."""
+"""Events returned at once."""
 PAGE_BYTES = 256_000
-"""How many bytes of them: what waits for a client that does not read is not more than that, and one event."""
+"""Bytes of events returned at once: for a client that does not read, no more than that and one event is held."""
 LOOK = 0.5
-"""Seconds after which the file is looked at again, for a run of another program."""
+"""Polling interval in seconds, for a run of another process."""
 
 
 class Reader:
-    """Gives the events of a run after a number, without loss or repeats, until the run is over.
+    """Returns the events of a run after a number, without loss or repeats, until the run has ended.
 
-    It holds no events: a slow reader costs nobody anything. One that leaves early needs no farewell but :meth:`close`.
+    It holds no events, so slow readers cost no memory. Call :meth:`close` when done, also before the end.
     """
 
     def __init__(
-        self, run: ServedRun, after: int, store: RunLog, live: Callable[[str], Live | None],
-        look: Callable[[str], Awaitable[ServedRun]], close: Callable[[], None], stops: Callable[[], bool],
+        self, run: RunRecord, after: int, store: RunStore, live: Callable[[str], Live | None],
+        look: Callable[[str], Awaitable[RunRecord]], close: Callable[[], None], stops: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.run_id, self.seq = run.id, max(0, after)
         self._store, self._find, self._look, self._close, self._stops = store, live, look, close, stops
         self._live: Live | None = None
 
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
-        """Further events, as soon as there are some; none if time ran out; ``None`` after the last one.
+        """Further events, as soon as there are some; none after ``timeout`` seconds; ``None`` after the last event.
 
-        It is ``None`` too when the server stops and the run goes on in another program: that is read elsewhere then.
-        What has happened already is waited for in any case, until it is in the file.
+        ``None`` is also returned when the server stops while the run goes on in another process. Events that have
+        happened, but are not in the file yet, are waited for regardless of the timeout.
 
         Raises:
             StoreError: the file cannot be read.
@@ -54,7 +54,7 @@ class Reader:
             if self._live is not None:
                 if self._live.is_read(self.seq):
                     return None
-                if self._live.record.last_seq > self.seq:  # there are more, which are on their way into the file
+                if self._live.record.last_seq > self.seq:  # further events are being written
                     left = None
                 if (left is not None and left <= 0) or not await self._live.changed(left):
                     return ()
@@ -77,10 +77,10 @@ class Reader:
                 yield event
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         close, self._close = self._close, _nothing
         close()
 
 
 def _nothing() -> None:
-    """It is closed already."""
+    """Do nothing: the reader is closed already."""

@@ -1,4 +1,4 @@
-"""Runs and events on their way into the file: whoever has one does not wait for it, but can."""
+"""Writes runs and events to the store in a background thread, several of them in one transaction."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
 from .._base.names import words
-from ..stores.run_log import RunLog, ServedRun, StoredEvent
+from ..stores.runs import RunRecord, RunStore, StoredEvent
 from .errors import Unavailable
 
 log = logging.getLogger("hookline")
 
 LINGER = 0.005
-"""Seconds in which events gather: a transaction costs as much as many rows."""
+"""Seconds to collect events before they are written: a transaction costs as much as many rows."""
 AGAIN = 1.0
-"""Seconds after which a file that could not be written is tried again."""
+"""Seconds between attempts to write a file that could not be written."""
 
 
 class Recorder:
-    """Writes in a thread, in the order in which things were put in. What cannot be written is kept and tried again.
+    """Writes runs and events in the order of :meth:`put`. What cannot be written is kept and tried again.
 
     Args:
-        store: where to.
-        committed: told what is in the file now.
-        stuck: told that nothing can be written for now.
+        store: the store.
+        committed: called with the events that have been written.
+        stuck: called when the file cannot be written.
     """
 
     def __init__(
-        self, store: RunLog, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
+        self, store: RunStore, committed: Callable[[Sequence[StoredEvent]], None], stuck: Callable[[], None]
     ) -> None:
         self._store, self._committed, self._stuck = store, committed, stuck
-        self._runs: dict[str, ServedRun] = {}
+        self._runs: dict[str, RunRecord] = {}
         self._events: list[StoredEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "hookline-run-log")
+        self._thread = ThreadPoolExecutor(1, "hookline-runs")
         self.problem = ""
-        """Why nothing can be written now."""
+        """Why the file cannot be written now; empty if it can."""
 
-    def put(self, run: ServedRun | None = None, event: StoredEvent | None = None) -> None:
-        """Hand over a run as it is now, an event, or both."""
+    def put(self, run: RunRecord | None = None, event: StoredEvent | None = None) -> None:
+        """Queue a run as it is now, an event, or both."""
         if run is not None:
             self._runs[run.id] = run
         if event is not None:
             self._events.append(event)
         if self._task is None:
-            self._task = asyncio.create_task(self._write(), context=Context())  # what it logs is of no request
+            self._task = asyncio.create_task(self._write(), context=Context())  # its log lines belong to no request
 
     async def flushed(self) -> None:
-        """Wait until what was put in before is in the file.
+        """Wait until everything queued so far is in the file.
 
         Raises:
-            Unavailable: it cannot be written now.
+            Unavailable: the file cannot be written now.
         """
         if self._task is None:
             return
@@ -63,7 +63,7 @@ class Recorder:
         await done
 
     async def close(self, seconds: float) -> None:
-        """Write what is left, for at most so long."""
+        """Write what is left, for at most ``seconds``."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=seconds)
         if self._task is not None:

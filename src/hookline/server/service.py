@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from socket import gethostname
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -24,13 +24,13 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.programs import born
-from ..stores.run_log import OPEN, RunLog, ServedRun, StoredEvent
+from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
 from .errors import Busy, NotNow, Unavailable, UnknownRun
+from .idempotency import IdempotencyKeys
 from .live import Live
-from .once import OnceKeys
 from .options import ServerOptions
 from .outcome import closing
 from .performing import Performer
@@ -55,7 +55,7 @@ class RunService:
 
     Args:
         agents: who is served.
-        store: where runs and events are kept.
+        store: stores runs and events.
         approvals: where calls wait for approval.
         sessions: where conversations are kept.
         options: limits, and how long things take.
@@ -66,7 +66,7 @@ class RunService:
     def __init__(
         self,
         agents: Agents,
-        store: RunLog,
+        store: RunStore,
         *,
         approvals: ApprovalStore,
         sessions: SessionStore,
@@ -79,7 +79,7 @@ class RunService:
         context = context or (lambda session: AgentContext(session=session))
         self._performer = Performer(approvals, sessions, options, context, metadata)
         self._recorder = Recorder(store, self._committed, self._stuck)
-        self._once = OnceKeys(store)
+        self._keys = IdempotencyKeys(store)
         self._live: dict[str, Live] = {}
         self._readers: Counter[str] = Counter()
         self._accepting = self._closing = False
@@ -127,7 +127,7 @@ class RunService:
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
         return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
 
-    def under_way(self) -> list[tuple[ServedRun, str]]:
+    def under_way(self) -> list[tuple[RunRecord, str]]:
         """The runs of this program that are not over, in the order in which they came, and what each does now."""
         return [(live.record, live.doing) for live in self._live.values() if not live.closed]
 
@@ -146,7 +146,7 @@ class RunService:
         transport: str = "api",
         once: str = "",
         asked: Any = None,
-    ) -> ServedRun:
+    ) -> RunRecord:
         """Start a run; it is stored when this returns.
 
         Args:
@@ -170,7 +170,7 @@ class RunService:
             StoreError: the file of keys cannot be used.
         """
         fresh = make_id("run")
-        async with self._once.run_of(caller.id, once, asked, fresh) as id:
+        async with self._keys.run_of(caller.id, once, asked, fresh) as id:
             if id != fresh:
                 return await self.get(id, caller)
             run = await self._accept(id, caller, task, agent, session, history, task_id, correlation_id, transport)
@@ -180,7 +180,7 @@ class RunService:
     async def _accept(
         self, id: str, caller: Caller, task: str, agent: str, session: str, history: Iterable[Message] | None,
         task_id: str, correlation_id: str, transport: str,
-    ) -> ServedRun:  # fmt: skip
+    ) -> RunRecord:  # fmt: skip
         if self.problem:
             why = "they cannot be stored" if self._accepting else self.problem  # more is in the log: it tells of paths
             raise Unavailable(f"no runs are taken now: {why}")
@@ -188,7 +188,7 @@ class RunService:
         self._check_room(caller)
         name = session or make_id("session")
         key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
-        record = ServedRun(
+        record = RunRecord(
             id, served.name, caller.id, name, f"served-{key}", task_id or id, correlation_id or task_id or id,
             transport, task, created=time.time(), host=self._me[0], pid=self._me[1], born=self._me[2],
         )  # fmt: skip
@@ -212,7 +212,7 @@ class RunService:
             live.break_off()
         return live.record
 
-    async def get(self, id: str, caller: Caller) -> ServedRun:
+    async def get(self, id: str, caller: Caller) -> RunRecord:
         """A run as it is now.
 
         Raises:
@@ -224,8 +224,10 @@ class RunService:
             raise _unknown(id)
         return run
 
-    async def list(self, caller: Caller, **options: Any) -> list[ServedRun]:
-        """Runs, the newest first; options as for :meth:`RunLog.runs`, but for the owner.
+    async def list(
+        self, caller: Caller, *, limit: int = 50, before: str = "", **chosen: Unpack[RunFilter]
+    ) -> list[RunRecord]:
+        """The runs that a caller may see, the newest first; arguments as for :meth:`RunStore.runs`.
 
         Raises:
             StoreError: the file cannot be read.
@@ -233,17 +235,19 @@ class RunService:
         if self._recorder.problem == "":
             await self._recorder.flushed()
         await self._adopt_all()
-        found = await asyncio.to_thread(self._store.runs, owner=caller.owner, **options)
+        chosen.update({"served": True, "owner": caller.owner})
+        found = await asyncio.to_thread(self._store.runs, limit, before=before, **chosen)
         return [self._now(run) for run in found]
 
-    async def count(self, caller: Caller, **options: Any) -> int:
-        """How many runs :meth:`list` would give in all; options as for :meth:`RunLog.count`, but for the owner.
+    async def count(self, caller: Caller, **chosen: Unpack[RunFilter]) -> int:
+        """The number of runs that a caller may see; arguments as for :meth:`RunStore.count`.
 
         Raises:
             StoreError: the file cannot be read.
         """
         await self._adopt_all()
-        return await asyncio.to_thread(self._store.count, owner=caller.owner, **options)
+        chosen.update({"served": True, "owner": caller.owner})
+        return await asyncio.to_thread(self._store.count, **chosen)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> Reader:
         """A reader of the events of a run, from the one after that number on. It must be closed.
@@ -266,7 +270,7 @@ class RunService:
 
         return Reader(run, after, self._store, self._live.get, self._look, close, lambda: self._closing)
 
-    async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> ServedRun:
+    async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> RunRecord:
         """A run, as soon as it is over, or time ran out.
 
         Raises:
@@ -282,7 +286,7 @@ class RunService:
                 await self._recorder.flushed()
         return run
 
-    async def cancel(self, id: str, caller: Caller, reason: str = "") -> ServedRun:
+    async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
         """Cancel a run, and give it as it is then; one that is over stays as it is.
 
         Raises:
@@ -298,7 +302,7 @@ class RunService:
         live.stop(reason or f"cancelled by {caller.name}")
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
-    async def steer(self, id: str, caller: Caller, text: str) -> ServedRun:
+    async def steer(self, id: str, caller: Caller, text: str) -> RunRecord:
         """Put a message into a run.
 
         Raises:
@@ -331,27 +335,27 @@ class RunService:
         for live in self._live.values():
             live.wake()
 
-    async def _look(self, id: str) -> ServedRun:
+    async def _look(self, id: str) -> RunRecord:
         live = self._live.get(id)
         if live is not None:
             return live.record
         run = await asyncio.to_thread(self._store.get, id)
-        if run is None:
+        if run is None or not run.is_served:
             raise _unknown(id)
         run = self._now(run)
         return await self._adopt(id) if run.is_abandoned else run
 
-    def _now(self, run: ServedRun) -> ServedRun:
+    def _now(self, run: RunRecord) -> RunRecord:
         live = self._live.get(run.id)
         return run if live is None else live.record
 
     async def _adopt_all(self) -> None:
         for run in await asyncio.to_thread(self._store.abandoned):
-            await asyncio.to_thread(self._store.close_once, run.id, _interrupted)
+            await asyncio.to_thread(self._store.close_abandoned, run.id, _interrupted)
 
-    async def _adopt(self, id: str) -> ServedRun:
+    async def _adopt(self, id: str) -> RunRecord:
         """See to a run whose program is gone: it has a last event, and is over."""
-        run = await asyncio.to_thread(self._store.close_once, id, _interrupted)
+        run = await asyncio.to_thread(self._store.close_abandoned, id, _interrupted)
         if run is None:
             raise _unknown(id)
         return run
@@ -368,7 +372,7 @@ class RunService:
         if time.monotonic() > self._pruned + HOUR:
             self._pruned = time.monotonic()
             try:
-                await asyncio.to_thread(self._store.prune, self.options.keep_days)
+                await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
                 log.error("old runs stay: %s", words(error))
 
@@ -377,7 +381,7 @@ def _unknown(id: str) -> UnknownRun:
     return UnknownRun(f"there is no run {id!r:.80}")
 
 
-def _interrupted(run: ServedRun, seq: int) -> tuple[ServedRun, StoredEvent]:
+def _interrupted(run: RunRecord, seq: int) -> tuple[RunRecord, StoredEvent]:
     """A run whose program is gone, as it is from now on, and its last event."""
     over = msgspec.structs.replace(
         run, status="interrupted", ended=time.time(), reason="its program ended", last_seq=seq

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from .._base.names import words
 from .._web.guard import Receive, Scope, Send
 from ..stores.errors import StoreError
-from ..stores.run_log import StoredEvent
+from ..stores.runs import StoredEvent
 from .leaving import until_gone
 from .reading import Reader
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
-from ..stores.run_log import ServedRun
+from ..stores.runs import RunRecord
 from .callers import Caller
 
 END = r"(?![\s\S])"  # of a text; "$" would let a line break pass
@@ -115,7 +115,7 @@ class RunView(msgspec.Struct, frozen=True):
     last_seq: int
 
     @classmethod
-    def of(cls, run: ServedRun, caller: Caller) -> Self:
+    def of(cls, run: RunRecord, caller: Caller) -> Self:
         """A run as this caller sees it: what was said in it is for those who may read."""
         view = cls(**{name: getattr(run, name) for name in cls.__struct_fields__})
         if caller.may("read"):

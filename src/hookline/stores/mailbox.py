@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .._kernel.values import InboundMessage, OutboundMessage
 from .group_commit import GroupCommit
 from .mailbox_table import Letter, Lost, Open, Parcel, gateway_database
+from .messages import InboundMessage, OutboundMessage
 from .programs import born, is_there
 from .sqlite import Database, storable
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from .._kernel.values import InboundMessage, OutboundMessage
 from .errors import StoreError
+from .messages import InboundMessage, OutboundMessage
 from .sqlite import Database
 
 _SCHEMA = (

@@ -1,4 +1,4 @@
-"""Runs in numbers: what a :class:`RunStore` holds, added up."""
+"""Statistics of the runs in a :class:`RunStore`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import msgspec
 from .programs import is_running
 from .runs import RunStore
 
-_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE started >= :since AND (:agent IS NULL OR agent = :agent)
+_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since
+    AND (:agent IS NULL OR agent = :agent)
     AND (:model IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
 _ASKED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
 _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
@@ -143,13 +144,15 @@ class RunStats(msgspec.Struct, frozen=True):
 def run_stats(
     store: RunStore, *, since: float | None = None, agent: str | None = None, model: str | None = None
 ) -> RunStats:
-    """What the runs in a store did, added up. Percentiles are exact: the smallest value that so many do not exceed.
+    """Statistics of the runs that an :class:`ObservabilityHook` recorded.
+
+    Percentiles are exact: p95 is the smallest value that 95 % of the values do not exceed.
 
     Args:
-        store: the runs.
+        store: the store.
         since: only runs that began at this Unix time or later.
         agent: only runs of this agent.
-        model: only runs that asked this model; of their model calls, only those.
+        model: only runs that called this model; of their model calls, only those.
 
     Raises:
         StoreError: the file cannot be used.
@@ -167,16 +170,18 @@ def run_stats(
 def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
-        f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND status NOT NULL GROUP BY status", chosen
+        f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
     ):
         statuses[status] = count
-    for row in db.execute(f"SELECT host, pid, started FROM runs WHERE {_CHOSEN} AND status IS NULL", chosen):
-        statuses["running" if is_running(*row) else "interrupted"] += 1
+    for status, *process in db.execute(
+        f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
+    ):
+        statuses[status if is_running(*process) else "interrupted"] += 1
     used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
     (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_ASKED}", chosen).fetchone()
     (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
     first, last = db.execute(
-        f"SELECT min(started), max(coalesce(ended, started)) FROM runs WHERE {_CHOSEN}", chosen
+        f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {_CHOSEN}", chosen
     ).fetchone()
     took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
     p50, p95 = took.get("", (None, None))
@@ -263,7 +268,7 @@ def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | Non
         query = f"SELECT CAST(({at} + {zone}) / {width} AS INTEGER), {what} FROM {table} GROUP BY 1"
         return dict(db.execute(query, chosen).fetchall())
 
-    runs = per_bar("count(*)", "started", f"runs WHERE {_CHOSEN}")
+    runs = per_bar("count(*)", "created", f"runs WHERE {_CHOSEN}")
     tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_ASKED}")
     end = max(int((now + zone) // width), *runs, *tokens, start)
     bars = range(max(start, end - 2 * _MOST_BARS), end + 1)

@@ -1,28 +1,58 @@
-"""What runs did, in one SQLite file: numbers, names and times, never texts, arguments or results."""
+"""The store of runs: one SQLite file that :class:`ObservabilityHook` and servers write and ``hookline stats`` reads.
+
+Each run has one row in the table ``runs``. The hook adds what happened in the run to the tables in ``PARTS``: names,
+numbers and times, never texts. A server stores its runs with the task, the reply and every event. A run that both of
+them record has one row, which belongs to the server; the hook only marks it as observed.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
 from .._base.names import is_number
 from .errors import StoreError
 from .programs import is_running
+from .pushes import SCHEMA as _PUSHES
+from .pushes import Pushes
 from .sqlite import Database, storable
 
-_SCHEMA = (
-    """CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY, task_id TEXT, correlation_id TEXT, session_id TEXT, agent TEXT, parent_run_id TEXT,
-        host TEXT, pid INTEGER, started REAL, ended REAL, status TEXT, stop TEXT, error TEXT, steps INTEGER,
-        tool_calls INTEGER, input_tokens INTEGER, output_tokens INTEGER, cached_tokens INTEGER, cost REAL, elapsed REAL
-    )""",
+OPEN = ("queued", "running", "waiting")
+"""The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
+
+STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
+
+PAGE_SIZE = 2_000_000
+"""Characters of runs, or bytes of events, that are read at once. The first run or event is read whatever its size."""
+
+PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
+"""The tables of what happened in runs, filled by :class:`ObservabilityHook`."""
+
+_RUNS = """CREATE TABLE runs (
+    run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, owner TEXT NOT NULL, session TEXT NOT NULL, session_id TEXT NOT NULL,
+    task_id TEXT NOT NULL, correlation_id TEXT NOT NULL, transport TEXT NOT NULL, task TEXT NOT NULL,
+    status TEXT NOT NULL, reply TEXT NOT NULL, error TEXT NOT NULL, reason TEXT NOT NULL, stop TEXT NOT NULL,
+    steps INTEGER NOT NULL, tool_calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL, cost REAL, created REAL NOT NULL, started REAL, ended REAL, elapsed REAL,
+    last_seq INTEGER NOT NULL, parent_run_id TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL,
+    observed INTEGER NOT NULL
+)"""
+_INDEXES = (
+    "CREATE INDEX runs_by_time ON runs (created, run_id)",
+    "CREATE INDEX served_by_time ON runs (created, run_id) WHERE transport != ''",
+    "CREATE INDEX served_by_owner ON runs (owner, created, run_id) WHERE transport != ''",
+    "CREATE INDEX served_by_session ON runs (session_id, created, run_id) WHERE transport != ''",
+    "CREATE INDEX ended_by_status ON runs (status, created, run_id) WHERE ended IS NOT NULL",
+    "CREATE INDEX open_runs ON runs (created, run_id) WHERE ended IS NULL",
+)
+_PARTS = (
     """CREATE TABLE model_calls (
         run_id TEXT, at REAL, hop INTEGER, attempt INTEGER, purpose TEXT, model TEXT, provider TEXT,
         organization_id TEXT, source TEXT, verdict TEXT, finish_reason TEXT, input_tokens INTEGER,
@@ -41,42 +71,151 @@ _SCHEMA = (
         run_id TEXT, at REAL, place TEXT, type TEXT, source TEXT, call_id TEXT, fatal INTEGER
     )""",
 )
-PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
-"""The tables with what belongs to a run."""
+_SERVED = (
+    """CREATE TABLE events (
+        run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
+        PRIMARY KEY (run_id, seq)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE idempotency_keys (
+        owner TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL, run_id TEXT NOT NULL, at REAL NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, PRIMARY KEY (owner, key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX idempotency_keys_by_run ON idempotency_keys (run_id)",
+    _PUSHES,
+)
+
+_MARK = 0x486B4C52
+_FORMAT_1 = (  # what the hook recorded, before servers stored their runs in the same file
+    "ALTER TABLE runs RENAME TO runs_1",
+    _RUNS,
+    """INSERT INTO runs SELECT run_id, coalesce(agent, ''), '', '', coalesce(session_id, ''), coalesce(task_id, ''),
+        coalesce(correlation_id, ''), '', '', coalesce(status, 'running'), '', coalesce(error, ''), '',
+        coalesce(stop, ''), coalesce(steps, 0), coalesce(tool_calls, 0), coalesce(input_tokens, 0),
+        coalesce(output_tokens, 0), coalesce(cached_tokens, 0), cost, coalesce(started, 0), started, ended, elapsed, 0,
+        coalesce(parent_run_id, ''), coalesce(host, ''), coalesce(pid, 0), NULL, 1 FROM runs_1 WHERE run_id NOT NULL""",
+    "DROP TABLE runs_1",
+    *_INDEXES,
+    *_SERVED,
+)
+_SERVED_MARK = 0x486B4C4F
+_SERVED_FORMAT = (  # the file that servers had to themselves
+    "ALTER TABLE runs RENAME TO runs_1",
+    *(f"DROP INDEX {name}" for name in ("runs_by_time", "runs_by_owner", "runs_by_session", "runs_open")),
+    _RUNS,
+    """INSERT INTO runs SELECT id, agent, owner, session, session_id, task_id, correlation_id, transport, task, status,
+        reply, error, reason, '', steps, tool_calls, input_tokens, output_tokens, cached_tokens, cost, created, started,
+        ended, ended - started, last_seq, '', host, pid, born, 0 FROM runs_1""",
+    "DROP TABLE runs_1",
+    "ALTER TABLE once RENAME TO idempotency_keys",
+    "DROP INDEX once_by_run",
+    "CREATE INDEX idempotency_keys_by_run ON idempotency_keys (run_id)",
+    *_INDEXES,
+    *_PARTS,
+)
 
 _CHUNKS = (256, 32, 4, 1)
 """Rows in one statement: SQLite lets other threads in between two, and they may take their time."""
+_PRUNED_AT_ONCE = 200
+"""Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
 _UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
-class RunRow(msgspec.Struct, frozen=True):
-    """A run; ``status`` is also ``running``, or ``interrupted`` if its program was gone before its end."""
+class RunRecord(msgspec.Struct, frozen=True):
+    """A run, as one row of the table ``runs``.
 
-    run_id: str
+    ``owner``, ``session``, ``transport``, ``task``, ``reply`` and ``reason`` are set for runs of a server only:
+    ``session`` is the caller's name of the conversation and ``session_id`` the id in the session store; ``reason`` says
+    what stopped or ended the run. ``stop`` is the kind of stop signal. ``error`` is the type of the error that the run
+    failed with, followed by the message if a server stored it. The numbers are 0 until the run has ended. ``created``
+    is when the run was accepted and ``started`` when it left the queue; without a server they are the same.
+    ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
+    ``observed`` says whether an :class:`ObservabilityHook` recorded the run.
+
+    ``status`` is one of ``STATES``. A run without an end whose process is gone is ``interrupted``.
+    """
+
+    id: str = msgspec.field(name="run_id")
+    agent: str
+    owner: str
+    session: str
+    session_id: str
     task_id: str
     correlation_id: str
-    session_id: str
-    agent: str
-    parent_run_id: str
+    transport: str
+    task: str
+    status: str = "queued"
+    reply: str = ""
+    error: str = ""
+    reason: str = ""
+    stop: str = ""
+    steps: int = 0
+    tool_calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float | None = 0.0
+    created: float = 0.0
+    started: float | None = None
+    ended: float | None = None
+    elapsed: float | None = None
+    last_seq: int = 0
+    parent_run_id: str = ""
+    host: str = ""
+    pid: int = 0
+    born: float | None = None
+    observed: bool = False
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a server stored this run."""
+        return self.transport != ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended, or its process is gone."""
+        return self.status not in OPEN
+
+    @property
+    def error_type(self) -> str:
+        """The type of the error that the run failed with, without its message; empty if it is not known."""
+        kind, _, _ = self.error.partition(":")
+        return "" if " " in kind else kind
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its process is gone and nobody has stored an end of the run yet."""
+        return self.ended is None and self.status == "interrupted"
+
+
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event of a served run: its number, its type, its time, and the whole event as JSON."""
+
+    run_id: str
+    seq: int
+    type: str
+    at: float
+    data: bytes
+
+
+class IdempotencyKey(msgspec.Struct, frozen=True):
+    """A key that stands for one run, however often a caller sends it.
+
+    ``digest`` is that of the request; ``host``, ``pid`` and ``born`` identify the process that will start the run.
+    """
+
+    owner: str
+    key: str
+    digest: str
+    run_id: str
+    at: float
     host: str
     pid: int
-    started: float
-    ended: float | None
-    status: str
-    stop: str | None
-    error: str | None
-    steps: int | None
-    tool_calls: int | None
-    input_tokens: int | None
-    output_tokens: int | None
-    cached_tokens: int | None
-    cost: float | None
-    elapsed: float | None
+    born: float | None = None
 
 
 class CallRow(msgspec.Struct, frozen=True):
-    """A model or tool call of a run: when it began, how long it took, and what became of it."""
+    """A model call or tool call of a run: when it began, how long it took, and its outcome."""
 
     kind: str
     name: str
@@ -89,7 +228,7 @@ class CallRow(msgspec.Struct, frozen=True):
 
 
 class VerdictRow(msgspec.Struct, frozen=True):
-    """What a hook said in a run."""
+    """What a hook returned in a run."""
 
     at: float
     point: str
@@ -101,24 +240,58 @@ class VerdictRow(msgspec.Struct, frozen=True):
     duration: float | None
 
 
-class RunStore:
-    """Keeps what runs did in one SQLite file, which threads and programs may share; see docs/guides/observability.md.
+class RunFilter(TypedDict, total=False):
+    """Which runs :meth:`RunStore.runs` and :meth:`RunStore.count` are about; all of them if nothing is given.
 
-    :class:`ObservabilityHook` fills it, ``hookline stats`` shows it.
+    ``served=True``: only those of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
+    those with this value. ``states``: only those in one of these states. ``since``: only those that began or ended at
+    this Unix time or later.
+    """
+
+    served: bool
+    owner: str | None
+    agent: str
+    session: str
+    session_id: str
+    states: Sequence[str]
+    since: float
+
+
+class RunStore:
+    """Stores runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
+
+    :class:`ObservabilityHook` and ``hookline serve`` write it, ``hookline stats`` shows it. All methods block until
+    the file is read or written, and raise :class:`StoreError` if the file cannot be used.
+
+    Files of earlier formats, of statistics or of served runs, are converted when they are opened.
 
     Args:
-        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
-        keep_days: how long runs are kept; those that ended earlier are deleted when something is written,
-            at most once an hour. ``None`` keeps all.
+        path: the file, created when it is first needed; ``:memory:`` for a store that is gone with the program.
+        keep_days: how long to keep what :class:`ObservabilityHook` recorded; see :meth:`prune`, which is then called
+            by :meth:`add`, at most once an hour. ``None`` keeps everything.
+        pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
+            file is started at the path.
 
     Raises:
         StoreError: the path, or the number of days, cannot be used.
+
+    Example::
+
+        store = RunStore("runs.db")
+        for run in store.runs(limit=10):
+            print(run.id, run.status, run.cost)
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_days: float | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False
+    ) -> None:  # fmt: skip
         if keep_days is not None:
-            _checked_days(keep_days)
-        self.db = Database(path, holds="runs", mark=0x486B4C52, version=1, schema=_SCHEMA)
+            _check_days(keep_days)
+        self.db = Database(
+            path, holds="runs", mark=_MARK, version=2, schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
+            upgrades={1: _FORMAT_1}, conversions={_SERVED_MARK: _SERVED_FORMAT}, pinned=pinned,
+        )  # fmt: skip
+        self.pushes = Pushes(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
 
@@ -128,45 +301,160 @@ class RunStore:
         return self.db.path
 
     def open(self) -> None:
-        """Make sure that the file is there and can be written.
+        """Make sure that the file exists and can be written.
 
         Raises:
-            StoreError: it cannot; it says why, and what to do.
+            StoreError: the file cannot be used; the message says why, and what to do.
         """
         with self.db.transaction(write=True):
             pass
 
-    def add(self, runs: Mapping[str, tuple[Any, ...]], parts: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
-        """Keep rows, all or none of them; each has the values of all columns of its table.
+    def close(self) -> None:
+        """Close the file."""
+        self.db.close()
+
+    # Writing.
+
+    def add(self, runs: Iterable[RunRecord], parts: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+        """Store what an :class:`ObservabilityHook` recorded, in one transaction.
+
+        The row of a run that exists is replaced; that of a served run is only marked as observed.
 
         Args:
-            runs: by id; a run that is there already is replaced.
-            parts: by table, one of ``PARTS``.
+            runs: the runs.
+            parts: rows of the tables in ``PARTS``, with the values of all columns.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        rows = [(*msgspec.structs.astuple(run)[:-1], 1) for run in runs]
+        with self.db.transaction(write=True) as db:
+            for table, values in (("runs", rows), *parts.items()):
+                _insert(db, table, values)
+            if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
+                _prune(db, self.keep_days)
+                self._pruned = time.monotonic()
+
+    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
+        """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self.db.transaction(write=True) as db:
-            for table, rows in (("runs", list(runs.values())), *parts.items()):
-                _insert(db, table, rows)
-            if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
-                _prune(db, self.keep_days)
-                self._pruned = time.monotonic()
+            _write(db, runs, events)
 
-    def runs(self, limit: int = 20) -> list[RunRow]:
-        """The runs that began last, the newest first.
+    def close_abandoned(
+        self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
+    ) -> RunRecord | None:
+        """End a served run whose process is gone, unless it has ended meanwhile; returns the run as it is then.
+
+        Args:
+            id: the id of the run.
+            last: returns the ended run and its last event, given the run and the number of that event.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM runs WHERE run_id = ? AND transport != ''", (storable(id),)).fetchone()
+            run = None if row is None else _record(row)
+            if run is None or run.ended is not None:
+                return run
+            (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
+            over, event = last(run, (seq or 0) + 1)
+            _write(db, [over], [event])
+        return over
+
+    def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
+        """Reserve a key for a run that is about to start.
+
+        Returns the key as it is stored, and whether its run exists. A key that another request holds is returned as
+        it is, unless the process that held it ended before the run was stored.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        values = tuple(map(_storable, msgspec.structs.astuple(wanted)))
+        with self.db.transaction(write=True) as db:
+            row = db.execute("SELECT * FROM idempotency_keys WHERE owner = ? AND key = ?", values[:2]).fetchone()
+            held = None if row is None else IdempotencyKey(*row)
+            if held is not None:
+                if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
+                    return held, True
+                if is_running(held.host, held.pid, held.at, held.born):
+                    return held, False
+            db.execute("INSERT OR REPLACE INTO idempotency_keys VALUES (?,?,?,?,?,?,?,?)", values)
+        return wanted, False
+
+    def release(self, run_id: str) -> None:
+        """Delete the idempotency key of a run that was not started after all.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.execute("DELETE FROM idempotency_keys WHERE run_id = ?", (run_id,))
+
+    def prune(self, days: float) -> int:
+        """Delete what :class:`ObservabilityHook` recorded of runs that ended more than ``days`` days ago.
+
+        Runs that a server stored stay readable there until :meth:`prune_served` deletes them. Returns the number of
+        runs.
+
+        Raises:
+            StoreError: ``days`` is not a positive number, or the file cannot be used.
+        """
+        _check_days(days)
+        with self.db.transaction(write=True) as db:
+            return _prune(db, days)
+
+    def prune_served(self, days: float) -> int:
+        """Delete the events and texts of served runs that ended more than ``days`` days ago; returns their number.
+
+        The server does not know them any more. If an :class:`ObservabilityHook` recorded such a run too, its numbers
+        stay for the statistics until :meth:`prune` deletes them.
+
+        Raises:
+            StoreError: ``days`` is not a positive number, or the file cannot be used.
+        """
+        _check_days(days)
+        before = time.time() - days * 24 * 3600
+        query = "SELECT run_id FROM runs WHERE transport != '' AND created < ? AND ended < ? LIMIT ?"
+        kind = "substr(error, 1, instr(error || ':', ':') - 1)"
+        pruned, more = 0, True
+        while more:  # a few runs in each transaction: events are many, and others want to write meanwhile
+            with self.db.transaction(write=True) as db:
+                old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
+                for table in ("events", "idempotency_keys", "pushes"):
+                    db.executemany(f"DELETE FROM {table} WHERE run_id = ?", old)
+                db.executemany("DELETE FROM runs WHERE run_id = ? AND NOT observed", old)
+                db.executemany(
+                    f"""UPDATE runs SET owner = '', session = '', transport = '', task = '', reply = '', reason = '',
+                    last_seq = 0, error = iif(instr({kind}, ' '), '', {kind}) WHERE run_id = ?""",
+                    old,
+                )
+            pruned += len(old)
+            more = len(old) == _PRUNED_AT_ONCE
+        return pruned
+
+    # Reading.
+
+    def get(self, id: str) -> RunRecord | None:
+        """The run with this id, or ``None``.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self.db.transaction() as db:
-            return [_run(row) for row in db.execute("SELECT * FROM runs ORDER BY started DESC LIMIT ?", (limit,))]
+            row = db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),)).fetchone()
+        return None if row is None else _record(row)
 
-    def find(self, run_id: str) -> RunRow:
+    def find(self, run_id: str) -> RunRecord:
         """The run with this id, or the only one whose id begins so, with or without ``run_``; ``last`` is the newest.
 
         Raises:
-            StoreError: there is none, or more than one; or the file cannot be used.
+            StoreError: no run, or more than one, has such an id; or the file cannot be used.
         """
         if run_id == "last" and (newest := self.runs(1)):
             return newest[0]
@@ -177,10 +465,72 @@ class RunStore:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:
             raise StoreError(f"more than one run begins with {run_id!r}: give more of its id")
-        return _run(found[0])
+        return _record(found[0])
+
+    def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
+        """Runs, the newest first.
+
+        Args:
+            limit: the maximum number of runs. With ``served=True`` there are fewer if their texts are long: see
+                :func:`page_of`.
+            before: the id of a run: only runs that come after it in the list.
+            chosen: which runs: see :class:`RunFilter`.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen(chosen)
+        if before:
+            source += " AND (created, run_id) < (SELECT created, run_id FROM runs WHERE run_id = ?)"
+            values.append(storable(before))
+        found, size = list[RunRecord](), 0
+        with self.db.transaction() as db:
+            query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
+            for run in _records(db.execute(query, (*values, limit))):
+                found.append(run)
+                size += _size(run)
+                if chosen.get("served") and size > PAGE_SIZE and len(found) > 1:
+                    break
+        return found
+
+    def count(self, **chosen: Unpack[RunFilter]) -> int:
+        """The number of runs.
+
+        Args:
+            chosen: which runs: see :class:`RunFilter`.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen(chosen)
+        with self.db.transaction() as db:
+            (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
+        return int(found)
+
+    def abandoned(self) -> list[RunRecord]:
+        """The served runs that have not ended, but whose process is gone.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen({"served": True, "states": OPEN})
+        with self.db.transaction() as db:
+            return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
+
+    def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
+        """The events of a served run after the number ``after``: at most ``limit``, and ``size`` bytes of them.
+
+        The first event is returned whatever its size.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        with self.db.transaction() as db:
+            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
-        """The model and tool calls of a run, in the order in which they began.
+        """The model calls and tool calls of a run, in the order in which they began.
 
         Raises:
             StoreError: the file cannot be used.
@@ -194,7 +544,7 @@ class RunStore:
         return sorted((CallRow(*row) for row in rows), key=lambda call: call.began)
 
     def verdicts(self, run_id: str) -> list[VerdictRow]:
-        """What hooks said in a run, in that order.
+        """What hooks returned in a run, in that order.
 
         Raises:
             StoreError: the file cannot be used.
@@ -203,41 +553,101 @@ class RunStore:
             found = db.execute("SELECT * FROM verdicts WHERE run_id = ? ORDER BY at, rowid", (run_id,))
             return [VerdictRow(*row[1:]) for row in found]
 
-    def prune(self, days: float) -> int:
-        """Delete the runs that ended more than so many days ago; how many there were.
 
-        Raises:
-            StoreError: no number of days, or the file cannot be used.
-        """
-        _checked_days(days)
-        with self.db.transaction(write=True) as db:
-            return _prune(db, days)
-
-    def close(self) -> None:
-        """Close the file."""
-        self.db.close()
+def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+    """The first events with at most ``size`` bytes in all, but at least one event."""
+    found: list[StoredEvent] = []
+    for event in events:
+        found.append(event)
+        size -= len(event.data)
+        if size <= 0:
+            break
+    return found
 
 
-def _run(row: tuple[Any, ...]) -> RunRow:
-    values = dict(zip(RunRow.__struct_fields__, row, strict=True))
-    if values["status"] is None:
-        alive = is_running(values["host"], values["pid"], values["started"])
-        values["status"] = "running" if alive else "interrupted"
-    return RunRow(**values)
+def page_of(found: Sequence[RunRecord], limit: int) -> Sequence[RunRecord]:
+    """The runs of one page, given the result of :meth:`RunStore.runs` for a limit of one more than the page's.
+
+    If the page is shorter than what was found, there are further runs.
+    """
+    is_long = len(found) > 1 and sum(map(_size, found)) > PAGE_SIZE
+    return found[: min(limit, len(found) - 1) if is_long else limit]
+
+
+def _size(run: RunRecord) -> int:
+    return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    return next(_records([row]))
+
+
+def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
+    """The runs in rows of the table; those without an end whose process is gone are interrupted."""
+    known: dict[tuple[Any, ...], bool] = {}  # many open runs belong to one process: ask the system once
+    for row in rows:
+        run = RunRecord(*(*row[:-1], bool(row[-1])))
+        if run.status in OPEN:
+            process = (run.host, run.pid, run.born, run.created if run.born is None else None)
+            if process not in known:
+                known[process] = is_running(run.host, run.pid, run.created, run.born)
+            if not known[process]:
+                run = msgspec.structs.replace(run, status="interrupted")
+        yield run
+
+
+def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
+    """The table and the condition of a query, and the values in it."""
+    table = "runs"
+    states, since = chosen.get("states", ()), chosen.get("since", 0.0)
+    wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if chosen.get("served") else "1", ())]
+    if (owner := chosen.get("owner")) is not None:
+        wanted.append(("owner = ?", (storable(owner),)))
+    named = {"agent": chosen.get("agent"), "session": chosen.get("session"), "session_id": chosen.get("session_id")}
+    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value]
+    if states:
+        wanted.append((f"status IN ({','.join('?' * len(states))})", states))
+        if set(states) <= {*OPEN}:
+            # Few runs are open at any time. SQLite does not know that and would go through all runs of an owner.
+            table = "runs INDEXED BY open_runs"
+            wanted.append(("ended IS NULL", ()))
+        elif not {*states} & {*OPEN}:
+            wanted.append(("ended IS NOT NULL", ()))
+    if since:
+        wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
+    condition = " AND ".join(each for each, _ in wanted)
+    return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]
+
+
+def _write(db: sqlite3.Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
+    rows = [tuple(map(_storable, msgspec.structs.astuple(run))) for run in runs]
+    db.executemany(_SERVED_ROW, rows)
+    db.executemany("INSERT OR REPLACE INTO events VALUES (?,?,?,?,?)", map(msgspec.structs.astuple, events))
 
 
 def _prune(db: sqlite3.Connection, days: float) -> int:
-    old = "SELECT run_id FROM runs WHERE coalesce(ended, started) < ?"
-    before = (time.time() - days * 24 * 3600,)
+    before = {"before": time.time() - days * 24 * 3600}
+    old = "observed AND created < :before AND coalesce(ended, created) < :before"
+    if db.execute(f"SELECT 1 FROM runs WHERE {old} LIMIT 1", before).fetchone() is None:
+        return 0  # the usual case, and quick: runs have an index by time, the other tables are read as a whole
     for table in PARTS:
-        db.execute(f"DELETE FROM {table} WHERE run_id IN ({old})", before)
-    return db.execute(f"DELETE FROM runs WHERE run_id IN ({old})", before).rowcount
+        db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
+    deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
+    return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
+
+
+_COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
+_CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
+_SERVED_ROW = f"""INSERT INTO runs VALUES ({",".join("?" * len(_COLUMNS))}) ON CONFLICT (run_id) DO UPDATE SET
+    transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+_OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
+    {", ".join(f"{column} = iif(transport = '', excluded.{column}, {column})" for column in _CHANGING)}"""
 
 
 @lru_cache
 def _insertion(table: str, columns: int, rows: int) -> str:
     row = f"({','.join('?' * columns)})"
-    return f"INSERT {'OR REPLACE ' if table == 'runs' else ''}INTO {table} VALUES {','.join([row] * rows)}"
+    return f"INSERT INTO {table} VALUES {','.join([row] * rows)} {_OBSERVED_ROW if table == 'runs' else ''}"
 
 
 def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -255,14 +665,14 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
 
 
 def _storable(value: Any) -> Any:
-    """A value that SQLite can hold: no half characters, no numbers beyond its own, no types that it does not know."""
-    if isinstance(value, int):
-        return max(-_LARGEST, min(value, _LARGEST))
+    """A value that SQLite can hold: no lone surrogates, no integers beyond 64 bits, no types that it does not know."""
     if value is None or isinstance(value, float):
         return value
-    return storable(str(value))
+    if isinstance(value, int):
+        return max(-_LARGEST, min(value, _LARGEST))
+    return storable(value if isinstance(value, str) else str(value))
 
 
-def _checked_days(days: object) -> None:
+def _check_days(days: object) -> None:
     if not is_number(days) or not 0 < days < 1e6:  # type: ignore[operator]
-        raise StoreError(f"a number of days is above 0, not {days!r:.80}")
+        raise StoreError(f"the number of days must be above 0 and below a million, not {days!r:.80}")

@@ -43,6 +43,7 @@ class Database:
         version: the version of the schema, kept as ``user_version``.
         schema: the statements that make it.
         upgrades: the statements that make the next version of each earlier one.
+        conversions: by ``application_id``, the statements that turn other files of Hookline into this kind.
         durable: what is kept outlives a power failure too, not only the program; it costs a wait for the disk.
         pinned: what was read before must still hold, so a file that was moved or deleted is not left for another one:
             it can be read, and writing is an error until it is back.
@@ -50,7 +51,8 @@ class Database:
 
     def __init__(
         self, path: str | os.PathLike[str], *, holds: str, mark: int, version: int, schema: Sequence[str],
-        upgrades: Mapping[int, Sequence[str]] | None = None, durable: bool = False, pinned: bool = False,
+        upgrades: Mapping[int, Sequence[str]] | None = None, conversions: Mapping[int, Sequence[str]] | None = None,
+        durable: bool = False, pinned: bool = False,
     ) -> None:  # fmt: skip
         given = checked_path(path, f"a store of {holds} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
@@ -58,7 +60,7 @@ class Database:
         self.in_memory = given == ":memory:"
         self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
         self.holds, self.mark, self.version, self.schema = holds, mark, version, tuple(schema)
-        self.upgrades = upgrades or {}
+        self.upgrades, self.conversions = upgrades or {}, conversions or {}
         self._synchronous = "FULL" if durable else "NORMAL"
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -138,7 +140,11 @@ class Database:
         where = f"file:{quote(self.path)}?immutable=1"
         db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
         try:
-            self._is_made(db)
+            if self._is_made(db) and self._upgrade(db):
+                raise StoreError(
+                    f"{self.path} has an earlier format, and its folder is read-only: "
+                    "make the file and its folder writable, so that it can be converted"
+                )
             yield db
         finally:
             db.close()
@@ -200,20 +206,23 @@ class Database:
                 db.execute(f"PRAGMA application_id={self.mark}")
                 db.execute(f"PRAGMA user_version={self.version}")
             db.execute("COMMIT")
-        elif self._behind(db):
+        elif self._upgrade(db):
             db.execute("BEGIN IMMEDIATE")
-            for version in self._behind(db):
-                for statement in self.upgrades[version]:
-                    db.execute(statement)
+            for statement in self._upgrade(db):  # another process may have been quicker
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id={self.mark}")
             db.execute(f"PRAGMA user_version={self.version}")
             db.execute("COMMIT")
         if not self.in_memory:
             self._write_ahead(db)
 
-    def _behind(self, db: sqlite3.Connection) -> range:
-        """The versions that are still to be upgraded."""
+    def _upgrade(self, db: sqlite3.Connection) -> list[str]:
+        """The statements that bring a file of an earlier format up to date; none if it is."""
+        (mark,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        return range(version, self.version)
+        if mark != self.mark:
+            return list(self.conversions[mark])
+        return [statement for each in range(version, self.version) for statement in self.upgrades[each]]
 
     def _is_made(self, db: sqlite3.Connection) -> bool:
         """Whether the schema is there; what somebody else made is left alone."""
@@ -222,6 +231,8 @@ class Database:
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not (mark or version or tables):
             return False
+        if mark in self.conversions:
+            return True
         if mark != self.mark:
             raise StoreError(f"{self.path} is a SQLite database, but not one of {self.holds}: give another path")
         if version > self.version:

@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 from .._base.workers import in_thread
 from .._kernel.errors import CallRefused, HookError, RegistrationError
-from .._kernel.payloads import Ticket
-from .._kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
 from ..tools.tool import Tool
 from .errors import StoreError
+from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
 from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
 from .tickets import TicketBoard
 

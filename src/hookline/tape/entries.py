@@ -15,13 +15,11 @@ from .._base.names import snake, words
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
+from .._run.budget import NO_LIMITS, Limits
 from ..models.errors import ProviderError
 
 VERSION = 1
 """The version of the format. A reader knows one."""
-
-Limit = Any
-"""A limit of a budget: a whole number, a float such as ``1e6``, or ``None``."""
 
 
 class Entry(Frozen, frozen=True, tag=snake, tag_field="entry", omit_defaults=True):
@@ -69,12 +67,9 @@ class TapedTool(Frozen, frozen=True, omit_defaults=True):
 
 
 class Ledger(Frozen, frozen=True, omit_defaults=True):
-    """A budget that a run counted in: its limits, and what had been used before."""
+    """A budget that a run counted in besides its own: its limits, and what had been used before."""
 
-    max_tokens: Limit = None
-    max_seconds: float | None = None
-    max_cost: float | None = None
-    max_tool_calls: Limit = None
+    limits: Limits = NO_LIMITS
     input: int = 0
     output: int = 0
     cached: int = 0
@@ -97,7 +92,7 @@ class RunBegan(Entry, frozen=True):
     tools: tuple[TapedTool, ...] = ()
     model: str = ""
     provider: str = ""
-    max_steps: Limit = None
+    limits: Limits = NO_LIMITS
     ledgers: tuple[Ledger, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
 

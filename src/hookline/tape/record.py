@@ -184,7 +184,7 @@ class Recording:
     def began(self, engine: Engine, start: RunStart) -> None:
         """A run begins."""
         ctx, session, state, budget = engine.ctx, engine.services.session, engine.state, engine.budget
-        llm, tools, steps = engine.services.llm, engine.tools, budget.max_steps
+        llm, tools = engine.services.llm, engine.tools
         offered: dict[str, ToolSpec] = {}
         with suppress(HooklineError):  # of a tool that cannot be offered, the run itself will tell
             offered = {spec.name: spec for spec in tools.offered(ctx)}
@@ -198,7 +198,7 @@ class Recording:
                 ),
                 tools=tuple(_taped(tool, offered) for tool in tools),
                 model=llm.name if llm is not None else "", provider=llm.provider if llm is not None else "",
-                max_steps=None if steps is None else +steps,  # a plain number: the default is of a class of its own
+                limits=budget.without_hooks,
                 ledgers=tuple(_ledgers(budget)),
                 allowed_plugins=ctx.allowed_plugins,
             )
@@ -334,14 +334,11 @@ def _taped(tool: Tool, offered: Mapping[str, Any]) -> on.TapedTool:
 
 def _ledgers(budget: Budget) -> Iterator[on.Ledger]:
     """The budgets that a run counts in, but its own."""
-    above = budget.parent
-    while above is not None:
+    for above in list(budget.chain())[1:]:
         yield on.Ledger(
-            above.max_tokens, above.max_seconds, above.max_cost, above.max_tool_calls, above._input, above._output,
-            above._cached, above._cost, above._priced, above.tool_calls,
+            above.limits, above._input, above._output, above._cached, above._cost, above._priced, above.tool_calls,
             None if above._began is None else above.elapsed,
         )  # fmt: skip
-        above = above.parent
 
 
 def _opened(path: Path) -> Any:

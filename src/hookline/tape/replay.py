@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import msgspec
 
 from .._base.frozen import digest, freeze, thaw
+from .._kernel.errors import OutputError
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import ToolSpec
@@ -19,6 +21,8 @@ from .._run.budget import Budget
 from .._run.causes import RunFailed
 from .._run.context import AgentContext, services_of
 from .._run.event_loops import background_loop, must_nest, own_loop
+from .._run.events import OutputChecked
+from .._run.output import InvalidOutput, Output, OutputSpec, find_json
 from .._run.session import Session
 from ..models.scripted import ScriptedModel
 from ..tools.arguments import paths_in
@@ -109,6 +113,7 @@ async def areplay(
         began.task, ctx=_context(tape, ctx, player), session=_session(began), hooks=[*run_hooks, player],
         metadata=began.metadata or {}, task_id=began.ids.task_id, correlation_id=began.ids.correlation_id,
         allowed_plugins=began.allowed_plugins, keep=False,
+        output_type=_taped_output(tape) if agent.output_type is None else None,
     )  # fmt: skip
     try:
         result = await player.run.result()
@@ -137,9 +142,37 @@ def stand_in(tape: Tape, hooks: Iterable[Any] | HookRegistry) -> Agent:
     }
     return Agent(
         began.ids.agent, "", began.instructions, llm=_Nobody(began.model, began.provider),
-        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=None,
+        tools=[StandIn(tool, checks) for tool in began.tools], hooks=hooks, max_steps=math.inf,
         params=first.params if first is not None else {}, response_format=began.response_format,
+        output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
     )  # fmt: skip
+
+
+class TapedOutput(OutputSpec):
+    """An output type that looks like the one on a tape; it finds in a reply what that one found."""
+
+    def __init__(self, schema: Any, checks: Sequence[OutputChecked]) -> None:
+        self.name, self.schema = checks[0].output_type, freeze(schema)
+        self._checks = {check.content: check for check in reversed(checks)}  # the first of equal ones
+
+    def read(self, text: str) -> Output:
+        """What the type said of this reply; JSON in another one is taken as it is."""
+        known = self._checks.get(text)
+        if known is not None and known.problem:
+            if not known.retries_left:
+                raise OutputError(self.name, text, known.problem)
+            raise InvalidOutput(known.problem)
+        form = freeze(msgspec.json.decode(find_json(text)) if known is None else known.output)
+        return Output(thaw(form), form)
+
+
+def _taped_output(tape: Tape) -> TapedOutput | None:
+    checks = _output_checks(tape)
+    return TapedOutput(tape.run.response_format, checks) if checks else None
+
+
+def _output_checks(tape: Tape) -> list[OutputChecked]:
+    return [event for event in tape.events() if isinstance(event, OutputChecked)]
 
 
 class _Nobody(ScriptedModel):
@@ -206,17 +239,12 @@ def _budget(tape: Tape, player: Player) -> Budget:
     """The ledgers that the run counted in, as they were when it began."""
     budget: Budget | None = None
     for ledger in reversed(tape.run.ledgers):
-        budget = Budget(
-            max_tokens=ledger.max_tokens, max_seconds=ledger.max_seconds, max_cost=ledger.max_cost,
-            max_tool_calls=ledger.max_tool_calls, parent=budget, clock=player.clock,
-        )  # fmt: skip
+        budget = Budget(ledger.limits, parent=budget, clock=player.clock)
         budget._input, budget._output, budget._cached = ledger.input, ledger.output, ledger.cached
         budget._cost, budget._priced, budget.tool_calls = ledger.cost, ledger.priced, ledger.tool_calls
         if ledger.elapsed is not None:
             budget._began = player.clock.monotonic() - ledger.elapsed
-    budget = Budget(clock=player.clock) if budget is None else budget
-    budget.max_steps = tape.run.max_steps
-    return budget
+    return Budget(tape.run.limits, parent=budget, clock=player.clock)
 
 
 def _notes(tape: Tape) -> Iterable[str]:

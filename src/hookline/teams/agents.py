@@ -68,11 +68,13 @@ def make_agent(
         tools=[*_tools(base, personality, home), *extra],
         hooks=hooks,
         allowed_plugins=_narrower(base.allowed_plugins, personality.plugins),
-        max_steps=_least(base.max_steps, personality.max_steps),
+        limits=base.limits,
+        max_steps=personality.max_steps,
         max_parallel_tools=base.max_parallel_tools,
         params={**base.params, **personality.params},
         response_format=base.response_format,
-        interceptor=base.interceptor,
+        output_type=base.output_type,
+        output_retries=base.output_retries,
         sinks=base.sinks,
     )
     base.lead(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
@@ -140,7 +142,3 @@ def _check_owner(base: Agent, personality: Personality, name: str) -> None:
 
 def _narrower(base: tuple[str, ...] | None, own: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return base if own is None else own if base is None else tuple(name for name in own if name in base)
-
-
-def _least(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)

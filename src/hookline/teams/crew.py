@@ -101,7 +101,7 @@ class Crew:
     def _base(self) -> tuple[object, ...]:
         """What would make all agents out of date if it changed."""
         base = self.base
-        return base.tools, base.plugins, base.model, base.instructions, base.params, base.max_steps
+        return base.tools, base.plugins, base.model, base.instructions, base.params, base.limits
 
     def _files(self, mains: list[Path]) -> list[Path]:
         texts = [main.with_name(TEXT) for main in mains if main.name == MAIN]

@@ -10,8 +10,6 @@ from weakref import WeakKeyDictionary
 from .._base.frozen import EMPTY
 from .._base.names import words
 from .._kernel.dispatch import fire
-from .._kernel.payloads import PersonalitySwitched
-from .._kernel.points import PERSONALITY_SWITCHED
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
 from .._kernel.scope import scope_of
@@ -21,6 +19,7 @@ from .._run.context import AgentContext
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefused, SwitchRefused
+from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .subagents import Team
 
 Fire = Callable[[PersonalitySwitched], Awaitable[Verdict]]

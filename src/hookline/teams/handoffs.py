@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from .._kernel.errors import HookError
-from .._kernel.payloads import PersonalityChange, PersonalitySwitched, ToolCallResult
-from .._kernel.points import AFTER_TOOL, BEFORE_LLM, ON_RUN_END, ON_RUN_START, PERSONALITY_SWITCHED
+from .._kernel.payloads import ToolCallResult
+from .._kernel.points import AFTER_TOOL, BEFORE_LLM, ON_RUN_END, ON_RUN_START
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
@@ -22,6 +22,7 @@ from .._run.session import Session
 from ..tools.tool import Tool
 from .errors import HandoffRefused
 from .members import Members
+from .points import PERSONALITY_SWITCHED, PersonalityChange, PersonalitySwitched
 from .turns import Turns, session_of
 
 

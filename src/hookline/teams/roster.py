@@ -13,9 +13,8 @@ import msgspec
 from .._base.frozen import EMPTY, Frozen, freeze, plain
 from .._base.names import nearest, words
 from .._kernel.errors import CallRefused, HookError, HooklineError
-from .._kernel.hook import FunctionHook, hook
-from .._kernel.payloads import PersonalitySwitched
-from .._kernel.points import ON_RUN_END, PERSONALITY_SWITCHED
+from .._kernel.hook import Hook, hook
+from .._kernel.points import ON_RUN_END
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
@@ -31,6 +30,7 @@ from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
 from .errors import SwitchRefused
 from .personalities import Personality
+from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .turns import Turns, session_of
 
 DEFAULT = "default"
@@ -361,7 +361,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', ')')) else '.'}"
 
 
-def _noting(note: str) -> FunctionHook:
+def _noting(note: str) -> Hook:
     @hook(ON_RUN_END, name="personality_note", on_failure="open")
     def tell(ctx: Any, result: AgentResult) -> HookResult:
         return HookResult.replace(result.replace(reply=f"{note}\n\n{result.reply}".strip()))

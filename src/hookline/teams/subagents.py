@@ -9,8 +9,7 @@ from typing import Any
 
 from .._base.tasks import OutOfTime, within
 from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
-from .._kernel.payloads import Subagent, SubagentChange
-from .._kernel.points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING, Point
+from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
@@ -24,8 +23,9 @@ from ..tools.tool import Tool
 from .errors import SubagentRefused, SubagentUnfinished
 from .handoffs import Handoffs
 from .members import Members
+from .points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING, Subagent, SubagentChange
 
-Fire = Callable[[Point, Any], Awaitable[Verdict]]
+Fire = Callable[[Point[Any], Any], Awaitable[Verdict]]
 
 
 class Team(Handoffs):
@@ -95,7 +95,7 @@ class Team(Handoffs):
         """
         result = await self.delegate(ctx, to, task)
         if result.status == "completed":
-            return result.reply
+            return result.output_text
         raise SubagentUnfinished(_ending(result))
 
     async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult:
@@ -196,7 +196,7 @@ class Team(Handoffs):
         return self._members.agents[session.personality_id].start(task, ctx=ctx, session=session, keep=False)
 
 
-async def _tell(fire: Fire, point: Point, told: Subagent) -> None:
+async def _tell(fire: Fire, point: Point[Any], told: Subagent) -> None:
     """Fire a point where the run fails if a hook fails closed: what it is about has happened (DESIGN 5.1)."""
     try:
         await fire(point, told)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, partial
-from typing import Any, Literal, get_args, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
@@ -19,6 +19,17 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
 from .arguments import links_in, named_links, paths_in
+
+if TYPE_CHECKING:  # with defaults, so that a plain ``Tool`` is any tool; those of ``typing`` come with Python 3.13
+    from typing_extensions import ParamSpec, TypeVar
+
+    P = ParamSpec("P", default=...)
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R_co = TypeVar("R_co", covariant=True)
 
 _NATIVE: tuple[Any, ...] = (str, int, float, bool, type(None))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -31,8 +42,8 @@ class Checked(msgspec.Struct, frozen=True):
     values: dict[str, Any]
 
 
-class Tool:
-    """A function that a model may call.
+class Tool(Generic[P, R_co]):
+    """A function that a model may call. Called as a function, it has the function's own signature.
 
     Args:
         fn: sync (runs in a worker thread) or async. A parameter named ``ctx`` gets the context.
@@ -51,7 +62,7 @@ class Tool:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[P, R_co],
         *,
         name: str | None = None,
         description: str | None = None,
@@ -61,7 +72,8 @@ class Tool:
         dangerous: bool = False,
         offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
-        self.fn, self.offer = fn, offer
+        self.fn = fn
+        self.offer = offer
         self.name = name or str(getattr(fn, "__name__", ""))
         if not _NAME.fullmatch(self.name):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
@@ -78,7 +90,7 @@ class Tool:
         self._description = description
         self.__doc__ = fn.__doc__
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, without hooks."""
         return self.fn(*args, **kwargs)
 
@@ -91,11 +103,27 @@ class Tool:
         try:
             schema = self._adapter.json_schema()
         except Exception as error:
-            raise RegistrationError(f"tool {self.name!r}: no JSON schema for its parameters: {error}") from error
+            raise self._unsupported(error) from error
         _drop_titles(schema)
         for name, default in self._defaults.items():
             schema["properties"][name].setdefault("default", default)
         return ToolSpec(self.name, self._description or self._docs[0], schema)
+
+    def _unsupported(self, error: Exception) -> RegistrationError:
+        """The error for parameters without a JSON schema, with the name of the first one."""
+        from pydantic import TypeAdapter
+
+        for name, hint in self._hints.items():
+            try:
+                TypeAdapter(hint).json_schema()
+            except Exception as own:  # noqa: BLE001 - pydantic has many ways to say that there is none
+                kind = getattr(hint, "__qualname__", None) or repr(hint)
+                reason = str(own).partition("\n")[0].partition(" Set `arbitrary_types_allowed")[0]
+                return RegistrationError(
+                    f"tool {self.name!r}: parameter {name!r} has the type {kind}, which has no JSON schema ({reason}); "
+                    "use JSON types, a dataclass, a TypedDict or a pydantic model"
+                )
+        return RegistrationError(f"tool {self.name!r}: no JSON schema for its parameters: {error}")
 
     def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
         """The arguments as JSON and as the function will get them, or what is wrong with them in words."""
@@ -123,7 +151,8 @@ class Tool:
         """Run with the values of a :class:`Checked`."""
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
-        return self.fn(**values) if self.is_async else in_thread(self.fn, **values)
+        fn: Callable[..., Any] = self.fn
+        return fn(**values) if self.is_async else in_thread(fn, **values)
 
     @property
     def folder(self) -> str:
@@ -274,7 +303,7 @@ def _drop_titles(schema: Any) -> None:
 
 @overload
 def tool(
-    fn: Callable[..., Any],
+    fn: Callable[P, R_co],
     /,
     *,
     name: str | None = None,
@@ -283,7 +312,7 @@ def tool(
     folder: str | os.PathLike[str] | None = None,
     untrusted: bool = False,
     dangerous: bool = False,
-) -> Tool: ...
+) -> Tool[P, R_co]: ...
 @overload
 def tool(
     *,
@@ -293,10 +322,35 @@ def tool(
     folder: str | os.PathLike[str] | None = None,
     untrusted: bool = False,
     dangerous: bool = False,
-) -> Callable[[Callable[..., Any]], Tool]: ...
-def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with any option of :class:`Tool`."""
-    return Tool(fn, **options) if fn is not None else lambda wrapped: Tool(wrapped, **options)
+) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    untrusted: bool = False,
+    dangerous: bool = False,
+) -> Any:
+    """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
+
+    For type checkers the tool keeps the function's signature: it can be called as before, in a test for example.
+    """
+
+    def made(function: Callable[..., Any]) -> Tool:
+        return Tool(
+            function,
+            name=name,
+            description=description,
+            timeout=timeout,
+            folder=folder,
+            untrusted=untrusted,
+            dangerous=dangerous,
+        )
+
+    return made if fn is None else made(fn)
 
 
 def jsonable(value: Any) -> Any:

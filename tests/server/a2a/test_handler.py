@@ -44,10 +44,10 @@ from hookline._kernel.values import Ids
 from hookline._run.events import ApprovalAsked
 from hookline.server.a2a.following import Following
 from hookline.server.a2a.mapping import asks_in
-from hookline.stores import run_log
+from hookline.stores import runs as stored_runs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
-from hookline.stores.run_log import ServedRun, StoredEvent
+from hookline.stores.runs import RunRecord, StoredEvent
 
 from ..rig import ADMIN, make, until
 from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
@@ -493,7 +493,7 @@ async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monke
         asked.append(ApprovalAsked(run_id="run_1", call_id="call_1", tool="delete", digest=request.digest))
         if attempt == 1:
             store.decide(row.id, decision="deny", digest=row.digest, by="ann")
-    run = ServedRun("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
+    run = RunRecord("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
     following = Following(run, None, store)
     rows = [
         await following._rows(asks_in([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
@@ -606,7 +606,7 @@ async def test_a_right_that_a_method_lacks_is_in_the_audit_log(tmp_path):
 
 
 async def test_a_page_of_long_tasks_is_short_and_none_is_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_log, "PAGE_SIZE", 250)
+    monkeypatch.setattr(stored_runs, "PAGE_SIZE", 250)
     async with serving_a2a(tmp_path, make()) as rig, rig.client() as client:
         tasks = [await sent(client, saying("x" * size)) for size in (10, 400, 100, 100, 400)]
         pages, token = [], ""

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookline.server.a2a.mapping import STATES, Story, data_part, told_of
-from hookline.stores.run_log import OPEN, ServedRun, StoredEvent
-from hookline.stores.run_log import STATES as RUN_STATES
+from hookline.stores.runs import OPEN, RunRecord, StoredEvent
+from hookline.stores.runs import STATES as RUN_STATES
 
 from .rig import put_together, reply_of, state
 
-RUN = ServedRun("run_1", "helper", "me", "talk", "s", "run_1", "corr", "a2a", "hi", created=1.0)
+RUN = RunRecord("run_1", "helper", "me", "talk", "s", "run_1", "corr", "a2a", "hi", created=1.0)
 
 
 def tool(kind, **more):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from ..._base.frozen import json_text
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
-from ..schemas import is_strict, parameters_of
+from ..schemas import parameters_of, reply_schema
 from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 
 _FINISHES = {
@@ -55,12 +56,15 @@ class Chat:
             elif choice:
                 body["tool_choice"] = {"type": "function", "function": {"name": names.out(choice)}}
         if request.response_format is not None:
-            schema = request.response_format
-            shape = {"name": "reply", "schema": schema, "strict": is_strict(schema)}
+            schema, strict = self._reply_schema(request.response_format)
+            shape = {"name": "reply", "schema": schema, "strict": strict}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
         for key, value in request.params.items():
             body[self._max_tokens if key == "max_tokens" else key] = value
         return body
+
+    def _reply_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        return reply_schema(schema)
 
     def streamed(self, body: Json) -> Json:
         """The same request, for a reply in pieces, with its usage at the end."""

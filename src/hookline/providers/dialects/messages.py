@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..._base.frozen import thaw
+from ..._base.frozen import json_text, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequest
@@ -14,6 +14,9 @@ from ..wire import Json, Reply, ToolNames, count, finish, fit_id, text_of
 
 OPENING = "(The conversation begins.)"
 """The user's first words where a conversation begins with the assistant's, which the API does not take."""
+
+ANSWER = "hookline_final_answer"
+"""The tool by which the model gives a final answer in JSON. Its call is read as the text of the reply."""
 
 _FINISHES = {
     "end_turn": "stop",
@@ -28,6 +31,9 @@ _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 class Messages:
     """The Messages API. It knows no ``seed``, so that one is left out.
+
+    A ``response_format`` goes out as a tool for the final answer, beside the tools of the request: every model of this
+    API knows tools, and the input of a tool keeps to its schema.
 
     Args:
         max_tokens: the limit of a reply whose request names none; the API wants one.
@@ -45,9 +51,11 @@ class Messages:
         if system:
             body["system"] = system
         params = dict(request.params)
-        body |= _tools(request, names, params.pop("parallel_tool_calls", True))
-        if request.response_format is not None:
-            body["output_config"] = {"format": {"type": "json_schema", "schema": _schema(request.response_format)}}
+        schema = request.response_format
+        body |= _tools(request, names, params)
+        if schema is not None and not _is_object(schema):  # the input of a tool is an object
+            body["output_config"] = {"format": {"type": "json_schema", "schema": _schema(schema)}}
+        params.pop("parallel_tool_calls", None)
         params.pop("seed", None)
         stop = params.pop("stop", None)
         if stop:
@@ -66,12 +74,16 @@ class Messages:
         if not isinstance(blocks, list):
             return None
         text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+        used = [block for block in blocks if block.get("type") == "tool_use"]
         calls = [
             ToolCall(block.get("id") or "", block.get("name") or "", block.get("input"))
-            for block in blocks
-            if block.get("type") == "tool_use"
+            for block in used
+            if block.get("name") != ANSWER
         ]
         reason = _FINISHES.get(data.get("stop_reason") or "", "other")
+        if used and not calls:  # an answer beside other calls came too early: the model gets their results first
+            text = _text_of_answer(used[0].get("input"))
+            reason = "stop" if reason == "tool_calls" else reason
         usage = data.get("usage")
         return Reply(
             text, calls, finish(reason, calls, refused=False), data.get("model") or "",
@@ -119,7 +131,8 @@ class MessagesStream:
         block = self._blocks.setdefault(index, {"type": "text"})
         if delta.get("type") == "input_json_delta" and delta.get("partial_json"):
             self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
-        elif delta.get("type") == "text_delta":
+            return text_of(delta["partial_json"]) if block.get("name") == ANSWER else ""
+        if delta.get("type") == "text_delta":
             text: str = delta.get("text") or ""
             block["text"] = (block.get("text") or "") + text
             return text
@@ -164,25 +177,44 @@ def _text(text: str) -> Json:
     return {"type": "text", "text": text}
 
 
-def _tools(request: ModelRequest, names: ToolNames, parallel: Any) -> Json:
+def _tools(request: ModelRequest, names: ToolNames, params: Mapping[str, Any]) -> Json:
     """The tools and the choice among them. Calls in the history need their tools named, even where none is offered."""
-    tools = [
+    tools: list[Json] = [
         {"name": names.out(tool.name), "description": tool.description, "input_schema": parameters_of(tool)}
         for tool in request.tools
     ]
-    if tools:
-        choice = request.tool_choice or "auto"
-        chosen: Json = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": names.out(choice)}
-        if parallel is False and chosen["type"] != "none":
-            chosen["disable_parallel_tool_use"] = True
-        return {"tools": tools} if chosen == {"type": "auto"} else {"tools": tools, "tool_choice": chosen}
-    called = dict.fromkeys(names.out(call.name) for message in request.messages for call in message.tool_calls)
-    if not called:
+    choice: str = request.tool_choice or "auto" if tools else "none"
+    if not tools:
+        called = dict.fromkeys(names.out(call.name) for message in request.messages for call in message.tool_calls)
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
+    chosen: Json = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": names.out(choice)}
+    if _is_object(request.response_format) and choice in ("auto", "none"):
+        if any(tool["name"] == ANSWER for tool in tools):
+            raise BadRequest(f"the name {ANSWER!r} is taken by the tool for the final answer: rename the agent's tool")
+        tools.append(_answer_tool(request.response_format))
+        chosen = {"type": "any"} if choice == "auto" else {"type": "tool", "name": ANSWER}
+        thinking = params.get("thinking")
+        if isinstance(thinking, Mapping) and thinking.get("type") != "disabled":
+            chosen = {"type": "auto"}  # a model that thinks cannot be forced
+    if not tools:
         return {}
-    return {
-        "tools": [{"name": name, "input_schema": {"type": "object"}} for name in called],
-        "tool_choice": {"type": "none"},
-    }
+    if params.get("parallel_tool_calls", True) is False and chosen["type"] != "none":
+        chosen["disable_parallel_tool_use"] = True
+    return {"tools": tools} if chosen == {"type": "auto"} else {"tools": tools, "tool_choice": chosen}
+
+
+def _answer_tool(schema: Mapping[str, Any]) -> Json:
+    about = "Give the final answer to the user, in this form. Call it alone, once all other work is done."
+    return {"name": ANSWER, "description": about, "input_schema": schema}
+
+
+def _text_of_answer(given: Any) -> str:
+    """The JSON of an answer; one that was streamed is JSON as the model wrote it, and may be cut off."""
+    return given if isinstance(given, str) else json_text(given)
+
+
+def _is_object(schema: Any) -> bool:
+    return schema is not None and schema.get("type") == "object"
 
 
 def _schema(schema: Any) -> Json:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
-from ..schemas import is_strict, parameters_of
+from ..schemas import parameters_of, reply_schema
 from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
 
 _CUT_SHORT = {"max_output_tokens": "length", "content_filter": "content_filter"}
@@ -39,8 +39,8 @@ class Responses:
             elif choice:
                 body["tool_choice"] = {"type": "function", "name": names.out(choice)}
         if request.response_format is not None:
-            schema = request.response_format
-            shape = {"type": "json_schema", "name": "reply", "schema": schema, "strict": is_strict(schema)}
+            schema, strict = reply_schema(request.response_format)
+            shape = {"type": "json_schema", "name": "reply", "schema": schema, "strict": strict}
             body["text"] = {"format": shape}
         for key, value in request.params.items():
             if key == "text" and isinstance(value, dict):

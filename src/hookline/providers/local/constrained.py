@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import cycle, repeat
 from typing import Any
 
@@ -82,6 +82,9 @@ class Constrained(Chat):
         else:
             reply.content = _answer_in(reply.content)
         return reply
+
+    def _reply_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        return schema, False  # llama.cpp keeps to any schema, and knows limits that strict ones may not have
 
     def stream(self) -> ChatStream:
         """Puts a streamed reply together, and shows of it only the answer."""

@@ -36,6 +36,9 @@ class Recovering(Chat):
             request = request.replace(response_format=text_shape(request.response_format))
         return super().body(request, model, names)
 
+    def _reply_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        return schema, False  # llama.cpp keeps to any schema, and knows limits that strict ones may not have
+
     def stream(self) -> ChatStream:
         """Puts a streamed reply together; what may be a call is not shown as text."""
         return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatStream()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...stores.approval_rows import ApprovalRow
 from ...stores.approvals import ApprovalStore
-from ...stores.run_log import ServedRun, StoredEvent
+from ...stores.runs import RunRecord, StoredEvent
 from ..reading import Reader
 from .mapping import Key, Story, Update, asks_in
 
@@ -29,7 +29,7 @@ class Following:
         approvals: where calls wait.
     """
 
-    def __init__(self, run: ServedRun, reader: Reader, approvals: ApprovalStore) -> None:
+    def __init__(self, run: RunRecord, reader: Reader, approvals: ApprovalStore) -> None:
         self.story = Story(run)
         self._reader, self._approvals = reader, approvals
         self._kept: Page | None = None

@@ -49,7 +49,7 @@ from ..._base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
-from ...stores.run_log import ServedRun, page_of
+from ...stores.runs import RunFilter, RunRecord, page_of
 from ..callers import Right
 from ..errors import Busy, NotNow, ServiceError, UnknownRun
 from ..grant_records import GrantRecords, name_of
@@ -159,7 +159,7 @@ class Handler(RequestHandler):
         return following, ""
 
     async def _go_on(
-        self, run: ServedRun, said: Said, message: Message, context: ServerCallContext
+        self, run: RunRecord, said: Said, message: Message, context: ServerCallContext
     ) -> tuple[Following, str]:
         if message.context_id and message.context_id != run.session:
             raise InvalidParamsError(f"the task {run.id} belongs to another context than {message.context_id!r:.80}")
@@ -169,7 +169,7 @@ class Handler(RequestHandler):
         await following.catch_up()
         return following, await self._say(following, said, visit_of(context))
 
-    async def _start(self, said: Said, message: Message, visit: Visit) -> ServedRun:
+    async def _start(self, said: Said, message: Message, visit: Visit) -> RunRecord:
         if len(message.context_id) > MAX_CONTEXT:
             raise InvalidParamsError(f"a context id has at most {MAX_CONTEXT} characters")
         return await self._service.start(
@@ -223,7 +223,9 @@ class Handler(RequestHandler):
             before = decode_page_token(params.page_token) if params.page_token else ""
             if before:
                 await self._page_after(before, context)
-            wanted = {"agent": visit.agent.name, "session": params.context_id, "states": _states(params)}
+            wanted: RunFilter = {
+                "agent": visit.agent.name, "session": params.context_id, "states": _states(params),
+            }  # fmt: skip
             if params.HasField("status_timestamp_after"):
                 wanted["since"] = max(params.status_timestamp_after.ToNanoseconds() / 1e9 - ROUNDED, 0.0)
             runs = await self._service.list(visit.caller, before=before, limit=size + 1, **wanted)
@@ -306,7 +308,7 @@ class Handler(RequestHandler):
             visit = visit_of(context)
             return card_of(visit.agent, visit.base, keyed=visit.keyed)
 
-    async def _run(self, id: str, context: ServerCallContext, right: Right | None = None) -> ServedRun:
+    async def _run(self, id: str, context: ServerCallContext, right: Right | None = None) -> RunRecord:
         """A run of this caller and this agent."""
         visit = visit_of(context)
         if right is not None:
@@ -316,7 +318,7 @@ class Handler(RequestHandler):
             raise UnknownRun(f"there is no task {id!r:.80} of this agent")
         return run
 
-    async def _following(self, run: ServedRun, context: ServerCallContext) -> Following:
+    async def _following(self, run: RunRecord, context: ServerCallContext) -> Following:
         visit = visit_of(context)
         reader = visit.keep(await self._service.read(run.id, visit.caller))
         return Following(run, reader, self._service.approvals)
@@ -332,17 +334,17 @@ async def _updates(following: Following, waiting: set[tuple[str, str]] | None = 
             yield event
 
 
-def _sees(visit: Visit, run: ServedRun) -> bool:
+def _sees(visit: Visit, run: RunRecord) -> bool:
     """Whether a caller is told what is said in a run: it may read, or is the one who talks there."""
     return visit.caller.may("read") or (visit.caller.may("run") and visit.caller.id == run.owner)
 
 
-def _need_sight(visit: Visit, run: ServedRun) -> None:
+def _need_sight(visit: Visit, run: RunRecord) -> None:
     if not _sees(visit, run):
         _need(visit, "read")
 
 
-def _shown(task: Task, visit: Visit, run: ServedRun) -> Task:
+def _shown(task: Task, visit: Visit, run: RunRecord) -> Task:
     """A task for whoever has to do with it; what was said is left out if it is not for them."""
     if not _sees(visit, run):
         for name in ("history", "artifacts"):

@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ...stores.approval_rows import ApprovalRow
-from ...stores.run_log import ServedRun, StoredEvent
+from ...stores.runs import RunRecord, StoredEvent
 
 Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 Key = tuple[str, str]
@@ -86,7 +86,7 @@ class Story:
         run: the run.
     """
 
-    def __init__(self, run: ServedRun) -> None:
+    def __init__(self, run: RunRecord) -> None:
         self.run, self.seq, self.over = run, 0, False
         self.state, self.at = SUBMITTED, run.created
         self.said: Message | None = None
@@ -295,7 +295,7 @@ def asks_in(events: Iterable[StoredEvent]) -> dict[Key, str]:
     return found
 
 
-def told_of(run: ServedRun) -> Task:
+def told_of(run: RunRecord) -> Task:
     """A task from what is known of its run alone: without what was said to it later, or what it does just now."""
     story = Story(run)
     if run.is_over:
@@ -320,7 +320,7 @@ def why(status: str, data: Mapping[str, Any]) -> str:
     return f"{_WHY[status]}: {said}" if said else f"{_WHY[status]}."
 
 
-def about(run: ServedRun) -> dict[str, Any]:
+def about(run: RunRecord) -> dict[str, Any]:
     """What every task says of its run."""
     return {"run_id": run.id, "correlation_id": run.correlation_id, "agent": run.agent}
 
@@ -353,7 +353,7 @@ def timestamp(at: float) -> Timestamp:
 
 
 def _message(
-    run: ServedRun, seq: int, parts: Sequence[Part], role: Role = Role.ROLE_AGENT, suffix: str = ""
+    run: RunRecord, seq: int, parts: Sequence[Part], role: Role = Role.ROLE_AGENT, suffix: str = ""
 ) -> Message:
     return Message(
         message_id=f"{run.id}-{seq}{suffix}", role=role, parts=parts, task_id=run.id, context_id=run.session

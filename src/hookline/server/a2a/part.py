@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..._base.installing import NotInstalled
 from ...stores.audit.log import AuditLog
-from ...stores.run_log import RunLog
+from ...stores.runs import RunStore
 from ..callers import ANYBODY, LOCAL, RIGHTS
 from ..endpoints import OPEN, ApiError, Endpoint, caller_of
 from ..errors import UnknownAgent
@@ -32,7 +32,7 @@ class A2aPart:
         NotInstalled: a2a-sdk is missing.
     """
 
-    def __init__(self, service: RunService, store: RunLog, audit: AuditLog | None = None, **push: Any) -> None:
+    def __init__(self, service: RunService, store: RunStore, audit: AuditLog | None = None, **push: Any) -> None:
         if find_spec("a2a") is None:
             raise NotInstalled("a2a-sdk", "server")
         from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher

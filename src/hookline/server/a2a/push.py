@@ -20,7 +20,7 @@ from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
 from ...stores.errors import StoreError
 from ...stores.pushes import Pushes, PushRow
-from ...stores.run_log import ServedRun
+from ...stores.runs import RunRecord
 from ...tools.egress import Egress, EgressError
 from ...tools.http_client import Cutoff, FetchError
 from ...tools.posting import post
@@ -111,7 +111,7 @@ class Push:
             ) from None
 
     async def put(
-        self, run: ServedRun, config: TaskPushNotificationConfig, caller: Caller, version: str, *, new: bool = False
+        self, run: RunRecord, config: TaskPushNotificationConfig, caller: Caller, version: str, *, new: bool = False
     ) -> TaskPushNotificationConfig:
         """Keep a receiver that was checked, and tell it of what comes; at once of a run that is over already.
 
@@ -130,7 +130,7 @@ class Push:
         self._begin(row)
         return _config(row, caller)
 
-    async def list(self, run: ServedRun, caller: Caller) -> list[TaskPushNotificationConfig]:
+    async def list(self, run: RunRecord, caller: Caller) -> list[TaskPushNotificationConfig]:
         """The receivers of a task; secrets only for whoever gave them.
 
         Raises:
@@ -138,7 +138,7 @@ class Push:
         """
         return [_config(row, caller) for row in await asyncio.to_thread(self._store.of, run.id)]
 
-    async def delete(self, run: ServedRun, id: str) -> bool:
+    async def delete(self, run: RunRecord, id: str) -> bool:
         """Tell a receiver no more; false if there is none.
 
         Raises:

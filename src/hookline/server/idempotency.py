@@ -1,4 +1,4 @@
-"""A request that is sent again starts no second run."""
+"""Idempotency keys: a request that is sent again starts no second run."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ import msgspec
 from .._base.names import words
 from ..stores.errors import StoreError
 from ..stores.programs import born
-from ..stores.run_log import Once, RunLog
+from ..stores.runs import IdempotencyKey, RunStore
 from .errors import NotNow, OtherRequest
 from .turns import Turns
 
 log = logging.getLogger("hookline")
 
 
-class OnceKeys:
-    """The keys with which callers mark requests that they may send again; each leads to one run.
+class IdempotencyKeys:
+    """The keys with which callers mark requests that they may send again; each stands for one run.
 
     Args:
-        store: where they are kept, beside the runs.
+        store: stores the keys, beside the runs.
     """
 
-    def __init__(self, store: RunLog) -> None:
+    def __init__(self, store: RunStore) -> None:
         self._store = store
         self._turns = Turns()
 
     @asynccontextmanager
     async def run_of(self, owner: str, key: str, asked: Any, fresh: str) -> AsyncIterator[str]:
-        """The id of the run that a key leads to: ``fresh``, if it is new. A block that fails gives the key back.
+        """The id of the run that a key stands for: ``fresh`` if it is new. If the block fails, the key is released.
 
         Args:
-            owner: whose key.
-            key: the key; empty for none, which is new every time.
-            asked: what is asked for, as JSON: with one key always the same.
-            fresh: the id of the run that is to be started inside the block.
+            owner: the id of the caller.
+            key: the key; if empty, every request starts a run.
+            asked: the request as JSON; it must be the same whenever the key is used.
+            fresh: the id of the run that will be started inside the block.
 
         Raises:
-            OtherRequest: something else was asked for with this key.
-            NotNow: another program is about to start that run.
+            OtherRequest: the key was used for a different request.
+            NotNow: another process is about to start that run.
             StoreError: the file cannot be used.
         """
         if not key:
             yield fresh
             return
         digest = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
-        wanted = Once(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
-        async with self._turns.of((owner, key)):  # the others then find what the first one started
+        wanted = IdempotencyKey(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
+        async with self._turns.of((owner, key)):  # later requests find the run of the first one
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:
                 raise OtherRequest("this Idempotency-Key was used for another request: take a new one for each")

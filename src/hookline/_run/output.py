@@ -1,0 +1,354 @@
+"""Typed output: the schema of a type for the model, and the model's reply as a value of that type."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Union, get_args, get_origin
+
+import msgspec
+
+from .._base.frozen import freeze, json_text, plain, scrub
+from .._base.names import describe, words
+from .._kernel.errors import OutputError, RegistrationError
+
+OUTPUT_RETRIES = 2
+"""How often a reply that does not fit is asked for again, if the agent does not say."""
+
+VALUE = "value"
+"""The one property of the object that holds an output which is no object: providers take schemas of objects only."""
+
+_MAX_PROBLEMS = 10
+_FENCE = re.compile(r"```[\w+-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
+_STRUCTURE = re.compile(r'[{}"]')
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_REF = "#/$defs/"
+
+
+class InvalidOutput(ValueError):
+    """A reply that is no value of the output type. Its message is for the model."""
+
+
+class Output(NamedTuple):
+    """A reply that fits: the value, and its JSON form, frozen."""
+
+    value: Any
+    json: Any
+
+
+class OutputSpec:
+    """An output type, ready to use: made once, when the agent is.
+
+    Pydantic reads every type that it knows: models, dataclasses, ``TypedDict``, enums, ``Literal``, unions, containers
+    and plain types. Msgspec reads types with a ``msgspec.Struct`` in them. A union that msgspec refuses, such as one of
+    a struct and a pydantic model, is read by trying its members in order. A struct inside a pydantic model, or a model
+    inside a struct, cannot be read.
+
+        >>> spec = OutputSpec(list[int])
+        >>> spec.read('{"value": [1, 2]}').value
+        [1, 2]
+
+    Raises:
+        RegistrationError: neither library can read the type, or it has no JSON schema.
+    """
+
+    def __init__(self, output_type: Any) -> None:
+        self.name = _name_of(output_type)
+        try:
+            self._reader = _reader_of(output_type)
+            root = _rooted(self._reader.schema)
+            self.wrapped = root.get("type") != "object"
+            """Whether the value is in the property ``value`` of the object that the model writes."""
+            self.schema: Mapping[str, Any] = freeze(_wrapped(root) if self.wrapped else root)
+            """The JSON schema of the reply. It always describes an object."""
+        except Exception as error:
+            raise RegistrationError(
+                f"output_type: {self.name} cannot be read from JSON ({_first_sentence(error)}). Use a pydantic model, "
+                "a dataclass, a TypedDict, a msgspec.Struct, a plain type such as list[str], or a union of these"
+            ) from error
+
+    def read(self, text: str) -> Output:
+        """The value in a reply.
+
+        The reply is JSON, or has exactly one JSON object in it, with other text or a code fence around it.
+
+        Raises:
+            InvalidOutput: there is no such value in it; the message says why.
+        """
+        data = find_json(text)
+        inner = _unwrapped(data) if self.wrapped else None
+        if inner is None:
+            return self._reader.read(data)
+        try:
+            return self._reader.read(inner)
+        except InvalidOutput:
+            try:
+                return self._reader.read(data)  # the type may have a property of that name itself
+            except InvalidOutput:
+                pass
+            raise
+
+
+class RunOutput:
+    """The output of one run: the type that its final reply must have, and the last reply that had it."""
+
+    __slots__ = ("accepted", "retries", "spec")
+
+    def __init__(self, spec: OutputSpec, retries: int) -> None:
+        self.spec, self.retries = spec, retries
+        self.accepted: Output | None = None
+
+    def check(self, text: str) -> str:
+        """Accept a final reply; otherwise the problem with it, for the model.
+
+        Raises:
+            OutputError: a validator of the type itself failed, which no other reply can mend.
+        """
+        self.accepted = None
+        try:
+            self.accepted = self.spec.read(text)
+        except InvalidOutput as invalid:
+            return words(invalid)
+        except OutputError:
+            raise
+        except Exception as error:
+            raise OutputError(self.spec.name, text, describe(error)) from error
+        return ""
+
+
+def output_spec(output_type: Any) -> OutputSpec | None:
+    """The specification of an output type; ``None`` for text, which needs none.
+
+    Raises:
+        RegistrationError: the type cannot be read from JSON.
+    """
+    if output_type is None or output_type is str:
+        return None
+    return output_type if isinstance(output_type, OutputSpec) else OutputSpec(output_type)
+
+
+def retry_note(problem: str) -> str:
+    """What the model is told about a reply that does not fit."""
+    return f"That reply does not fit the required output: {problem}\nReply again, with nothing but JSON that fits."
+
+
+def find_json(text: str) -> bytes:
+    """The JSON in a reply: all of it, all of its only code fence, or the only JSON object in it.
+
+    Raises:
+        InvalidOutput: there is none, or more than one object.
+    """
+    text = scrub(text).strip()
+    if not text:
+        raise InvalidOutput("the reply is empty")
+    if _is_json(text):
+        return text.encode()
+    fence = _FENCE.fullmatch(text)
+    if fence is not None and _is_json(fence[1]):
+        return fence[1].strip().encode()
+    found = [part for part in _objects(text) if _is_json(part)]
+    if len(found) == 1:
+        return found[0].encode()
+    if found:
+        raise InvalidOutput(f"the reply has {len(found)} JSON objects in it; it must be one")
+    raise InvalidOutput("the reply is not JSON")
+
+
+def _objects(text: str) -> Iterator[str]:
+    """The parts of a text between outermost braces that match. One pass: a reply may be long and hostile."""
+    depth = begin = at = 0
+    while (mark := _STRUCTURE.search(text, at)) is not None:
+        at = mark.end()
+        if mark[0] == "{":
+            if not depth:
+                begin = mark.start()
+            depth += 1
+        elif mark[0] == '"' and depth:  # a quote outside of braces is part of the prose
+            string = _STRING.match(text, mark.start())
+            if string is None:
+                return
+            at = string.end()
+        elif mark[0] == "}" and depth:
+            depth -= 1
+            if not depth:
+                yield text[begin:at]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _unwrapped(data: bytes) -> bytes | None:
+    """What ``{"value": ...}`` holds; ``None`` if the JSON is anything else."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return bytes(found[VALUE]) if found.keys() == {VALUE} else None
+
+
+# Schemas
+
+
+def _rooted(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema whose root is no reference: some APIs want to see the object at once."""
+    root, reference = dict(schema), schema.get("$ref", "")
+    if not reference.startswith(_REF):
+        return root
+    definitions = dict(root.pop("$defs"))
+    name = reference.removeprefix(_REF)
+    root = {**definitions[name], **{key: value for key, value in root.items() if key != "$ref"}}
+    if f'"{reference}"' not in json_text(definitions):  # it does not contain itself
+        del definitions[name]
+    return {**root, "$defs": definitions} if definitions else root
+
+
+def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
+    definitions = schema.pop("$defs", None)
+    wrapper = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE], "additionalProperties": False}
+    return wrapper if definitions is None else {**wrapper, "$defs": definitions}
+
+
+# Readers: one for each library
+
+
+class _Reader(Protocol):
+    schema: dict[str, Any]
+
+    def read(self, data: bytes) -> Output:
+        """The value in some JSON.
+
+        Raises:
+            InvalidOutput: it does not fit the type.
+        """
+
+
+class _PydanticReader:
+    def __init__(self, output_type: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.json_schema import GenerateJsonSchema
+
+        class Quiet(GenerateJsonSchema):
+            """Without warnings about defaults that JSON cannot hold: the schema is for a model."""
+
+            ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
+
+        self._adapter: Any = TypeAdapter(output_type)
+        self.schema = self._adapter.json_schema(schema_generator=Quiet)
+
+    def read(self, data: bytes) -> Output:
+        from pydantic import ValidationError
+
+        try:
+            value = self._adapter.validate_json(data)
+        except ValidationError as error:
+            raise InvalidOutput(_problems(error)) from error
+        dump = partial(self._adapter.dump_python, value, mode="json", by_alias=True, warnings=False)
+        return Output(value, _json_form(dump, data))
+
+
+def _problems(error: Any) -> str:
+    found = []
+    for item in error.errors(include_url=False, include_context=False)[:_MAX_PROBLEMS]:
+        where = ".".join(str(part) for part in item["loc"])
+        message = f"{item['msg'][:1].lower()}{item['msg'][1:]}"
+        said = "" if item["type"] in ("missing", "json_invalid") else f", not {item['input']!r:.80}"
+        found.append(f"{where}: {message}{said}" if where else f"{message}{said}")
+    return "; ".join(found)
+
+
+class _MsgspecReader:
+    def __init__(self, output_type: Any) -> None:
+        self.schema = msgspec.json.schema(output_type)
+        self._decoder: Any = msgspec.json.Decoder(output_type)
+
+    def read(self, data: bytes) -> Output:
+        try:
+            value = self._decoder.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidOutput(words(error)) from error
+        return Output(value, _json_form(partial(plain, value), data))
+
+
+def _json_form(dump: Callable[[], Any], data: bytes) -> Any:
+    """A value as frozen JSON. A type that can be read need not be writable: then, what the model wrote."""
+    try:
+        return freeze(dump())
+    except Exception:  # noqa: BLE001 - a serializer of the user's may raise anything
+        try:
+            return freeze(msgspec.json.decode(data))
+        except (ValueError, RecursionError) as error:
+            raise InvalidOutput(words(error)) from error
+
+
+class _UnionReader:
+    """The first member of a union that fits."""
+
+    def __init__(self, members: tuple[Any, ...]) -> None:
+        self._readers = [_reader_of(member) for member in members]
+        self._names = [_name_of(member) for member in members]
+        self.schema: dict[str, Any] = {"anyOf": []}
+        definitions: dict[str, Any] = {}
+        for reader in self._readers:
+            branch = dict(reader.schema)
+            for name, definition in branch.pop("$defs", {}).items():
+                if definitions.setdefault(name, definition) != definition:
+                    raise TypeError(f"two types in it are called {name}")
+            self.schema["anyOf"].append(branch)
+        if definitions:
+            self.schema["$defs"] = definitions
+
+    def read(self, data: bytes) -> Output:
+        problems = []
+        for reader, name in zip(self._readers, self._names, strict=True):
+            try:
+                return reader.read(data)
+            except InvalidOutput as invalid:
+                problems.append(f"as {name}: {invalid}")
+        raise InvalidOutput("; ".join(problems))
+
+
+def _reader_of(output_type: Any) -> _Reader:
+    if isinstance(output_type, str) or inspect.isroutine(output_type):
+        raise TypeError("it is no type")
+    if not _has_struct(output_type):
+        try:
+            return _PydanticReader(output_type)
+        except Exception as error:  # noqa: BLE001 - pydantic has many ways to refuse a type
+            try:  # such as a dataclass with a struct in a field, or typing.TypedDict before Python 3.12
+                return _MsgspecReader(output_type)
+            except Exception:  # noqa: BLE001 - pydantic's reason is the better one
+                raise error from None
+    try:
+        return _MsgspecReader(output_type)
+    except TypeError:
+        if not _is_union(output_type):
+            raise
+    return _UnionReader(get_args(output_type))
+
+
+def _has_struct(output_type: Any) -> bool:
+    if isinstance(output_type, type) and issubclass(output_type, msgspec.Struct):
+        return True
+    return any(_has_struct(part) for part in get_args(output_type))
+
+
+def _is_union(output_type: Any) -> bool:
+    from types import UnionType
+
+    return get_origin(output_type) in (Union, UnionType)
+
+
+def _first_sentence(error: Exception) -> str:
+    return (words(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+
+
+def _name_of(output_type: Any) -> str:
+    is_class = isinstance(output_type, type) and not get_args(output_type)
+    return output_type.__qualname__.rpartition(".")[2] if is_class else f"{output_type!r:.120}".replace("typing.", "")

@@ -1,0 +1,77 @@
+"""The points of channels, and what each carries (DESIGN 3)."""
+
+from __future__ import annotations
+
+from .._base.frozen import Frozen
+from .._kernel.points import Point
+from ..stores.messages import InboundMessage, OutboundMessage
+
+
+class Inbound(Frozen, frozen=True):
+    """``message_received`` and ``inbound_claim``."""
+
+    message: InboundMessage
+    session_id: str = ""
+
+
+class Outbound(Frozen, frozen=True):
+    """``message_sending``, ``before_dispatch`` and, with the id it got, ``message_sent``."""
+
+    chat_id: str
+    message: OutboundMessage
+    platform: str = ""
+    message_id: str = ""
+
+
+class MessageChange(Frozen, frozen=True):
+    """What handlers of ``message_sending`` may give."""
+
+    message: OutboundMessage | None = None
+
+
+MESSAGE_RECEIVED = Point(
+    "message_received",
+    Inbound,
+    model="observe",
+    fired_by="a channel gateway",
+    when="a channel accepted a message",
+    closed="the message is not handled",
+    names={"Ethos": "message_received"},
+)
+INBOUND_CLAIM = Point(
+    "inbound_claim",
+    Inbound,
+    model="claim",
+    fired_by="a channel gateway",
+    when="which handler owns this message",
+    closed="the message is not handled",
+    names={"Ethos": "inbound_claim"},
+)
+MESSAGE_SENDING = Point(
+    "message_sending",
+    Outbound,
+    model="merge",
+    result=MessageChange,
+    fired_by="a channel gateway",
+    when="before an outbound message leaves",
+    closed="the message is not sent",
+    names={"Ethos": "message_sending"},
+)
+BEFORE_DISPATCH = Point(
+    "before_dispatch",
+    Outbound,
+    model="claim",
+    fired_by="a channel gateway",
+    when="after message_sending; a claim suppresses the send",
+    closed="the message is not sent",
+    names={"Ethos": "before_dispatch"},
+)
+MESSAGE_SENT = Point(
+    "message_sent",
+    Outbound,
+    model="observe",
+    fired_by="a channel gateway",
+    when="after a message left",
+    closed="it is reported",
+    names={"Ethos": "message_sent"},
+)

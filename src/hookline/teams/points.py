@@ -1,0 +1,81 @@
+"""The points of subagents and personalities, and what each carries (DESIGN 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._base.frozen import Frozen
+from .._kernel.points import Point
+from .._kernel.values import Ids
+
+
+class Subagent(Frozen, frozen=True):
+    """``subagent_spawning``, then with its ids ``subagent_spawned``, then with its end ``subagent_ended``."""
+
+    parent: Ids
+    prompt: str
+    personality_id: str = ""
+    child: Ids = Ids()
+    status: str = ""
+    reply: str = ""
+
+
+class SubagentChange(Frozen, frozen=True):
+    """What handlers of ``subagent_spawning`` may give; ``error`` refuses."""
+
+    prompt: str | None = None
+    personality: str | None = None
+    error: str | None = None
+
+
+class PersonalitySwitched(Frozen, frozen=True):
+    """``personality_switched``."""
+
+    session_id: str
+    to: str
+    from_: str = ""
+
+
+class PersonalityChange(Frozen, frozen=True):
+    """What handlers of ``personality_switched`` may give: another id, or fields of the config to change."""
+
+    personality: str | Mapping[str, Any] | None = None
+
+
+SUBAGENT_SPAWNING = Point(
+    "subagent_spawning",
+    Subagent,
+    model="merge",
+    result=SubagentChange,
+    fired_by="a team",
+    when="before a subagent starts",
+    closed="the subagent is refused",
+    names={"Ethos": "subagent_spawning"},
+)
+SUBAGENT_SPAWNED = Point(
+    "subagent_spawned",
+    Subagent,
+    model="observe",
+    fired_by="a team",
+    when="after a subagent started",
+    names={"Ethos": "subagent_spawned"},
+)
+SUBAGENT_ENDED = Point(
+    "subagent_ended",
+    Subagent,
+    model="observe",
+    fired_by="a team",
+    when="when a subagent ended",
+    names={"Ethos": "subagent_ended"},
+)
+PERSONALITY_SWITCHED = Point(
+    "personality_switched",
+    PersonalitySwitched,
+    model="merge",
+    result=PersonalityChange,
+    fired_by="a team",
+    when="after a switch",
+    closed="the switch is undone",
+    names={"Ethos": "personality_switched"},
+)

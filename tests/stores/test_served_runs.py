@@ -1,0 +1,334 @@
+"""Runs that a server stores, in the file in which the hook records them too; and files of earlier formats."""
+
+import os
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hookline import RunRecord, RunStore, StoreError, run_stats
+from hookline.stores.programs import born
+from hookline.stores.runs import OPEN, STATES, IdempotencyKey, StoredEvent, _chosen
+
+NOW = time.time()
+DAY = 24 * 3600.0
+ME = os.uname().nodename, os.getpid(), born(os.getpid())
+FORMATS = Path(__file__).parent / "run_formats"
+
+
+def served(id, **known):
+    """A run as a server stores it."""
+    known = {"created": NOW - 10, "host": ME[0], "pid": ME[1], "born": ME[2], **known}
+    return RunRecord(id, "helper", "me", "talk", "served-1", id, id, "api", "the task", **known)
+
+
+def observed(id, **known):
+    """The same run as the hook records it."""
+    known = {"status": "completed", "started": NOW - 9, "ended": NOW - 5, "created": NOW - 9, **known}
+    return RunRecord(id, "helper", "", "", "served-1", id, id, "", "", **known)
+
+
+def ended(id, ago=5.0, **known):
+    known = {"status": "completed", "reply": "the reply", "started": NOW - ago - 4, "ended": NOW - ago, **known}
+    return served(id, created=NOW - ago - 5, **known)
+
+
+def model_call(id):
+    return (id, NOW, 0, 1, "step", "m", "p", "", "model", "cont", "stop", 10, 5, 0, 0.25, 1.0)
+
+
+def event(id, seq=1):
+    return StoredEvent(id, seq, "run_closed", NOW, b"{}")
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = RunStore(tmp_path / "runs.db")
+    yield made
+    made.close()
+
+
+# One row.
+
+
+@pytest.mark.parametrize("hook_is_last", [True, False])
+def test_a_run_that_a_server_and_the_hook_record_is_one_row_and_the_servers_values_win(store, hook_is_last):
+    at_server = ended("run_1", status="failed", error="Overloaded: try later", steps=3, cost=0.5)
+    store.write([served("run_1", status="queued")], [])
+    if not hook_is_last:
+        store.add([observed("run_1", status="completed", steps=2)], {"model_calls": [model_call("run_1")]})
+    store.write([at_server], [event("run_1")])
+    if hook_is_last:
+        store.add([observed("run_1", status="completed", steps=2)], {"model_calls": [model_call("run_1")]})
+    assert store.runs() == [msgspec.structs.replace(at_server, observed=True)]
+    assert store.get("run_1").error_type == "Overloaded"
+    totals = run_stats(store).totals
+    assert (totals.runs, totals.statuses, totals.model_calls) == (1, {"failed": 1}, 1)
+
+
+def test_a_server_lists_its_own_runs_and_statistics_have_those_that_the_hook_recorded(store):
+    store.write([ended("served only")], [])
+    store.add([observed("recorded only")], {})
+    assert [run.id for run in store.runs(served=True)] == ["served only"]
+    assert store.count(served=True) == 1
+    assert (store.get("served only").is_served, store.get("recorded only").is_served) == (True, False)
+    assert {run.id for run in store.runs()} == {"served only", "recorded only"}
+    assert run_stats(store).totals.runs == 1
+
+
+def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_ended_once(store):
+    gone = served("run_1", status="waiting", pid=2**22 + 1, born=None)
+    store.write([gone, served("run_2", status="waiting")], [event("run_1", 4)])
+    store.add([observed("run_3", status="running", ended=None, host=ME[0], pid=2**22 + 1)], {})
+    assert [(run.id, run.is_abandoned) for run in store.abandoned()] == [("run_1", True)]
+    assert store.get("run_1").status == store.get("run_3").status == "interrupted"
+    assert store.get("run_2").status == "waiting"
+
+    def last(run, seq):
+        return msgspec.structs.replace(run, ended=NOW, last_seq=seq), event(run.id, seq)
+
+    assert store.close_abandoned("run_1", last).last_seq == 5
+    assert store.close_abandoned("run_1", last).last_seq == 5
+    assert [each.seq for each in store.events("run_1")] == [4, 5]
+    assert store.close_abandoned("run_3", last) is None  # no server stored it
+    assert store.abandoned() == []
+
+
+# How long things are kept.
+
+
+def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(store):
+    error = "Overloaded: the task was too long"
+    store.write([ended("old", 40 * DAY, status="failed", error=error), ended("new")], [event("old"), event("new")])
+    store.reserve(IdempotencyKey("me", "key", "digest", "old", NOW, *ME))
+    store.add([observed("old"), observed("new")], {"model_calls": [model_call("old"), model_call("new")]})
+    assert store.prune_served(30) == 1
+    assert store.prune_served(30) == 0
+    assert [run.id for run in store.runs(served=True)] == ["new"]
+    assert (store.events("old"), len(store.events("new"))) == ([], 1)
+    old = store.get("old")
+    assert (old.owner, old.session, old.task, old.reply, old.reason, old.error) == ("", "", "", "", "", "Overloaded")
+    with store.db.transaction() as db:
+        assert db.execute("SELECT count(*) FROM idempotency_keys").fetchone() == (0,)
+    assert run_stats(store).totals.statuses == {"failed": 1, "completed": 1}
+    assert store.prune(30) == 1
+    assert store.get("old") is None
+
+
+def test_an_error_that_begins_with_a_sentence_is_deleted_with_the_other_texts(store):
+    store.write([ended("old", 40 * DAY, status="failed", error="the file of Ann: gone")], [])
+    store.add([observed("old")], {})
+    assert store.get("old").error_type == ""
+    store.prune_served(30)
+    assert store.get("old").error == ""
+
+
+def test_a_served_run_that_the_hook_did_not_record_is_deleted_as_a_whole(store):
+    store.write([ended("old", 40 * DAY), ended("new")], [event("old")])
+    assert store.prune_served(30) == 1
+    assert [run.id for run in store.runs()] == ["new"]
+
+
+def test_any_number_of_runs_is_deleted_a_few_in_each_transaction(store, monkeypatch):
+    monkeypatch.setattr("hookline.stores.runs._PRUNED_AT_ONCE", 3)
+    store.write([ended(f"run_{n}", 40 * DAY) for n in range(7)], [event(f"run_{n}") for n in range(7)])
+    store.add([observed(f"run_{n}") for n in range(0, 7, 2)], {})
+    assert store.prune_served(30) == 7
+    assert (store.count(served=True), store.count()) == (0, 4)
+    with store.db.transaction() as db:
+        assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
+
+
+def test_what_the_hook_recorded_is_deleted_while_the_server_keeps_the_run(store):
+    store.write([ended("run_1", 10 * DAY)], [event("run_1")])
+    store.add([observed("run_1", ended=NOW - 10 * DAY)], {"model_calls": [model_call("run_1")]})
+    assert store.prune(7) == 1
+    assert store.prune(7) == 0
+    assert store.get("run_1").reply == "the reply"
+    assert len(store.events("run_1")) == 1
+    assert store.calls("run_1") == []
+    assert run_stats(store).totals.runs == 0
+
+
+def test_a_run_that_began_long_ago_is_kept_from_its_end_on(store):
+    times = {"created": NOW - 40 * DAY, "started": NOW - 40 * DAY, "ended": NOW - DAY}
+    store.write([served("run_1", status="completed", **times)], [event("run_1")])
+    store.add([observed("run_1", **times), observed("run_2", **times)], {"model_calls": [model_call("run_2")]})
+    assert (store.prune_served(30), store.prune(30)) == (0, 0)
+    assert (len(store.events("run_1")), len(store.calls("run_2"))) == (1, 1)
+
+
+def test_a_run_that_goes_on_is_never_deleted_by_the_server(store):
+    store.write([served("run_1", status="waiting", created=NOW - 90 * DAY)], [event("run_1")])
+    assert store.prune_served(30) == 0
+    assert len(store.events("run_1")) == 1
+
+
+# Long lists.
+
+
+def plan(store, **chosen):
+    source, values = _chosen({"served": True, **chosen})
+    query = f"EXPLAIN QUERY PLAN SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT 50"
+    with store.db.transaction() as db:
+        return " ".join(row[-1] for row in db.execute(query, values))
+
+
+@pytest.mark.parametrize("owner", [None, "me"])
+@pytest.mark.parametrize("state", STATES)
+def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owner):
+    told = plan(store, states=(state,), owner=owner)
+    if state in OPEN:
+        assert "USING INDEX open_runs" in told
+    elif owner is None:
+        assert "USING INDEX ended_by_status" in told
+    assert "SCAN runs USING INDEX open_runs" in told or "SEARCH runs USING INDEX" in told
+    assert "TEMP B-TREE" not in told
+
+
+@pytest.mark.parametrize(
+    ("chosen", "index"),
+    [
+        ({}, "served_by_time"),
+        ({"owner": "me"}, "served_by_owner"),
+        ({"session_id": "served-1"}, "served_by_session"),
+        ({"states": OPEN}, "open_runs"),
+    ],
+)
+def test_lists_come_from_an_index_in_their_order(store, chosen, index):
+    told = plan(store, **chosen)
+    assert f"USING INDEX {index}" in told
+    assert "TEMP B-TREE" not in told
+
+
+def test_runs_are_chosen_by_state_and_owner(store):
+    runs = [served(f"run_{n}", status=state, created=float(n + 1)) for n, state in enumerate(OPEN)]
+    runs += [ended("run_8", status="failed"), msgspec.structs.replace(ended("run_9"), owner="other")]
+    store.write(runs, [])
+
+    def found(*states, **chosen):
+        assert store.count(served=True, states=states, **chosen) == len(store.runs(states=states, **chosen))
+        return [run.id for run in store.runs(served=True, states=states, **chosen)]
+
+    assert found("waiting") == ["run_2"]
+    assert found(*OPEN) == ["run_2", "run_1", "run_0"]
+    assert found("failed", "completed") == ["run_9", "run_8"]
+    assert found("failed", "queued", owner="me") == ["run_8", "run_0"]
+    assert found("completed", owner="me") == []
+    assert found("completed", owner="other") == ["run_9"]
+
+
+# Files of earlier formats.
+
+
+def of_format(path, name):
+    """A file as an earlier version of Hookline left it."""
+    with sqlite3.connect(path) as db:
+        db.executescript((FORMATS / f"{name}.sql").read_text())
+    db.close()
+    return path
+
+
+def schema(path):
+    with sqlite3.connect(path) as db:
+        found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    db.close()
+    return {(kind, name): " ".join(sql.replace('"', "").split()) for kind, name, sql in found}
+
+
+@pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+def test_a_file_of_an_earlier_format_gets_the_tables_of_a_new_one(tmp_path, store, name):
+    store.open()
+    path = of_format(tmp_path / "old.db", name)
+    RunStore(path).open()
+    assert schema(path) == schema(store.path)
+
+
+def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_path):
+    path = of_format(tmp_path / "runs.db", "statistics_1")
+    store = RunStore(path)
+    done, left = store.get("run_1"), store.get("run_2")
+    assert (done.status, done.stop, done.steps, done.cost, done.elapsed) == ("failed", "error", 2, 0.5, 4.0)
+    assert (done.error, done.parent_run_id, done.started, done.created) == ("Overloaded", "run_0", 100.0, 100.0)
+    assert (left.status, left.ended, left.steps) == ("interrupted", None, 0)
+    told = run_stats(store)
+    assert told.totals.statuses == {"failed": 1, "interrupted": 1}
+    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "Overloaded")
+    assert (told.refusals[0].reason, told.approvals[0].decisions) == ("no", {"approved": 1})
+    store.add([observed("run_9")], {})
+    assert [run.id for run in store.runs()] == ["run_9", "run_2", "run_1"]
+    store.close()
+    assert RunStore(path).get("run_1") == done
+
+
+def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(tmp_path):
+    store = RunStore(of_format(tmp_path / "server.db", "served_1"), pinned=True)
+    (run,) = store.runs(served=True, owner="me")
+    assert (run.id, run.task, run.reply, run.status, run.last_seq) == ("run_1", "the task", "the reply", "completed", 2)
+    assert (run.elapsed, run.cost, run.reason) == (4.0, 0.5, "why")
+    assert [each.data for each in store.events("run_1")] == [b"{}", b"[]"]
+    key = IdempotencyKey("me", "key", "digest", "run_x", NOW, *ME)
+    assert store.reserve(key) == (IdempotencyKey("me", "key", "digest", "run_1", 100.0, "h", 1, None), True)
+    assert [each.url for each in store.pushes.of("run_1")] == ["https://example.com"]
+    assert run_stats(store).totals.runs == 0
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
+    path = of_format(tmp_path / "runs.db", name)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: RunStore(path).get("run_1"), range(4)))
+    assert found == [found[0]] * 4
+    assert found[0] is not None
+
+
+def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp_path):
+    store = RunStore(of_format(tmp_path / "runs.db", "statistics_1"))
+    wanted = "earlier format, and its folder is read-only: make the file and its folder writable"
+    with pytest.raises(StoreError, match=wanted), store.db._standing_still():  # so it is read in such a folder
+        pass
+
+
+def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
+    path = of_format(tmp_path / "runs.db", "statistics_1")
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE events (somebody_elses)")
+    db.close()
+    before = schema(path)
+    with pytest.raises(StoreError, match="is not as Hookline made it: move it away"):
+        RunStore(path).open()
+    assert schema(path) == before
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT run_id FROM runs").fetchall() == [("run_1",), ("run_2",)]
+    db.close()
+
+
+def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, store):
+    store.open()
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute("PRAGMA user_version = 3")
+    db.close()
+    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 3\): update Hookline"):
+        RunStore(store.path).runs()
+
+
+# A file that is moved away.
+
+
+def test_a_pinned_store_refuses_to_write_where_another_one_starts_a_new_file(tmp_path):
+    pinned, loose = RunStore(tmp_path / "a.db", pinned=True), RunStore(tmp_path / "b.db")
+    for store in (pinned, loose):
+        store.write([ended("run_1")], [])
+        Path(store.path).rename(f"{store.path}.away")
+    with pytest.raises(StoreError, match="was moved or deleted while it is in use: put it back"):
+        pinned.write([ended("run_2")], [])
+    assert pinned.get("run_1") is not None
+    loose.write([ended("run_2")], [])
+    assert [run.id for run in loose.runs()] == ["run_2"]
+    pinned.close()
+    loose.close()

@@ -1,0 +1,30 @@
+"""Mistakes with tools that type checkers report."""
+
+from hookline import tool
+
+
+@tool
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+
+@tool(timeout=3)
+async def search(query: str) -> list[str]:
+    return [query]
+
+
+@tool(timout=3)  # error: mypy, pyright
+def misspelt_option(a: int) -> int:
+    return a
+
+
+add("1")  # error: mypy, pyright
+add(1, c=3)  # error: mypy, pyright
+add()  # error: mypy, pyright
+text: str = add(1)  # error: mypy, pyright
+
+
+async def call_tools() -> None:
+    await add(1)  # error: mypy, pyright
+    await search(3)  # error: mypy, pyright
+    add((await search("x"))[0])  # error: mypy, pyright
