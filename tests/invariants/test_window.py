@@ -25,13 +25,19 @@ from hookline import (
     Agent,
     AgentContext,
     AgentResult,
+    AgentState,
+    ErrorInfo,
     Event,
+    Message,
     ScriptedModel,
+    StopSignal,
+    Usage,
     call,
     hook,
     observer,
     tool,
 )
+from hookline._kernel.scope import scope_of
 from hookline._run.context import for_call
 from hookline.testing import sample
 
@@ -54,18 +60,27 @@ class Mine(Event, frozen=True):
     text: str = ""
 
 
-ARGUMENTS: dict[str, Any] = {
-    "point": BEFORE_STEP,
-    "payload": sample(BEFORE_STEP),
-    "kind": Mine,
-    "fraction": 0.5,
-    "message": "half way",
-    "prefix": "note",
-    "text": "a text",
-    "reason": "for fun",
-    "budget": None,
+BY_NAME: dict[str, Any] = {"point": BEFORE_STEP, "payload": sample(BEFORE_STEP), "kind": Mine, "budget": None}
+BY_TYPE: dict[str, Any] = {
+    "Message": Message("user", "hi"),
+    "StopSignal": StopSignal("stop_requested", "now"),
+    "Usage": Usage(100, 100),
+    "ErrorInfo": ErrorInfo("hook", "ValueError", "no"),
+    "AgentState": AgentState(messages=[Message("user", "other")]),
+    "Event": Mine,
+    "Callable": lambda *a, **k: None,
+    "float": 0.5,
+    "int": 1,
+    "bool": True,
 }
-"""Plausible values, by the name of the parameter."""
+
+
+def plausible(parameter: inspect.Parameter) -> Any:
+    """A value by the name of the parameter, else by what its annotation mentions, else a text."""
+    if parameter.name in BY_NAME:
+        return BY_NAME[parameter.name]
+    annotation = str(parameter.annotation)
+    return next((value for name, value in BY_TYPE.items() if name in annotation), "a text")
 
 
 def call_it(function: Callable[..., Any]) -> Any:
@@ -73,8 +88,8 @@ def call_it(function: Callable[..., Any]) -> Any:
     given: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
-        value = ARGUMENTS.get(parameter.name, "something")
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        value = plausible(parameter)
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL):
             given.append(value)
         elif parameter.kind is parameter.KEYWORD_ONLY:
             named[parameter.name] = value
@@ -139,6 +154,26 @@ async def undisturbed() -> tuple[Any, ...]:
 
 def test_the_exceptions_are_there() -> None:
     assert set(EXCEPTIONS) <= set(NAMES)
+
+
+def append(self: Any, message: Message) -> None:
+    scope_of(self).run_state.append(message)
+
+
+def set_signals(self: Any, *signals: StopSignal) -> None:
+    scope_of(self).run_state.set_signals(signals)
+
+
+def charge(self: Any, usage: Usage, cost: float | None) -> None:
+    scope_of(self).run_state.charge(usage, cost)
+
+
+@pytest.mark.parametrize("method", [append, set_signals, charge], ids=lambda method: method.__name__)
+async def test_the_walk_notices_a_method_that_changes_the_run(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = await undisturbed()
+    monkeypatch.setattr(AgentContext, method.__name__, method, raising=False)
+    nosy = observer(BEFORE_TOOL)(lambda ctx, payload: meddle(ctx, method.__name__))
+    assert told(await play(nosy)) != wanted
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

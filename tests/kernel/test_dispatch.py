@@ -49,14 +49,26 @@ PASS, REWRITE = None, "rewrite"
 R = HookResult
 
 
-class Quiet(Scope):
-    """A scope whose hooks see its state, and whose deadline a test may set. Nobody listens."""
+class Hurry:
+    """The cancellation of a scope, whose deadline a test may set."""
 
-    deadline = None
+    def __init__(self):
+        self.deadline, self.hurried = None, 0
+
+    def is_cancelled(self):
+        return asyncio.current_task().cancelling() > 0
+
+    def hurry(self):
+        self.hurried += 1
+
+
+class Quiet(Scope):
+    """A scope whose hooks see its state. Nobody listens."""
 
     def __init__(self):
         super().__init__(Window())
         self.ctx._scope = self
+        self.cancellation = Hurry()
 
 
 class Listening(Quiet):
@@ -896,25 +908,19 @@ async def test_cancelling_the_caller_is_no_hook_failure(phase, before):
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_still_run(phase):
-    hurried = []
-
-    class Hurried(Listening):
-        def hurry(self):
-            hurried.append(True)
-
     inside = asyncio.Event()
 
     async def hang(ctx, payload):
         inside.set()
         await asyncio.Event().wait()
 
-    fire = Fire(ON_RUN_END, (phase, hang), (phase, PASS), observer(), scope=Hurried())
+    fire = Fire(ON_RUN_END, (phase, hang), (phase, PASS), observer())
     task = asyncio.create_task(fire())
     await inside.wait()
     task.cancel()
     verdict = await task
     assert "".join(fire.called) == "abc"
-    assert hurried == [True]
+    assert fire.scope.cancellation.hurried == 1
     assert (verdict.action, verdict.failures) == ("cont", ())
     assert fire.scope.of(HookExecuted) == []
 
@@ -956,7 +962,7 @@ def test_an_exit_of_one_of_several_observers_is_an_exit():
 
 async def test_a_deadline_that_comes_while_hooks_run_holds_for_the_rest():
     async def short(ctx, payload):
-        scope.deadline = time.monotonic() + 0.02
+        scope.cancellation.deadline = time.monotonic() + 0.02
         return R.cont()
 
     async def hang(ctx, payload):
@@ -975,7 +981,7 @@ async def test_the_shorter_of_timeout_and_deadline_holds():
 
     for timeout, deadline, told in ((0.01, 5, "0.01 s"), (5, -1, "0 s")):
         scope, registry = Quiet(), HookRegistry()
-        scope.deadline = time.monotonic() + deadline
+        scope.cancellation.deadline = time.monotonic() + deadline
         registry.on(BEFORE_STEP, hang, timeout=timeout)
         with pytest.raises(HookError, match=f"still running after {told}"):
             await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx)
@@ -1015,7 +1021,7 @@ async def test_within_a_deadline_a_cancellation_does_not_cut_a_hook_short():
         return R.stop("s")
 
     scope, registry = Quiet(), HookRegistry()
-    scope.deadline = time.monotonic() + 5
+    scope.cancellation.deadline = time.monotonic() + 5
     registry.on(BEFORE_STEP, finish)
     task = asyncio.create_task(registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx))
     await inside.wait()
@@ -1120,7 +1126,7 @@ async def test_a_scopes_deadline_holds_for_hooks_without_a_timeout():
         await asyncio.sleep(5)
 
     scope = Quiet()
-    scope.deadline = time.monotonic() + 0.02
+    scope.cancellation.deadline = time.monotonic() + 0.02
     registry = HookRegistry()
     registry.on(BEFORE_STEP, lambda ctx, step: R.cont())
     registry.on(BEFORE_STEP, hang)

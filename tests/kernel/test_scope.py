@@ -10,7 +10,7 @@ from hookline._kernel.scope import CURRENT, Scope, Window, is_being_closed, scop
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():
     scope = Scope(Window())
-    assert (scope.recording, scope.tracing, scope.deadline, scope.entry) == (False, False, None, None)
+    assert (scope.recording, scope.tracing, scope.cancellation.deadline, scope.entry) == (False, False, None, None)
 
 
 def test_windows_share_neither_state_nor_what_hooks_keep_in_them():
@@ -59,7 +59,7 @@ def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
 
 def test_nobody_is_being_cancelled_outside_a_task():
     loop, seen = asyncio.new_event_loop(), []
-    loop.call_soon(lambda: (seen.append(Scope(None).is_cancelled()), loop.stop()))
+    loop.call_soon(lambda: (seen.append(Scope(None).cancellation.is_cancelled()), loop.stop()))
     loop.run_forever()
     loop.close()
     assert seen == [False]

@@ -43,6 +43,7 @@ from hookline import (
 )
 from hookline._kernel.scope import CURRENT
 from hookline._run.cancellation import Cancellation
+from hookline._run.context import services_of
 from hookline.testing import EventLog, scripted_agent
 
 WHO = contextvars.ContextVar("who", default="nobody")
@@ -504,7 +505,7 @@ def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
 
     @hook(ON_RUN_START)
     def remember(ctx, payload):
-        refs.append(weakref.ref(ctx.budget))
+        refs.append(weakref.ref(services_of(ctx).budget))
 
     agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[remember])
 

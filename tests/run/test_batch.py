@@ -1048,10 +1048,11 @@ def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
     def stop(ctx, answer):
         if why == "signal":
             return HookResult.stop("enough")
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
         return None
 
-    ctx = AgentContext(budget=Budget(Limits(tokens=100)) if why == "limit" else None)
+    budget = Budget(Limits(tokens=100))
+    ctx = AgentContext(budget=budget if why == "limit" else None)
     result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
     assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
     assert judged == []

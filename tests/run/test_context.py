@@ -34,7 +34,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._run.context import for_call
+from hookline._run.context import for_call, services_of
 from hookline._run.interrupt import Interrupt
 from hookline.testing import EventLog, scripted_agent
 
@@ -57,7 +57,8 @@ def test_a_context_has_what_it_is_given():
         session=session, hooks=hooks, budget=budget, memory="m", artifacts="a", blackboard="b", deps="d",
         interrupt=switch, allowed_plugins=["p"], random=chance, new_id=lambda prefix: f"{prefix}!",
     )  # fmt: skip
-    assert (ctx.session, ctx.hooks, ctx.budget, ctx.interrupt) == (session, hooks, budget, switch)
+    assert (ctx.session, ctx.hooks, ctx.interrupt) == (session, hooks, switch)
+    assert services_of(ctx).budget is budget
     assert (ctx.memory, ctx.artifacts, ctx.blackboard, ctx.deps) == ("m", "a", "b", "d")
     assert (ctx.allowed_plugins, ctx.random) == (("p",), chance)
     assert (ctx.agent_name, ctx.ids, ctx.depth, ctx.run_id) == ("", Ids(), 0, "")
@@ -74,7 +75,7 @@ def test_a_context_that_is_given_nothing_makes_what_it_needs():
 
     ctx = AgentContext(hooks=[watch], new_id=lambda prefix: f"{prefix}!")
     assert ctx.session.id == "session!"
-    assert isinstance(ctx.budget, Budget)
+    assert (ctx.budget.limits, ctx.budget.tokens) == (Limits(), 0)
     assert not ctx.interrupt.cancelled
     assert ctx.allowed_plugins is None
     assert ctx.clock is time
@@ -94,7 +95,7 @@ def test_the_clock_of_a_context_is_its_budgets_too():
             return 7.0
 
     ctx = AgentContext(clock=Clock())
-    ctx.budget.begin()
+    services_of(ctx).budget.begin()
     assert ctx.budget.elapsed == 0.0
 
 
@@ -116,7 +117,7 @@ def test_a_run_shares_the_services_of_its_context_and_has_its_own_state():
     assert ctx is not outer
     assert (ctx.memory, ctx.artifacts, ctx.blackboard, ctx.deps, ctx.random) == ("m", "a", "b", "d", chance)
     assert (ctx.allowed_plugins, ctx.session, ctx.hooks, ctx.clock) == (("p",), outer.session, outer.hooks, time)
-    assert ctx.budget.parent is outer.budget
+    assert services_of(ctx).budget.parents == (services_of(outer).budget,)
     assert ctx.scratch is outer.scratch
     assert ctx.new_id("x") == "x!"
     assert (ctx.agent_name, ctx.depth, ctx.run_id) == ("inner", 0, "run!")

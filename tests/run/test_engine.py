@@ -45,6 +45,7 @@ from hookline import (
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.points import POINTS
+from hookline._run.context import services_of
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -123,20 +124,22 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
 
     @hook(BEFORE_TOOL)
     def spend(ctx, request):
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
 
+    budget = Budget(Limits(tokens=100))
     agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
-    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=100))))
+    result = agent.run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert seen == []  # the limit was met before the call began
 
     @hook(checked)
     async def spend_and_ask(ctx, payload):
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
         await ctx.llm.complete("may I?")
 
+    budget = Budget(Limits(tokens=100))
     result = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[spend_and_ask]).run(
-        "x", ctx=AgentContext(budget=Budget(Limits(tokens=100)))
+        "x", ctx=AgentContext(budget=budget)
     )
     assert isinstance(seen[0], CallRefused)
     assert (str(seen[0]), seen[0].status) == ("the run is stopping", "stopped")
@@ -202,10 +205,11 @@ def test_a_refused_question_leaves_the_signals_of_its_point_behind():
 
     @guard(BEFORE_STEP, priority=1)
     async def ask(ctx, step):
-        ctx.budget.charge(Usage(5, 5), 0.0)
+        budget.charge(Usage(5, 5), 0.0)
         await ctx.llm.complete("may I?")
 
-    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=Budget(Limits(tokens=9))))
+    budget = Budget(Limits(tokens=9))
+    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind, result.stop.message) == ("stopped", "stop_requested", "enough")
 
 
@@ -276,7 +280,7 @@ def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
     @tool
     async def wait(ctx) -> str:
         """Wait until the loop has looked at the clock."""
-        budget = ctx.budget
+        budget = services_of(ctx).budget
         real = budget.out_of_time
 
         def look():

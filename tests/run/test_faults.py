@@ -455,3 +455,26 @@ def test_a_tool_that_a_hook_took_out_of_the_request_does_not_run():
     assert contents(result) == ["The tool 'secret' is not available in this step.", "wiped"]
     assert judged == ["wipe"]
     assert result.steps[0].outcomes == ("error", "ok")
+
+
+# A hook for a tool that is not there
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if "matches no tool" in record.getMessage()]
+
+
+def test_a_glob_that_matches_no_tool_is_warned_of_once_at_the_first_run(caplog):
+    misspelt = guard(BEFORE_TOOL, name="judge", tools=["pong*", "wip*"])(lambda ctx, request: None)
+    agent = scripted_agent([reply("x"), reply("y")], name="a", tools=[wipe], hooks=[misspelt])
+    assert warnings(caplog) == []
+    agent.run("x")
+    agent.run("y")
+    assert warnings(caplog) == ["hook 'judge': tools='pong*' matches no tool of agent 'a' (tools: wipe)"]
+
+
+async def test_hooks_of_the_outer_run_may_be_for_tools_that_a_run_inside_does_not_have(caplog):
+    careful = guard(BEFORE_TOOL, tools="ask")(lambda ctx, request: None)
+    _, outer = pair("arun", [reply("x")], [wipe], hooks=[careful])
+    await outer.arun("x")
+    assert warnings(caplog) == []

@@ -843,11 +843,12 @@ def test_a_stop_said_while_a_session_or_a_prompt_is_opened_keeps_the_model_from_
 
         @observer(point)
         async def ask(ctx, payload):
-            ctx.budget.charge(Usage(5, 5), 0.0)
+            spent.charge(Usage(5, 5), 0.0)
             await ctx.llm.complete("may I?")
 
+        spent = Budget(Limits(tokens=3))
         agent = scripted_agent([reply("never")], hooks=[ask])
-        result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=3))))
+        result = agent.run("x", ctx=AgentContext(budget=spent))
         assert (result.status, result.stop.kind) == ("stopped", "token_limit"), point
         assert agent.model.requests == []
         assert roles(result) == ["user"]

@@ -29,6 +29,7 @@ from hookline import (
     Budget,
     Discarded,
     HookResult,
+    Limits,
     Message,
     ModelReplied,
     OutputChecked,

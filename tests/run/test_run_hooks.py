@@ -6,7 +6,6 @@ import threading
 import pytest
 
 from hookline import (
-    POINTS,
     Agent,
     AgentContext,
     ApplyContextConfigHook,
@@ -583,14 +582,14 @@ def test_what_is_not_inherited_is_left_out_at_every_depth():
     assert hooks_of(Owner(), outer=middle).allowed.listeners == (public,)
 
 
-def test_changed_registrations_are_taken_over_once():
+def test_changed_registrations_are_noticed_and_taken_over():
     owner = Owner()
     hooks = hooks_of(owner)
-    assert not hooks.outdated
-    assert not hooks.refresh()
+    assert hooks.seen == HookRegistry.changes
     late = Wide()
     owner.hooks.register(late)
-    assert hooks.outdated
-    assert hooks.refresh()
+    assert hooks.seen < HookRegistry.changes
+    assert hooks.stack.at("before_tool") == []
+    hooks.compile()
     assert hooks.stack.at("before_tool") == [late]
-    assert not hooks.outdated
+    assert hooks.seen == HookRegistry.changes
