@@ -1,6 +1,8 @@
 """Frozen JSON, histories, and the base of all values."""
 
+import bisect
 import copy
+import heapq
 import json
 import pickle
 from types import MappingProxyType
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Frozen, FrozenDict, FrozenList, History, Message, RunStart, ToolCallRequest, freeze, thaw
-from hookline._base.frozen import MAX_DEPTH, Growing, plain
+from hookline._base.frozen import EMPTY, MAX_DEPTH, Growing, empty, fingerprint, plain, private_copy
 from hookline._kernel.payloads import ModelRequest, ToolCallResult
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -363,3 +365,134 @@ def test_frozen_json_can_be_a_key_so_that_calls_can_be_counted_and_cached():
     assert {one: "kept"}[same] == "kept"
     assert other not in {one: "kept"}
     assert len({freeze([1, 2]), freeze((1, 2)), freeze([2, 1])}) == 2
+
+
+# A frozen list is a tuple that looks like a list.
+
+
+LIST_CHANGES_BY_C = {
+    "heapify": heapq.heapify,
+    "heappop": heapq.heappop,
+    "heappush": lambda x: heapq.heappush(x, 0),
+    "insort": lambda x: bisect.insort(x, 0),
+    "list.append": lambda x: list.append(x, 0),
+    "list.sort": list.sort,
+}
+
+
+@pytest.mark.parametrize("change", LIST_CHANGES_BY_C.values(), ids=LIST_CHANGES_BY_C)
+def test_c_code_cannot_change_a_frozen_list(change):
+    frozen = freeze([3, 1, 2])
+    with pytest.raises(TypeError):
+        change(frozen)
+    assert frozen == [3, 1, 2]
+
+
+def test_code_that_looks_for_lists_finds_frozen_ones():
+    frozen = freeze({"rows": [[1]]})
+    assert isinstance(frozen["rows"], list)
+    assert isinstance(frozen["rows"][0], list)
+    match frozen["rows"]:
+        case list() as rows:
+            assert rows == [[1]]
+    match frozen:
+        case {"rows": [[number]]}:
+            assert number == 1
+
+
+@given(st.lists(scalars, max_size=4), st.lists(scalars, max_size=4))
+def test_frozen_lists_compare_as_lists_do(one, other):
+    frozen = freeze(one)
+    for right in (other, freeze(other)):
+        assert (frozen == right) is (one == other)
+        assert (right == frozen) is (other == one)
+        assert (frozen != right) is (one != other)
+    assert frozen != tuple(one)
+    assert tuple(one) != frozen
+    assert hash(frozen) == hash(freeze(list(one)))
+
+
+def test_frozen_lists_have_the_order_of_lists():
+    low, high = freeze([1, 2]), freeze([1, 3])
+    assert low < high <= [1, 3] < [2]
+    assert [2] > high >= low > [1]
+    assert sorted([[2], high, low]) == [[1, 2], [1, 3], [2]]
+
+
+def test_what_is_made_of_a_frozen_list_is_a_plain_list():
+    frozen = freeze([1, 2, 3])
+    made = [frozen[1:], frozen + [4], frozen * 2, 2 * frozen, frozen.copy(), list(frozen), copy.copy(frozen)]
+    assert [type(value) for value in made] == [list] * len(made)
+    assert made[:4] == [[2, 3], [1, 2, 3, 4], [1, 2, 3] * 2, [1, 2, 3] * 2]
+    assert (frozen[0], frozen[-1], len(frozen), 2 in frozen, frozen.index(3), frozen.count(1)) == (1, 3, 3, True, 2, 1)
+    assert list(reversed(frozen)) == [3, 2, 1]
+    assert repr(freeze([1, ["a"]])) == "[1, ['a']]"
+    with pytest.raises(TypeError):
+        frozen + (4,)
+
+
+def test_a_frozen_list_can_be_added_to_a_list_in_place():
+    found = same = [0]
+    found += freeze([1, 2])
+    assert same == [0, 1, 2]
+
+
+def test_pydantic_takes_frozen_json():
+    from pydantic import TypeAdapter
+
+    frozen = freeze({"rows": [1, 2]})
+    assert TypeAdapter(dict[str, list[int]]).validate_python(frozen) == {"rows": [1, 2]}
+    assert TypeAdapter(object).dump_json(frozen) == b'{"rows":[1,2]}'
+
+
+# A frozen dict is a dict, which C code can change: so nothing is shared that must not change.
+
+
+def test_every_empty_default_is_an_object_of_its_own():
+    made = [freeze(EMPTY), freeze(EMPTY), empty(), ToolCallRequest("c", "t").arguments, ModelRequest().params]
+    assert all(value == {} and type(value) is FrozenDict for value in made)
+    assert len({id(value) for value in [*made, EMPTY]}) == 6
+
+
+def test_what_was_put_into_the_shared_empty_mapping_goes_no_further():
+    dict.__setitem__(EMPTY, "x", 1)
+    try:
+        assert freeze(EMPTY) == {}
+    finally:
+        dict.clear(EMPTY)
+
+
+@given(values)
+def test_a_private_copy_is_equal_and_shares_no_dict(value):
+    frozen = freeze(value)
+    private = private_copy(frozen)
+    assert private == frozen
+    assert_frozen(private)
+    assert fingerprint(private) == fingerprint(frozen)
+
+    def dicts(part):
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return [id(part)] * isinstance(part, dict) + [found for item in inner for found in dicts(item)]
+
+    assert not set(dicts(frozen)) & set(dicts(private))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: eval("1", d),
+        lambda d: dict.__setitem__(d, "n", True),
+        lambda d: dict.__setitem__(d, "n", 1.0),
+        lambda d: dict.__setitem__(d["rows"][0], "a", 3),
+        lambda d: dict.__setitem__(d, "self", d),
+        lambda d: dict.__setitem__(d, "n", dict.pop(d, "n")) or dict.__setitem__(d, "rows", dict.pop(d, "rows")),
+        dict.clear,
+    ],
+)
+@pytest.mark.parametrize("text", ["x", "\ud800", 2**80])
+def test_a_fingerprint_tells_every_change_in_place(change, text):
+    frozen = freeze({"text": text, "rows": [{"a": 2}], "n": 1})
+    before = fingerprint(frozen)
+    assert fingerprint(private_copy(frozen)) == before
+    change(frozen)
+    assert fingerprint(frozen) != before

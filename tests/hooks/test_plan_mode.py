@@ -49,17 +49,20 @@ async def outcome(approver, *others, plan=None):
     return ran, result.messages[2].content, decided.decision, failed
 
 
+DENIED = "Tool 'deploy' was denied by hook 'PlanModeHook'."
+
+
 async def test_yes_lets_the_call_run():
     assert await outcome(lambda request: True) == (["test"], "deployed to test", "approved", [])
 
 
 async def test_no_blocks_it():
-    assert await outcome(lambda request: False) == ([], "Denied.", "denied", [])
+    assert await outcome(lambda request: False) == ([], DENIED, "denied", [])
 
 
 async def test_a_message_means_no_and_reaches_the_model():
     assert await outcome(lambda request: "Not on a Friday.") == ([], "Not on a Friday.", "denied", [])
-    assert (await outcome(lambda request: ""))[1] == "Denied."
+    assert (await outcome(lambda request: ""))[1] == DENIED
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,16 +25,22 @@ from hookline import (
     POINTS,
     Agent,
     AgentContext,
+    AgentState,
     Budget,
     CallRefused,
+    Frozen,
     History,
     HookResult,
+    JsonSessionStore,
     Limits,
     Message,
+    ModelReply,
+    ModelRequest,
     ModelResponse,
     RunFailed,
     ScriptedModel,
     Session,
+    ToolCall,
     Usage,
     call,
     guard,
@@ -559,3 +566,82 @@ async def test_cancelling_the_parent_cancels_the_child() -> None:
     run.cancel()
     assert (await run.result()).status == "cancelled"
     assert ends == ["cancelled"]
+
+
+# C code changes a dict without asking its methods: nothing that runs share may be reached that way.
+
+
+def pollute(mapping: Any) -> None:
+    """What ``eval`` does to the mapping it is given: it adds ``__builtins__``."""
+    eval("1 < 2", mapping)
+    assert "__builtins__" in mapping
+
+
+async def test_a_hook_that_changes_its_copy_of_the_metadata_reaches_no_one_else() -> None:
+    seen: list[Any] = []
+
+    @hook(BEFORE_STEP, priority=1)
+    def first(ctx: Any, step: Any) -> None:
+        pollute(ctx.state.metadata)
+        pollute(ctx.session.metadata)
+        pollute(ctx.session.personality_changes)
+
+    @hook(BEFORE_STEP)
+    def second(ctx: Any, step: Any) -> None:
+        seen.append((dict(ctx.state.metadata), dict(ctx.session.metadata), dict(ctx.session.personality_changes)))
+
+    session = Session(metadata={"who": "me"})
+    agent = Agent("a", llm=ScriptedModel(["hello"], loop=True), hooks=[first, second])
+    await agent.arun("a task", session=session)
+    assert seen == [({"who": "me"}, {"who": "me"}, {})]
+    assert session.metadata == {"who": "me"}
+
+
+@pytest.mark.parametrize("point", sorted(POINTS))
+def test_what_a_hook_does_to_an_empty_mapping_of_a_payload_stays_in_that_payload(point: Any) -> None:
+    for value in empty_mappings(sample(point)):
+        pollute(value)
+    assert all(value == {} for value in empty_mappings(sample(point)))
+    assert Session().metadata == AgentState().metadata == ToolCall("c", "t").arguments == {}
+    assert ModelRequest().params == ModelReply().request.params == {}
+
+
+def empty_mappings(value: Any) -> list[Any]:
+    """Every empty mapping inside a payload."""
+    if isinstance(value, Frozen):
+        return [found for name in value for found in empty_mappings(getattr(value, name))]
+    if isinstance(value, (tuple, list, History)):
+        return [found for item in value for found in empty_mappings(item)]
+    return [value] if isinstance(value, dict) and not value else []
+
+
+async def test_a_fresh_session_can_be_saved_whatever_hooks_did_in_other_runs(tmp_path: Path) -> None:
+    @hook(ON_RUN_START, BEFORE_LLM, AFTER_LLM)
+    def spoil(ctx: Any, payload: Any) -> None:
+        for mapping in (ctx.state.metadata, ctx.session.metadata, *empty_mappings(payload)):
+            pollute(mapping)
+
+    await Agent("a", llm=ScriptedModel(["hello"]), hooks=[spoil]).arun("a task")
+    fresh = Session("fresh")
+    await Agent("b", llm=ScriptedModel(["hello"])).arun("a task", session=fresh)
+    store = JsonSessionStore(tmp_path)
+    store.save(fresh)
+    assert store.load("fresh").metadata == {}
+
+
+async def test_what_a_hook_does_to_the_settings_of_an_agent_stays_in_its_run() -> None:
+    seen: list[Any] = []
+
+    @hook(BEFORE_LLM)
+    def spoil(ctx: Any, request: Any) -> None:
+        seen.append((dict(request.params), dict(request.response_format)))
+        pollute(request.params)
+        pollute(request.response_format)
+        pollute(ctx.state.response_format)
+
+    settings = {"params": {"seed": 1}, "response_format": {"type": "object"}}
+    agent = Agent("a", llm=ScriptedModel(["{}"], loop=True), hooks=[spoil], **settings)
+    for _ in range(2):
+        await agent.arun("a task")
+    assert seen == [({"seed": 1}, {"type": "object"})] * 2
+    assert (agent.params, agent.response_format) == ({"seed": 1}, {"type": "object"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import heapq
 from collections import Counter
 from datetime import date
 from pathlib import PurePosixPath
@@ -273,3 +274,81 @@ async def test_guards_are_not_asked_about_arguments_that_do_not_fit(wrong: Any) 
     bench, judged, _ = await judged_and_executed([("plain", wrong), ("plain", {"n": 1})])
     assert judged.keys() == {"c1"}
     assert [arguments["n"] for _, arguments in bench.given] == [1]
+
+
+def change_by_eval(arguments: Any) -> None:
+    eval("1 < 2", arguments)
+
+
+# What C code does to a dict without asking its methods. ``eval`` adds ``__builtins__`` to its globals.
+CHANGES_BY_C = {
+    "eval": change_by_eval,
+    "dict.__setitem__": lambda arguments: dict.__setitem__(arguments, "items", [7]),
+    "dict.update": lambda arguments: dict.update(arguments, items=[7]),
+    "dict.clear": dict.clear,
+    "nested": lambda arguments: dict.__setitem__(arguments["names"], "a", True),
+}
+GIVEN = {"items": [3, 1, 2], "names": {"a": 1}}
+
+
+@pytest.mark.parametrize("change", CHANGES_BY_C.values(), ids=CHANGES_BY_C)
+@pytest.mark.parametrize("phase", [guard, observer])
+async def test_a_call_whose_arguments_were_changed_in_place_does_not_run(change: Any, phase: Any) -> None:
+    @phase(BEFORE_TOOL, priority=1)
+    def spoil(ctx: Any, request: Any) -> None:
+        change(request.arguments)
+
+    results: list[Any] = []
+    after = observer(AFTER_TOOL)(lambda ctx, result: results.append(result))
+    bench, _, _ = await judged_and_executed([("nested", GIVEN)], [spoil, after])
+    assert not bench.given
+    assert [(result.outcome, result.error) for result in results] == [
+        ("blocked", "Blocked: a hook changed the arguments of this call in place.")
+    ]
+
+
+@pytest.mark.parametrize("change", CHANGES_BY_C.values(), ids=CHANGES_BY_C)
+async def test_an_approver_cannot_change_the_arguments_in_place(change: Any) -> None:
+    ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("may it?"))
+
+    @hook(APPROVAL_REQUESTED)
+    def approver(ctx: Any, request: Any) -> HookResult:
+        change(request.call.arguments)
+        return HookResult.approve()
+
+    bench, _, _ = await judged_and_executed([("nested", GIVEN)], [ask, approver])
+    assert not bench.given
+
+
+@pytest.mark.parametrize("change", CHANGES_BY_C.values(), ids=CHANGES_BY_C)
+async def test_what_a_rewriter_does_to_its_copy_in_place_does_not_change_the_call(change: Any) -> None:
+    bench, judged = Bench(), []
+
+    @hook(BEFORE_TOOL)
+    def spoil(ctx: Any, request: Any) -> None:
+        change(request.arguments)
+
+    judge = guard(BEFORE_TOOL)(lambda ctx, request: judged.append(request.arguments))
+    model = ScriptedModel([ToolCall("c0", "nested", GIVEN), "done"])
+    result = await Agent("a", llm=model, tools=bench.tools(), hooks=[spoil, judge]).arun("a task")
+    assert judged == [GIVEN]
+    assert bench.given == [("nested", GIVEN)]
+    assert result.messages[1].tool_calls[0].arguments == GIVEN
+    assert model.requests[1].messages[1].tool_calls[0].arguments == GIVEN
+
+
+@pytest.mark.parametrize("change", [heapq.heapify, heapq.heappop, lambda rows: list.append(rows, 9)])
+@pytest.mark.parametrize("phase", [hook, guard])
+async def test_c_code_cannot_change_a_list_in_the_arguments(change: Any, phase: Any) -> None:
+    refused: list[Any] = []
+
+    @phase(BEFORE_TOOL, priority=1)
+    def spoil(ctx: Any, request: Any) -> None:
+        with pytest.raises(TypeError) as caught:
+            change(request.arguments["items"])
+        refused.append(caught.value)
+
+    bench, judged, _ = await judged_and_executed([("nested", GIVEN)], [spoil])
+    assert len(refused) == 1
+    assert judged == {"c0": ("nested", GIVEN)}
+    assert bench.given == [("nested", GIVEN)]

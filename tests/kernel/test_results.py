@@ -163,7 +163,7 @@ async def test_a_bare_true_is_refused_at_every_model(point, expected):
         (AFTER_LLM, "retry", HookResult.retry("shorter"), "shorter"),
         (ON_STOP, "keep_going", HookResult.keep_going("go on"), "go on"),
         (ON_RUN_START, "end", HookResult.end(), ""),
-        (BEFORE_COMPACTION, "block", HookResult.block(), ""),
+        (BEFORE_COMPACTION, "block", HookResult.block("no"), "no"),
     ],
 )
 async def test_the_verdict_holds_the_verb_its_value_and_its_hook(point, verb, result, value):
@@ -337,7 +337,7 @@ def test_handlers_give_their_fields_and_approvers_one_of_three():
     for result, fields in (
         (HookResult.approve(), {"approve": True, "by": ""}),
         (HookResult.approve(by="ann"), {"approve": True, "by": "ann"}),
-        (HookResult.deny(), {"deny": "Denied.", "by": ""}),
+        (HookResult.deny(), {"deny": "", "by": ""}),
         (HookResult.deny("no", by="ann"), {"deny": "no", "by": "ann"}),
         (HookResult.edit({"a": 1}), {"edit": {"a": 1}, "by": ""}),
         (HookResult.edit(MappingProxyType({}), by="ann"), {"edit": {}, "by": "ann"}),
@@ -501,7 +501,9 @@ async def test_a_claim_must_say_whether_it_is_handled(result):
     [
         (HookResult.approve(by="ann"), {"approve": True, "by": "ann"}),
         (HookResult.deny("too risky"), {"deny": "too risky"}),
-        (HookResult.deny(), {"deny": "Denied."}),
+        (HookResult.deny(), {"deny": "Tool '' was denied by hook 'judge'."}),
+        (HookResult.deny(" ", by="ann"), {"deny": "Tool '' was denied by ann."}),
+        ({"handled": True, "deny": ""}, {"deny": "Tool '' was denied by hook 'judge'."}),
         (HookResult.edit({"path": ["b"]}), {"edit": {"path": ["b"]}}),
         ({"handled": True, "approve": True}, {"approve": True}),
         ({"handled": True, "deny": "no"}, {"deny": "no"}),
@@ -591,3 +593,19 @@ async def test_a_refused_verb_leaves_the_state_alone():
     ctx = Window()
     await refused(AFTER_STEP, HookResult.block("no", state=ctx.state.with_metadata(a=1)), ctx=ctx)
     assert ctx.state.metadata == {}
+
+
+@pytest.mark.parametrize("result", [HookResult.block(), HookResult.block(" \n"), {"error": ""}])
+async def test_a_block_without_a_message_names_the_tool_and_the_hook(result):
+    verdict = await fire("before_tool", result, payload=ToolCallRequest("c", "add"))
+    assert (verdict.action, verdict.value) == ("block", "Tool 'add' was blocked by hook 'judge'.")
+
+
+async def test_a_block_without_a_message_elsewhere_names_the_hook():
+    assert (await fire("before_compaction", HookResult.block())).value == "Compaction was blocked by hook 'judge'."
+
+
+async def test_a_block_keeps_its_message_reason_and_state():
+    verdict = await fire("before_tool", HookResult.block("", reason="why"))
+    assert verdict.reason == "why"
+    assert (await fire("before_tool", HookResult.block(" no "))).value == " no "

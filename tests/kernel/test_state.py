@@ -436,3 +436,34 @@ def test_what_is_appended_is_judged_alone_even_after_a_history_that_would_not_pa
     assert state.accept(grown) == grown
     with pytest.raises(TypeError, match="^AgentState.messages: a tool call and its result may only .* stay in order$"):
         state.accept(state.replace(messages=[RESULT]))
+
+
+STEPS = (Step(0), Step(1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"reply": "42.", "steps": STEPS, "tool_calls": 1, "usage": Usage(1200, 34), "cost": 0.01234},
+         "completed: 42.\n2 steps, 1 tool call, 1,234 tokens, 0.01234 USD"),
+        ({"cost": None}, "completed:\n0 steps, 0 tool calls, 0 tokens, cost unknown"),
+        ({"status": "stopped", "stop": StopSignal("steps_limit", "5 steps"), "reply": "So far"},
+         "stopped (steps_limit): So far\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"status": "ended", "hook_ended": "no", "reply": "a\n\n b"},
+         "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
+         "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+    ],
+)  # fmt: skip
+def test_a_result_prints_as_two_short_lines(fields, shown):
+    assert str(AgentResult(**fields)) == shown
+
+
+def test_a_printed_result_is_short_and_its_repr_is_whole():
+    result = AgentResult(reply="word " * 1000, messages=[Message("user", "hidden " * 100)])
+    assert len(str(result)) < 400
+    assert str(result).count("\n") == 1
+    assert "…" in str(result)
+    assert "hidden" not in str(result)
+    assert "hidden" in repr(result)
+    assert "word " * 1000 in repr(result)

@@ -159,3 +159,15 @@ async def test_what_is_no_turn_is_told_where_it_is_written_or_given(turn):
 def test_a_single_turn_without_a_list_is_not_taken_for_the_list(alone):
     with pytest.raises(TypeError, match=r"a list of turns: ScriptedModel\(\["):
         ScriptedModel(alone)
+
+
+async def test_a_function_in_place_of_the_list_answers_every_request():
+    model = ScriptedModel(lambda request: f"reply {len(request.messages)}")
+    said = [await model.complete(ModelRequest([Message("user", "x")] * number)) for number in (1, 2, 3)]
+    assert [response.content for response in said] == ["reply 1", "reply 2", "reply 3"]
+
+
+@pytest.mark.parametrize("turns", [5, None, ValueError("x")])
+def test_what_is_no_list_of_turns_says_what_to_write(turns):
+    with pytest.raises(TypeError, match=r"turns is a list of turns: ScriptedModel\(\["):
+        ScriptedModel(turns)

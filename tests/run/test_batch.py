@@ -923,8 +923,9 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_is_over():
 
 def test_a_denial_without_a_message_says_so_all_the_same():
     result, decisions = run_asked(HookResult.deny(""))
-    assert results(result) == [("Denied.", True)]
-    assert decisions == [("denied", "boss", "Denied.")]
+    message = "Tool 'add' was denied by hook 'boss'."
+    assert results(result) == [(message, True)]
+    assert decisions == [("denied", "boss", message)]
 
 
 def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():

@@ -46,6 +46,7 @@ from hookline import (
     NotesInjectorHook,
     PersistSessionHook,
     PlanModeHook,
+    RegistrationError,
     RunFailed,
     SafetyGuardrailHook,
     SchemaRetryHook,
@@ -1395,3 +1396,66 @@ def test_hooks_fail_closed():
     assert llm.requests == []
     lenient = LLMAgent("t", "", "", llm=llm, hooks=[hook(BEFORE_LLM, on_failure="open")(broken)])
     assert lenient.run("x").reply == "a"
+
+
+# Differences that the page lists.
+
+
+def test_reading_or_writing_the_state_as_a_scratchpad_names_the_scratchpad():
+    with pytest.raises(KeyError, match=r"ctx\.scratch"):
+        AgentState()["mood"]
+    with pytest.raises(KeyError, match=r"Did you mean 'messages'\? .*ctx\.scratch"):
+        AgentState()["mesages"]
+    with pytest.raises(TypeError, match=r"cannot be changed in place.*ctx\.scratch"):
+        AgentState()["mood"] = "calm"
+    assert AgentState(system_prompt="x")["system_prompt"] == "x"
+
+
+def test_json_that_no_tool_gave_for_this_task_is_no_echo():
+    @tool
+    def total() -> dict[str, int]:
+        """Tell the total."""
+        return {"sum": 3}
+
+    data = '{"sum": 3}'
+    llm = ScriptedLLM([reply(data), call("total"), reply(data), reply(data)])
+    agent = LLMAgent("t", "", "", llm=llm, tools=[total], hooks=[EchoedPayloadHook()])
+    session = Session()
+    replies = [agent.run("go", session=session).reply for _ in range(3)]
+    assert [said == data for said in replies] == [True, False, True]
+
+
+def test_truncation_below_the_length_of_its_mark_is_refused():
+    with pytest.raises(RegistrationError, match="max_chars is a whole number, 200 or more, not 199"):
+        ToolOutputTruncatorHook(max_chars=199)
+
+
+def test_saving_another_session_of_the_same_id_merges_unless_the_old_one_is_deleted(tmp_path):
+    store = JsonSessionStore(tmp_path)
+    store.save(Session("s", [Message("user", "old")]))
+    store.save(Session("s", [Message("user", "new")]))
+    assert [message.content for message in store.load("s").messages] == ["old", "new"]
+    store.delete("s")
+    store.save(Session("s", [Message("user", "new")]))
+    assert [message.content for message in store.load("s").messages] == ["new"]
+
+
+def test_a_session_holds_no_system_prompt():
+    llm, session = ScriptedLLM([reply("hello")]), Session()
+    LLMAgent("t", "", "Be brief.", llm=llm).run("go", session=session)
+    assert llm.requests[0].messages[0] == Message("system", "Be brief.")
+    assert [message.role for message in session.messages] == ["user", "assistant"]
+
+
+def test_a_run_at_its_last_step_replies_with_the_last_words_of_the_model():
+    for text, words in (("", ""), ("Let me see.", "Let me see.")):
+        agent = LLMAgent("t", "", "", llm=ScriptedLLM([[text, call("add", a=1, b=2)]]), tools=[add], max_steps=1)
+        result = agent.run("go")
+        assert (result.reply, result.status, result.stop.kind) == (words, "stopped", "steps_limit")
+
+
+def test_stores_are_given_by_position_or_by_our_names(tmp_path):
+    memory, sessions = MemoryStore(tmp_path / "memory.db"), JsonSessionStore(tmp_path)
+    assert MemoryInjectionHook(memory).memory is MemoryInjectionHook(memory=memory).memory is memory
+    assert EpisodeLoggerHook(memory).memory is EpisodeLoggerHook(memory=memory).memory is memory
+    assert PersistSessionHook(sessions, "s").store is PersistSessionHook(store=sessions, session_id="s").store

@@ -182,12 +182,13 @@ def test_a_torn_last_line_is_left_out_and_told(path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 1"),
+        (b'{"entry":"tape_began","version":1}\n', "format 1 of tapes, and this version of Hookline reads 2"),
+        (b'{"entry":"tape_began","version":99}\n', "format 99 of tapes, and this version of Hookline reads 2"),
         (b'{"turns": []}\n', "is no tape"),
         (b"\xff\xfe\n", "is no tape"),
         (b"", "is no tape"),
-        (b'{"entry":"tape_began","version":1}\n', "ends before its run begins"),
-        (b'{"entry":"tape_began","version":1}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+        (b'{"entry":"tape_began","version":2}\n', "ends before its run begins"),
+        (b'{"entry":"tape_began","version":2}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
 def test_what_is_no_tape_is_refused_in_words(path: Path, data: bytes, says: str) -> None:
@@ -248,7 +249,7 @@ def test_the_limits_that_a_run_was_under_are_there_with_what_was_used_before(pat
 def test_a_tape_is_json_lines_with_a_head(path: Path) -> None:
     record(path, "done")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (lines[0]["entry"], lines[0]["version"]) == ("tape_began", 1)
+    assert (lines[0]["entry"], lines[0]["version"]) == ("tape_began", 2)
     assert lines[0]["hookline"]
     assert lines[1]["entry"] == "run_began"
     assert all("entry" in line for line in lines)

@@ -450,7 +450,7 @@ def test_a_changed_hook_is_seen_with_what_it_said_then_and_now(path: Path) -> No
     assert gone.left == "add was not called there then"
     more = replay(path, [no_ones, no_threes])
     assert [str(each) for each in more.differences] == ["now before_tool no_threes: block (rule 3); then nothing"]
-    assert more.first.startswith("then before_tool: nobody minds; now before_tool no_threes")
+    assert more.first.startswith("then before_tool: allowed; now before_tool no_threes")
     assert more.left == "the model would have been sent other messages"
     assert more.result.status == "cancelled"
 

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, islice
-from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar, overload
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import msgspec
 
@@ -14,7 +29,7 @@ from .names import nearest
 T = TypeVar("T")
 
 MAX_DEPTH = 200
-_new_dict, _new_list = dict.__new__, list.__new__
+_new_dict, _new_list = dict.__new__, tuple.__new__
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -52,30 +67,70 @@ class FrozenDict(dict[str, Any]):
         return freeze, (thaw(self),)
 
 
-class FrozenList(list[Any]):
-    """A JSON array that cannot be changed; equal to the plain list it was made from."""
+def _compared(operator: Callable[[Any, Any], bool]) -> Callable[[Any, object], bool]:
+    def compare(self: Iterable[Any], other: object) -> bool:
+        return operator(list(self), list(other)) if isinstance(other, list) else NotImplemented
+
+    return compare
+
+
+class FrozenList(tuple[Any, ...]):
+    """A JSON array that cannot be changed; equal to the plain list it was made from.
+
+    It is stored as a tuple, because C code such as ``heapq`` changes a subclass of ``list`` without asking its
+    methods. ``isinstance(value, list)`` is true all the same, so that code which walks through JSON finds it.
+    What is made of it (a slice, a sum, a copy) is a plain list.
+    """
 
     __slots__ = ()
+    __class__ = property(lambda self: list)
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+    __lt__, __le__ = _compared(operator.lt), _compared(operator.le)
+    __gt__, __ge__ = _compared(operator.gt), _compared(operator.ge)
 
-    def __new__(cls, *args: Any) -> FrozenList:
+    def __new__(cls, items: Iterable[Any] = ()) -> FrozenList:
         """Frozen all the way down."""
-        return freeze(list(*args))  # type: ignore[no-any-return]
+        return freeze(list(items))  # type: ignore[no-any-return]
 
-    def __init__(self, *_: object) -> None:
-        """Nothing: ``list``'s own would change it in place."""
+    def __eq__(self, other: object) -> bool:
+        if type(other) is FrozenList:
+            return tuple.__eq__(self, other)
+        return isinstance(other, list) and list(self) == other
 
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(tuple(self))
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
-    def __copy__(self) -> list[Any]:
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        item = tuple.__getitem__(self, index)
+        return list(item) if type(index) is slice else item
+
+    def __add__(self, other: Any) -> list[Any]:  # type: ignore[override]
+        # No __radd__: with one, ``found += frozen`` would make a new list in place of changing ``found``.
+        return [*self, *other] if isinstance(other, list) else NotImplemented
+
+    def __mul__(self, times: Any) -> list[Any]:  # type: ignore[override]
+        return list(self) * times  # type: ignore[no-any-return]
+
+    __rmul__ = __mul__  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def copy(self) -> list[Any]:
+        """A plain list of the same items."""
         return list(self)
+
+    __copy__ = copy
 
     def __deepcopy__(self, memo: object) -> list[Any]:
         return thaw(self)  # type: ignore[no-any-return]
 
-    def __reduce__(self) -> tuple[Callable[[Any], Any], tuple[list[Any]]]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[[Any], Any], tuple[list[Any]]]:
+        # Not __reduce__: pickle looks for that one on ``self.__class__``, which is ``list``.
         return freeze, (thaw(self),)
 
 
@@ -89,6 +144,8 @@ def freeze(value: Any, _depth: int = 0) -> Any:
     kind = type(value)
     if kind in _SCALARS or kind is FrozenDict or kind is FrozenList:
         return value
+    if value is EMPTY:
+        return empty()
     if _depth >= MAX_DEPTH:
         raise ValueError(f"JSON nested more than {MAX_DEPTH} levels deep")
     if kind is dict or isinstance(value, Mapping):
@@ -100,9 +157,7 @@ def freeze(value: Any, _depth: int = 0) -> Any:
                 raise TypeError(f"JSON keys are strings, not {type(key).__name__} ({key!r})")
         return frozen
     if isinstance(value, (list, tuple)):
-        items: FrozenList = _new_list(FrozenList)
-        list.extend(items, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
-        return items
+        return _new_list(FrozenList, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
     for plain_type in (str, int, float):  # enums and other subclasses, as what they are in JSON
         if isinstance(value, plain_type):
             return plain_type.__str__(value) if plain_type is str else plain_type(value)
@@ -129,7 +184,40 @@ def thaw(value: Any) -> Any:
     return value
 
 
-EMPTY: FrozenDict = freeze({})
+def private_copy(value: Any) -> Any:
+    """A frozen deep copy of a JSON value that shares no dict with it. Scalars, and frozen lists of them, are shared.
+
+    ``dict.__setitem__`` and ``eval(text, frozen)`` change a frozen dict in spite of its methods. What must not
+    change is kept as a private copy, and hooks get the other one.
+    """
+    kind = type(value)
+    if kind is FrozenDict:
+        copy = empty()
+        if value:
+            dict.update(copy, value)
+            for key, item in value.items():
+                if type(item) not in _SCALARS:
+                    dict.__setitem__(copy, key, private_copy(item))
+        return copy
+    if kind is FrozenList:
+        for item in value:
+            if type(item) not in _SCALARS:
+                return _new_list(FrozenList, map(private_copy, value))
+        return value
+    return freeze(value)
+
+
+class _Empty(FrozenDict):
+    """The type of ``EMPTY``: not that of a frozen value, so that freezing it gives a new one."""
+
+    __slots__ = ()
+
+
+EMPTY: FrozenDict = _new_dict(_Empty)
+"""An empty mapping for the defaults of parameters. Values that hooks see have an :func:`empty` one of their own."""
+
+empty: Callable[[], FrozenDict] = partial(_new_dict, FrozenDict)
+"""A new empty frozen object: the default of fields (``msgspec.field(default_factory=empty)``)."""
 
 
 def parse_object(value: object) -> tuple[FrozenDict, str | None]:
@@ -140,10 +228,10 @@ def parse_object(value: object) -> tuple[FrozenDict, str | None]:
             parsed = msgspec.json.decode(value) if value.strip() else {}
         frozen = freeze({} if parsed is None else parsed)
     except (ValueError, TypeError, RecursionError):
-        return EMPTY, value if isinstance(value, str) else f"<{type(value).__name__} that is not usable JSON>"
+        return empty(), value if isinstance(value, str) else f"<{type(value).__name__} that is not usable JSON>"
     if type(frozen) is FrozenDict:
         return frozen, None
-    return EMPTY, value if isinstance(value, str) else json_text(frozen)
+    return empty(), value if isinstance(value, str) else json_text(frozen)
 
 
 def scrub(value: Any) -> Any:
@@ -163,6 +251,17 @@ def json_text(value: Any) -> str:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
         return msgspec.json.encode(scrub(value)).decode()
+
+
+def fingerprint(value: Any) -> bytes:
+    """What a JSON value is now, to tell later whether somebody changed it in place.
+
+    Stricter than ``==`` with a copy: ``True`` is not ``1``, and the order of keys counts.
+    """
+    try:
+        return msgspec.json.encode(value)
+    except Exception:  # noqa: BLE001 - text that is not valid Unicode, or no JSON any more
+        return repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:
@@ -317,9 +416,79 @@ def _with_lists(value: Any) -> Any:
     return [_with_lists(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+Reader = Callable[[Any, str], Any]
+_LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
+
+
 @lru_cache(maxsize=256)
-def _field_types(cls: type[Frozen]) -> dict[str, Any]:
-    return {f.name: f.type for f in msgspec.structs.fields(cls)}
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, Reader | None]]:
+    """The type of each field, and what turns mappings in its value into structs, if its type holds any."""
+    return {f.name: (f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
+
+
+def _checked(value: Any, field: tuple[Any, Reader | None], cls: type[msgspec.Struct], name: str) -> Any:
+    """``value`` as the type of a field."""
+    kind, read = field
+    if read is not None and not isinstance(value, msgspec.Struct):
+        value = read(value, f"{cls.__name__}.{name}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, f"{cls.__name__}.{name}") from None
+
+
+def _misfit(error: msgspec.ValidationError, path: str) -> TypeError:
+    found = _LOCATION.search(str(error))
+    message = str(error) if found is None else str(error)[: found.start()]
+    return TypeError(f"{path}{found[1] if found else ''}: {message}")
+
+
+def _reader(kind: Any) -> Reader | None:
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return partial(_read_struct, kind)
+    arguments = get_args(kind)
+    readers = [read for read in map(_reader, arguments) if read is not None]
+    if not readers:
+        return None
+    if get_origin(kind) in (Union, UnionType):
+        return readers[0] if len(readers) == 1 else None  # with two, nobody could tell which one is meant
+    if get_origin(kind) is Annotated:
+        return readers[0]
+    is_mapping = isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)
+    return partial(_read_items if is_mapping else _read_sequence, readers[-1])
+
+
+def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
+    if isinstance(value, cls) or not isinstance(value, Mapping):
+        return value  # the conversion says what is wrong with it
+    fields = _fields_of(cls)
+    known: Iterable[str] = fields
+    if issubclass(cls, Frozen):
+        value, known = cls._read_mapping(value, path), (*fields, *cls._other_keys)
+    given = {}
+    for name, item in value.items():
+        if name not in fields:
+            raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), known)}")
+        _, read = fields[name]
+        given[name] = item if read is None else read(item, f"{path}.{name}")
+    try:
+        return msgspec.convert(given, cls)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, path) from None
+
+
+def _read_sequence(read: Reader, value: Any, path: str) -> Any:
+    if not isinstance(value, (list, tuple, Sequence)) or isinstance(value, (str, bytes)):
+        return value
+    return [
+        item if isinstance(item, msgspec.Struct) else read(item, f"{path}[{index}]") for index, item in enumerate(value)
+    ]
+
+
+def _read_items(read: Reader, value: Any, path: str) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: read(item, f"{path}[{key!r}]") for key, item in value.items()}
 
 
 class Frozen(msgspec.Struct, frozen=True, gc=False):
@@ -331,29 +500,33 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     free: ClassVar[frozenset[str]] = frozenset()
     """The fields a hook may change; with none named, all."""
 
+    _other_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys beside the fields that ``_read_mapping`` understands."""
+
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """A changed copy, from keywords or a mapping such as ``dict(payload)``.
 
+        Mappings inside the values become what the fields hold, if each of their keys is known; stored JSON is
+        read with ``from_json`` instead, which skips unknown keys.
+
         Raises:
-            TypeError: an unknown field, or a value of the wrong type.
+            TypeError: an unknown field at any depth, or a value of the wrong type; it says where.
         """
-        types = _field_types(type(self))
+        known = _fields_of(type(self))
         changed: dict[str, Any] = {}
-        for name, value in {**(changes or {}), **fields}.items():
-            if name not in types:
-                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(name, types)}")
-            try:
-                if isinstance(value, History):  # checked like a list, but kept, so that it still shares its buffer
-                    old = getattr(self, name)
-                    tail = value.tail_after(old)
-                    items = list(value) if tail is None else list(tail)
-                    checked = msgspec.convert(items, types[name])
-                    same = all(a is b for a, b in zip(items, checked, strict=True))
-                    changed[name] = value if same else History(checked) if tail is None else old.plus(*checked)
-                else:
-                    changed[name] = msgspec.convert(value, types[name])
-            except msgspec.ValidationError as error:
-                raise TypeError(f"{type(self).__name__}.{name}: {error}") from None
+        for name, value in {**changes, **fields}.items() if changes else fields.items():
+            if name not in known:
+                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), known)}")
+            if type(value) is not History:
+                changed[name] = _checked(value, known[name], type(self), name)
+                continue
+            # Checked like a list, but kept, so that it still shares its buffer.
+            old = getattr(self, name)
+            tail = value.tail_after(old)
+            items = list(value) if tail is None else list(tail)
+            new = _checked(items, known[name], type(self), name)
+            same = all(a is b for a, b in zip(items, new, strict=True))
+            changed[name] = value if same else History(new) if tail is None else old.plus(*new)
         return msgspec.structs.replace(self, **changed)
 
     @classmethod
@@ -363,18 +536,14 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: it is neither.
         """
-        if isinstance(value, Mapping):
-            unknown = [name for name in value if name not in cls.__struct_fields__]
-            if unknown:
-                known = nearest(str(unknown[0]), cls.__struct_fields__)
-                raise TypeError(f"{cls.__name__} has no field {unknown[0]!r}.{known}")
-            try:
-                return msgspec.convert(value, cls)
-            except msgspec.ValidationError as error:
-                raise TypeError(f"{cls.__name__}: {error}") from None
-        if not isinstance(value, cls):
+        if not isinstance(value, (cls, Mapping)):
             raise TypeError(f"expected a {cls.__name__}, not {type(value).__name__}")
-        return value
+        return _read_struct(cls, value, cls.__name__)  # type: ignore[no-any-return]
+
+    @classmethod
+    def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """A mapping of fields, from one that may have other names or shapes for them."""
+        return given
 
     def accept(self, value: object) -> Self:
         """``value``, given back by a hook, as a checked copy of this with only free fields changed.

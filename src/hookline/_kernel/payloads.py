@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_sealed, digest, freeze, json_text
+import msgspec
+
+from .._base.frozen import Frozen, FrozenDict, History, as_sealed, digest, empty, freeze, json_text
 from . import values as v
 from .values import Ids, Message, Outcome, Usage, Where
 
@@ -66,7 +68,7 @@ class ModelRequest(Frozen, frozen=True):
     purpose: str = "step"
     response_format: Any = None
     tool_choice: str | None = None
-    params: Mapping[str, Any] = EMPTY
+    params: Mapping[str, Any] = msgspec.field(default_factory=empty)
     ids: Ids = Ids()
 
     free = frozenset(("messages", "tools", "model", "response_format", "tool_choice", "params"))
@@ -111,7 +113,7 @@ class ModelReply(Frozen, frozen=True):
     provider: str = ""
     organization_id: str = ""
     duration: float = 0.0
-    request: ModelRequest = ModelRequest()
+    request: ModelRequest = msgspec.field(default_factory=ModelRequest)
     source: str = "model"
     ids: Ids = Ids()
 
@@ -127,7 +129,7 @@ class ToolCallRequest(Frozen, frozen=True):
 
     id: str
     name: str
-    arguments: Mapping[str, Any] = EMPTY
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=empty)
     hop: int = 0
     attempt: int = 1
     raw: str | None = None
@@ -163,7 +165,7 @@ class ToolCallResult(Frozen, frozen=True):
 
     id: str
     name: str
-    arguments: Mapping[str, Any] = EMPTY
+    arguments: Mapping[str, Any] = msgspec.field(default_factory=empty)
     result: Any = None
     error: str | None = None
     outcome: Outcome = "ok"

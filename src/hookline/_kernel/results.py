@@ -10,7 +10,7 @@ import msgspec
 
 from .._base.frozen import Frozen, freeze
 from .errors import InvalidResult
-from .payloads import ApprovalAnswer, Question
+from .payloads import ApprovalAnswer, ApprovalRequest, Question, ToolCallRequest
 from .state import AgentState
 from .values import STOP_KINDS, ErrorInfo, ModelResponse, StopSignal
 
@@ -72,7 +72,7 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def block(cls, message: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
-        """The tool does not run; the model gets ``message`` as an error result."""
+        """The tool does not run; the model gets ``message`` as an error result, or else which hook blocked it."""
         return cls(HookAction.BLOCK, message, reason, state)
 
     @classmethod
@@ -123,8 +123,8 @@ class HookResult(msgspec.Struct, frozen=True):
         return cls.claim(approve=True, by=by, reason=reason)
 
     @classmethod
-    def deny(cls, message: str = "Denied.", *, by: str = "", reason: str = "") -> HookResult:
-        """At ``approval_requested``: the call is blocked and the model gets ``message``."""
+    def deny(cls, message: str = "", *, by: str = "", reason: str = "") -> HookResult:
+        """At ``approval_requested``: the call is blocked; the model gets ``message``, or else who denied it."""
         return cls.claim(deny=message, by=by, reason=reason)
 
     @classmethod
@@ -183,12 +183,23 @@ def understand(result: object, point: Point[Any], payload: Frozen, hook: str, ph
         if verb is HookAction.MODIFY:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
         if verb in (HookAction.MERGE, HookAction.CLAIM):
-            return HookResult(verb, _fields(point, result.value), result.reason, result.state)
+            fields = _fields(point, result.value)
+            if isinstance(fields, ApprovalAnswer) and fields.deny is not None and not fields.deny.strip():
+                fields = fields.replace(deny=f"{_subject(payload)} was denied by {fields.by or f'hook {hook!r}'}.")
+            return HookResult(verb, fields, result.reason, result.state)
+        if verb is HookAction.BLOCK and not result.value.strip():
+            return HookResult(verb, f"{_subject(payload)} was blocked by hook {hook!r}.", result.reason, result.state)
         if verb is HookAction.ANSWER:
             return HookResult(verb, _answer(point, result.value), result.reason, result.state)
     except (TypeError, ValueError) as error:
         raise InvalidResult(f"{where}: {error}") from error
     return result
+
+
+def _subject(payload: Frozen) -> str:
+    """What a block or a denial without a message is about: the model is told, and so are people."""
+    call = payload.call if isinstance(payload, ApprovalRequest) else payload
+    return f"Tool {call.name!r}" if isinstance(call, ToolCallRequest) else type(payload).__name__
 
 
 def _allowed(point: Point[Any], phase: str) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
-from .._base.frozen import EMPTY, Frozen, FrozenDict, History, as_history, freeze, json_text, plain
+import msgspec
+
+from .._base.frozen import Frozen, FrozenDict, History, as_history, empty, freeze, json_text, plain
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ else:  # the standard library has no defaults of type variables before Python 3.
 
     OutputT = TypeVar("OutputT")
 
+_SCRATCH = "Data of your own belongs in ctx.scratch, or in metadata if it is to be saved."
+
 
 class AgentState(Frozen, frozen=True):
     """A run as it stands now.
@@ -26,7 +30,7 @@ class AgentState(Frozen, frozen=True):
     """
 
     messages: Sequence[Message] = ()
-    metadata: Mapping[str, Any] = EMPTY
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=empty)
     system_prompt: str = ""
     response_format: Any = None
     steps: Sequence[Step] = ()
@@ -48,6 +52,17 @@ class AgentState(Frozen, frozen=True):
             self._seal("metadata", freeze)
         if self.response_format is not None and type(self.response_format) is not FrozenDict:
             self._seal("response_format", freeze)
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return super().__getitem__(name)
+        except KeyError as error:
+            raise KeyError(f"{error.args[0]} {_SCRATCH}") from None
+
+    def __setitem__(self, name: str, value: object) -> NoReturn:
+        raise TypeError(
+            f"AgentState cannot be changed in place; a hook returns state=ctx.state.replace(...). {_SCRATCH}"
+        )
 
     @property
     def step_count(self) -> int:
@@ -141,6 +156,20 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
         if type(self.steps) is not History:
             self._seal("steps", tuple)
 
+    def __str__(self) -> str:
+        """The status and the reply, shortened, and what the run took; ``repr`` shows everything."""
+        why = ""
+        if self.status == "failed" and self.errors:
+            why = f" ({self.errors[-1].type}: {self.errors[-1].message})"
+        elif self.status == "ended":
+            why = f" ({self.hook_ended})" if self.hook_ended else ""
+        elif self.status != "completed" and self.stop is not None:
+            why = f" ({self.stop.kind})"
+        cost = "cost unknown" if self.cost is None else f"{self.cost:.4g} USD"
+        took = (_count(len(self.steps), "step"), _count(self.tool_calls, "tool call"))
+        tokens = _count(self.usage.total_tokens, "token")
+        return f"{_short(f'{self.status}{why}: {self.reply}')}\n{', '.join((*took, tokens, cost))}"
+
 
 def output_text(output: Any, reply: str) -> str:
     """The output of a run as text; see :attr:`AgentResult.output_text`."""
@@ -148,3 +177,12 @@ def output_text(output: Any, reply: str) -> str:
         return reply
     form = plain(output)
     return form if isinstance(form, str) else json_text(form)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _short(text: str, most: int = 300) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from .._base.frozen import EMPTY, Frozen, FrozenDict, freeze, parse_object
+from .._base.frozen import Frozen, FrozenDict, empty, freeze, parse_object
+from .._base.names import nearest
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
@@ -57,9 +59,11 @@ class ToolCall(Frozen, frozen=True):
     ``arguments`` is empty and ``raw`` holds what came instead.
     """
 
+    _other_keys = ("type", "function")
+
     id: str
     name: str
-    arguments: Any = EMPTY
+    arguments: Any = msgspec.field(default_factory=empty)
     raw: str | None = None
 
     def __post_init__(self) -> None:
@@ -69,13 +73,31 @@ class ToolCall(Frozen, frozen=True):
         msgspec.structs.force_setattr(self, "arguments", arguments)
         msgspec.structs.force_setattr(self, "raw", raw if self.raw is None else self.raw)
 
+    @classmethod
+    def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """Fields, also from OpenAI's ``{"id", "type": "function", "function": {"name", "arguments"}}``."""
+        if "function" not in given:
+            return given
+        fields = dict(given)
+        kind, function = fields.pop("type", "function"), fields.pop("function")
+        if kind != "function":
+            raise TypeError(f"{path}.type: expected 'function', got {kind!r:.80}")
+        if not isinstance(function, Mapping):
+            raise TypeError(f"{path}.function: expected a mapping, got {type(function).__name__}")
+        for name in function:
+            if name not in ("name", "arguments"):
+                raise TypeError(f"{path}.function has no field {name!r}.{nearest(str(name), ('name', 'arguments'))}")
+            if name in fields:
+                raise TypeError(f"{path} has {name!r} twice: in the call and in its 'function'")
+        return {**fields, **function}
+
 
 class ToolSpec(Frozen, frozen=True):
     """A tool as a model sees it: name, description, JSON schema of the parameters."""
 
     name: str
     description: str = ""
-    parameters: Any = EMPTY
+    parameters: Any = msgspec.field(default_factory=empty)
 
     def __post_init__(self) -> None:
         if type(self.parameters) is not FrozenDict:
@@ -86,7 +108,13 @@ class Message(Frozen, frozen=True):
     """One message of a transcript.
 
     ``call_id`` and ``name`` belong to tool results; ``hook`` names the hook whose ``end`` wrote it.
+
+    Wherever messages are taken, a mapping of these fields will do, and so will a message in OpenAI's shape::
+
+        Message.of({"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "42"}]})
     """
+
+    _other_keys = ("tool_call_id",)
 
     role: Role
     content: str = ""
@@ -99,6 +127,40 @@ class Message(Frozen, frozen=True):
     def __post_init__(self) -> None:
         if type(self.tool_calls) is not tuple:
             self._seal("tool_calls", tuple)
+
+    @classmethod
+    def _read_mapping(cls, given: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """Fields, also from a message in OpenAI's shape."""
+        fields = {
+            name: item for name, item in given.items() if name not in _OFTEN_EMPTY or (item is not None and item != [])
+        }
+        if "tool_call_id" in fields:
+            call_id = fields.pop("tool_call_id")
+            if fields.setdefault("call_id", call_id) != call_id:
+                raise TypeError(f"{path} has two call ids: 'call_id' and 'tool_call_id'")
+        if fields.get("role") == "developer":
+            fields["role"] = "system"
+        content = fields.get("content")
+        if isinstance(content, (list, tuple)):
+            fields["content"] = "\n".join(_text_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+        return fields
+
+
+_OFTEN_EMPTY = frozenset(("content", "tool_calls", "refusal", "audio", "function_call", "annotations"))
+"""What OpenAI's messages hold as ``null`` or an empty list, which says nothing."""
+
+
+def _text_part(part: Any, path: str) -> str:
+    if not isinstance(part, Mapping) or part.get("type") != "text":
+        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        raise TypeError(f"{path} is of type {kind!r:.80}; messages hold text parts alone")
+    for name in part:
+        if name not in ("type", "text"):
+            raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), ('type', 'text'))}")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise TypeError(f"{path}.text: expected text, got {type(text).__name__}")
+    return text
 
 
 class ModelResponse(Frozen, frozen=True):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from .._base.errors import PlainError
+from .._base.frozen import fingerprint, private_copy
 from .._base.names import describe, words
 from .._base.tasks import OutOfTime, abandon, carry, unpack, within
 from .._kernel.errors import CallRefused, HookError
@@ -93,6 +94,9 @@ class Batch:
                 await self._each([self._approve(call) for call in asked])
             engine.checkpoint()
             executing = True
+            for call in calls:
+                if call.result is None and call.judged and fingerprint(call.request.arguments) != call.judged:
+                    self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
             ready = self._count(calls)
             if len(ready) < len(calls):
                 for call in calls:
@@ -122,12 +126,16 @@ class Batch:
             if problem is not None:
                 await self._refuse(call, problem)
             return
+        if not edited:
+            call.handed_out = private_copy(call.request.arguments)
+            call.request = replace(call.request, arguments=call.handed_out)
         firing = self.engine.open(BEFORE_TOOL, call.request)
         if not edited:
             await firing.rewrite()
         if firing.open:
             request, problem = self._validate(call, firing.payload)
             firing.payload = request
+            call.judged = fingerprint(request.arguments)
             if problem is not None:
                 firing.refuse(problem)
         await firing.guard()
@@ -136,8 +144,7 @@ class Batch:
         call.answer = verdict.answer
         call.asks = () if edited else verdict.asks
         if verdict.action is HookAction.BLOCK:
-            name = call.request.name
-            self._block(call, verdict.value or f"Tool {name!r} was blocked by hook {verdict.hook!r}.", verdict.hook)
+            self._block(call, verdict.value, verdict.hook)
         elif verdict.action is HookAction.INVALID:
             await self._refuse(call, verdict.value)
         elif call.answer is not None and not call.asks:
@@ -151,9 +158,11 @@ class Batch:
             return request, tools.unknown(request.name)
         if request.name in self._withdrawn and request.name == call.call.name:
             return request, f"The tool {request.name!r} is not available in this step."
-        if request.raw is not None and not request.arguments:
+        # Hooks got a copy of the call's arguments: where none was returned in its place, the call's own count.
+        arguments = call.call.arguments if request.arguments is call.handed_out else request.arguments
+        if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = self.engine.world.validate(tool, request.arguments)
+        checked = self.engine.world.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -316,7 +325,8 @@ class Batch:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
-        return jsonable(await work if tool.timeout is None else await within(tool.timeout, work))
+        limit = engine.world.timeout_of(tool)
+        return jsonable(await work if limit is None else await within(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
         await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.frozen import private_copy
 from .._kernel.errors import CallRefused, HooklineError, OutputError
 from .._kernel.payloads import (
     ModelReply,
@@ -22,6 +23,7 @@ from .._kernel.payloads import (
 )
 from .._kernel.points import (
     AFTER_STEP,
+    BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
     ON_RUN_END,
@@ -194,12 +196,14 @@ class Loop:
         except HooklineError as error:
             engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
+        params, response_format = engine.agent.params, state.response_format
+        if BEFORE_LLM in engine.heard:  # they are the agent's own: hooks get copies
+            params, response_format = private_copy(params), private_copy(response_format)
         messages = state.messages
         if state.system_prompt:
             messages = messages.after(Message("system", state.system_prompt))
         return ModelRequest(
-            messages, tools, engine.agent.model.name, hop, 1, "step", state.response_format, None,
-            engine.agent.params, engine.ids,
+            messages, tools, engine.agent.model.name, hop, 1, "step", response_format, None, params, engine.ids,
         )  # fmt: skip
 
     def _record(self, reply: ModelReply) -> None:

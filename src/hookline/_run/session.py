@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import EMPTY, History, freeze
+from .._base.frozen import EMPTY, History, private_copy
 from .._kernel.values import Message
 
 
@@ -37,15 +37,33 @@ class Session:
     ) -> None:
         self.id = id
         self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
-        self.metadata: Mapping[str, Any] = freeze(metadata)
+        self.metadata = metadata
         self.key, self.platform, self.personality_id = key, platform, personality_id
-        self.personality_changes: Mapping[str, Any] = freeze(personality_changes)
+        self.personality_changes = personality_changes
         self._fresh = [] if self.messages else [True]
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._given = self.messages
         self._stored: dict[Any, tuple[Sequence[Message], Sequence[Message]]] = {}  # by place: its own, what is there
         self._written: dict[Any, tuple[bytes, bool]] = {}  # by place: the digest of that, and whether it says started
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The user's data. Each read gives a copy of its own; assign a mapping to change it."""
+        return private_copy(self._metadata)  # type: ignore[no-any-return]
+
+    @metadata.setter
+    def metadata(self, data: Mapping[str, Any]) -> None:
+        self._metadata = private_copy(data)
+
+    @property
+    def personality_changes(self) -> Mapping[str, Any]:
+        """What is different about the personality here. Each read gives a copy; assign a mapping to change it."""
+        return private_copy(self._personality_changes)  # type: ignore[no-any-return]
+
+    @personality_changes.setter
+    def personality_changes(self, changes: Mapping[str, Any]) -> None:
+        self._personality_changes = private_copy(changes)
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, {len(self.messages)} messages)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import Growing, History, as_history
+from .._base.frozen import Growing, History, as_history, private_copy
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
@@ -32,7 +32,7 @@ class RunState:
     ) -> None:
         self.ids = ids
         self.budget = budget
-        self.metadata: Mapping[str, Any] = metadata if metadata is not None else {}
+        self.metadata: Mapping[str, Any] = private_copy(metadata if metadata is not None else {})
         self.system_prompt = system_prompt
         self.response_format = response_format
         self.signals: tuple[StopSignal, ...] = ()
@@ -62,11 +62,15 @@ class RunState:
         return self._steps.view()
 
     def view(self) -> AgentState:
-        """The state as hooks see it; the same object until something changes."""
-        if self._view is None:
+        """The state as hooks see it; the same object until something changes.
+
+        Hooks get copies of the JSON in it, and new ones if a hook changed a copy in place.
+        """
+        if self._view is None or self._view.metadata != self.metadata:
             self._view = AgentState(
-                self._messages.view(), self.metadata, self.system_prompt, self.response_format, self._steps.view(),
-                self.budget.usage, self.signals, self.errors, self.ids, self.version,
+                self._messages.view(), private_copy(self.metadata), self.system_prompt,
+                private_copy(self.response_format), self._steps.view(), self.budget.usage, self.signals, self.errors,
+                self.ids, self.version,
             )  # fmt: skip
         return self._view
 
@@ -152,7 +156,8 @@ class RunState:
             if part == "messages":
                 self._take_messages(accepted.messages, now.messages)
             else:
-                setattr(self, part, getattr(accepted, part))
+                value = getattr(accepted, part)
+                setattr(self, part, value if part == "system_prompt" else private_copy(value))
             self._touch(part)
 
     def _changed_parts(self, given: AgentState, read_at: int, now: AgentState) -> list[str]:

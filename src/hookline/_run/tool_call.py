@@ -27,6 +27,10 @@ class PendingCall(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
+    handed_out: Mapping[str, Any] | None = None
+    """The copy of the model's arguments that hooks got: what they do to it in place changes nothing."""
+    judged: bytes = b""
+    """A fingerprint of the validated arguments, if guards judged them."""
     tool: Tool | None = None
     values: Mapping[str, Any] = EMPTY
     """What the tool is called with: what the validated arguments stand for."""

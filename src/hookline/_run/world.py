@@ -20,6 +20,9 @@ class Boundary(Protocol):
     A recording writes the calls down; a replay answers them. Runs inside the run have the same one.
     """
 
+    is_replay: bool
+    """Whether the calls are answered from a recording: then nothing waits by the clock."""
+
     def model(self, model: Model) -> Model:
         """The model to ask in the place of this one."""
 
@@ -86,6 +89,10 @@ class World:
     def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """Call a tool."""
         return tool.call(values, ctx) if self.boundary is None else self.boundary.call(request, tool, values, ctx)
+
+    def timeout_of(self, tool: Tool) -> float | None:
+        """How long a call of a tool may take; a replay keeps to what the recording says."""
+        return None if self.boundary is not None and self.boundary.is_replay else tool.timeout
 
     def model(self, model: Model) -> Model:
         """The model to ask."""

@@ -80,7 +80,7 @@ class PlanModeHook:
         if isinstance(said, bool):
             return HookResult.approve() if said else HookResult.deny()
         if isinstance(said, str):
-            return HookResult.deny(said or "Denied.")
+            return HookResult.deny(said)
         if isinstance(said, HookResult) and said.action is HookAction.CLAIM and _is_clear(said.value):
             return said
         expected = "True, False, a message, or HookResult.approve(), .deny(message) or .edit(arguments)"

@@ -29,7 +29,8 @@ class ScriptedModel:
 
     Args:
         turns: each a :func:`reply`, a :func:`call`, a list of calls (with text among them, if any),
-            an exception to raise, or a function of the request that gives one of these.
+            an exception to raise, or a function of the request that gives one of these. A function in
+            place of the list answers every request.
         delay: seconds to wait before each reply, and between streamed words.
         name: the model name it reports.
         loop: start again from the first turn after the last one.
@@ -41,9 +42,16 @@ class ScriptedModel:
     provider = "scripted"
 
     def __init__(
-        self, turns: Iterable[object] = (), *, delay: float = 0.0, name: str = "scripted", loop: bool = False
+        self,
+        turns: Iterable[object] | Callable[[ModelRequest], Any] = (),
+        *,
+        delay: float = 0.0,
+        name: str = "scripted",
+        loop: bool = False,
     ) -> None:
-        if isinstance(turns, (str, ModelResponse, ToolCall)):
+        if callable(turns):
+            turns, loop = [turns], True
+        elif isinstance(turns, (str, ModelResponse, ToolCall)) or not isinstance(turns, Iterable):
             raise TypeError(f"turns is a list of turns: ScriptedModel([{turns!r:.80}])")
         self.turns: list[Turn] = [_checked(turn) for turn in turns]
         self.delay, self.name, self.loop = delay, name, loop

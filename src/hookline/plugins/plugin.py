@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from .._base.frozen import EMPTY
+from .._base.frozen import EMPTY, empty
 from .._base.names import describe
 from .._kernel.errors import RegistrationError
 from .._kernel.points import Point
@@ -136,7 +136,7 @@ class Plugin:
         Raises:
             RegistrationError: one that is required is missing.
         """
-        return self.configured(EMPTY)._values or EMPTY if self._values is None else self._values
+        return self.configured(EMPTY)._values or empty() if self._values is None else self._values
 
     @property
     def lively(self) -> bool:

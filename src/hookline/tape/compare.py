@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import msgspec
 
 from .._base.event import Event
-from .._base.frozen import scrub
+from .._base.frozen import json_text, scrub
+from .._base.names import snake
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from . import entries as on
@@ -57,61 +59,110 @@ class Comparison:
     """Takes the events of a replay one by one."""
 
     def __init__(self, tape: Tape) -> None:
-        self._then: dict[tuple[str, int], list[tuple[int, dict[str, Any]]]] = {}
+        self._then: dict[tuple[str, int], deque[tuple[int, dict[str, Any]]]] = {}
+        """By run and lane: the events that have not come again, each with its position."""
+        self._decided_then: list[tuple[int, Decision]] = []
         for position, entry in enumerate(tape.entries):
             if isinstance(entry, on.Happened) and self.is_compared(entry):
-                self._then.setdefault((entry.event["run_id"], entry.lane), []).append((position, entry.event))
-        self._count = dict.fromkeys(self._then, 0)
-        self._decided_then = [
-            (position, decision)
-            for position, entry in enumerate(tape.entries)
-            if isinstance(entry, on.Happened) and self.is_compared(entry) and (decision := _decision(entry.event))
-        ]
-        self._decided: list[Decision] = []
-        self.first = ""
-        """The first difference, in words."""
+                self._then.setdefault((entry.event["run_id"], entry.lane), deque()).append((position, entry.event))
+                if decision := _decision(entry.event):
+                    self._decided_then.append((position, decision))
+        self._decided: list[tuple[int, Decision]] = []
+        self._found: list[tuple[int, str]] = []
+        """The differences that may be the first one, each with its position."""
 
     @property
-    def differs(self) -> bool:
-        """Whether anything was different so far."""
-        return bool(self.first)
+    def first(self) -> str:
+        """The first difference by its position on the tape, in words."""
+        return min(self._found, key=lambda pair: pair[0])[1] if self._found else ""
 
     @staticmethod
     def is_compared(entry: on.Happened) -> bool:
         """Whether a replay will have this event too."""
         return not entry.inside and _matters(entry.event)
 
-    def take(self, event: Event, lane: int) -> int | None:
-        """Compare an event of this lane; its position on the tape, if it is there too."""
+    def take(self, event: Event, lane: int, next_in_lane: Callable[[], int]) -> tuple[int | None, str]:
+        """Compare an event of a lane.
+
+        Args:
+            event: the event.
+            lane: its lane.
+            next_in_lane: gives the position of what the lane did next then.
+
+        Returns:
+            The event's position on the tape, or ``None``; and how it differs from what was next then, or ``""``.
+        """
         data = scrub(event.payload)
         if not _matters(data):
-            return None
-        if (decision := _decision(data)) is not None:
-            self._decided.append(decision)
-        place, core = (event.run_id, lane), _core(data)
-        then, index = self._then.get(place, []), self._count.get(place, 0)
-        if index < len(then) and _core(then[index][1]) == core:
-            self._count[place] = index + 1
-            return then[index][0]
-        if not self.first:
-            was = then[index][1] if index < len(then) else None
-            self.first = f"then {_words(was, data) if was else 'nothing'}; now {_words(data, was)}"
-        ahead = range(index, min(index + AHEAD, len(then)))
-        found = next((i for i in ahead if _core(then[i][1]) == core), None)
+            return None, ""
+        then, core, decision = self._then.get((event.run_id, lane), deque()), _core(data), _decision(data)
+        found = next((i for i in _next_ones(then) if _core(then[i][1]) == core), None)
+        difference = ""
         if found is None:
-            return None
-        self._count[place] = found + 1
-        return then[found][0]
+            was = then[0][1] if then else None
+            difference = f"then {_words(was, data) if was else 'nothing'}; now {_words(data, was)}"
+            found = next((i for i in range(min(AHEAD, len(then))) if _core(then[i][1]) == core), None)
+            if decision is not None:
+                self._decided.append((next_in_lane() if found is None else then[found][0], decision))
+            for _ in range(found or 0):
+                then.popleft()
+            found = found and 0
+        elif decision is not None:
+            self._decided.append((then[found][0], decision))
+        if found is None:
+            return None, difference
+        position, _ = then[found]
+        del then[found]
+        return position, difference
 
-    def finish(self) -> None:
-        """There are no further events."""
-        left = [then[self._count[run]] for run, then in self._then.items() if self._count[run] < len(then)]
-        if left and not self.first:
-            self.first = f"then {_words(min(left, key=lambda pair: pair[0])[1], None)}; now nothing"
+    def differ(self, position: int, difference: str) -> None:
+        """Note a difference that may be the first one."""
+        self._found.append((position, difference))
 
-    def decisions(self, end: int) -> tuple[list[Decision], list[Decision]]:
-        """Those that were made then, before that place on the tape, and those made now."""
-        return [decision for position, decision in self._decided_then if position < end], self._decided
+    def forget(self) -> None:
+        """Forget the differences: the replay ends before all of them."""
+        self._found.clear()
+
+    def missing(self, position: int, entry: on.Entry) -> None:
+        """Note that an entry did not come again."""
+        name = snake(type(entry).__name__).replace("_", " ")
+        what = _words(entry.event, None) if isinstance(entry, on.Happened) else name
+        self._found.append((position, f"then {what}; now nothing"))
+
+    def finish(self, complete: bool) -> None:
+        """There are no further events.
+
+        Args:
+            complete: whether the replay kept to the order of the tape to the end, so that events that are missing may
+                be the first difference.
+        """
+        left = [then[0] for then in self._then.values() if then]
+        if left and (complete or not self._found):
+            position, event = min(left, key=lambda pair: pair[0])
+            self._found.append((position, f"then {_words(event, None)}; now nothing"))
+
+    def decisions(self, end: int, exact: bool) -> tuple[list[Decision], list[Decision]]:
+        """The decisions made then before a position, and those made now, both in the order of the tape.
+
+        Args:
+            end: the position.
+            exact: leave out decisions made now that came later then.
+        """
+        now = sorted(self._decided, key=lambda pair: pair[0])
+        return (
+            [decision for position, decision in self._decided_then if position < end],
+            [decision for position, decision in now if position < end or not exact],
+        )
+
+
+def _next_ones(events: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[int]:
+    """The indices of the events that may come next: observers of one point run at once, and end in any order."""
+    for index, (_, event) in enumerate(events):
+        observed = event["type"] == "hook_executed" and event["phase"] == "observe"
+        if not index or (observed and event["point"] == events[0][1]["point"]):
+            yield index
+        if not observed:
+            return
 
 
 def differences(then: Sequence[Decision], now: Sequence[Decision]) -> Iterator[Difference]:
@@ -146,6 +197,7 @@ def _core(event: dict[str, Any]) -> dict[str, Any]:
     core = {name: _steady(value) for name, value in event.items() if name not in _TIMES}
     if event["type"] == "run_finished":
         result = {name: value for name, value in core["result"].items() if name not in ("elapsed", "ids")}
+        result["errors"] = sorted(result["errors"], key=json_text)  # those of calls that went on at once: in any order
         result["steps"] = [{**step, "duration": 0} for step in result["steps"]]
         core["result"] = result
     return core
@@ -166,7 +218,7 @@ def _words(event: dict[str, Any], other: dict[str, Any] | None) -> str:
         return str(decision)
     if event["type"] == "point_fired":
         by = f" by {event['hook']}" if event["hook"] else ""
-        return f"{event['point']}: {'nobody minds' if event['verb'] == HookAction.CONTINUE else event['verb']}{by}"
+        return f"{event['point']}: {'allowed' if event['verb'] == HookAction.CONTINUE else event['verb']}{by}"
     core = _core(event)
     kind = core.pop("type").replace("_", " ")
     if other is not None and other["type"] == event["type"]:

@@ -16,16 +16,24 @@ class Source(Protocol):
         """The value; ``real()`` is the one of here and now."""
 
 
+class SetAlarm(Protocol):
+    """Has a callback called later; the object returned has a ``cancel()``."""
+
+    def __call__(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
+        """``clock`` is the one to go by, if it has a ``call_later`` of its own."""
+
+
 class TapedClock:
     """A clock whose readings are on the tape.
 
     Args:
         inner: the clock of here and now; what else it can do is there, too.
         source: where readings come from.
+        alarm: sets an alarm of the inner clock.
     """
 
-    def __init__(self, inner: Any, source: Source) -> None:
-        self.inner, self._source = inner, source
+    def __init__(self, inner: Any, source: Source, alarm: SetAlarm) -> None:
+        self.inner, self._source, self._alarm = inner, source, alarm
 
     def time(self) -> float:
         """Unix time."""
@@ -34,6 +42,10 @@ class TapedClock:
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
         return float(self._source("monotonic", self.inner.monotonic))
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Any:
+        """Set an alarm; the object returned has a ``cancel()``."""
+        return self._alarm(self.inner, seconds, callback)
 
     def stamp(self) -> float:
         """The time of an event, which no hook reads from here."""
@@ -64,12 +76,12 @@ class TapedRandom(Random):
         return int(self.source("bits", lambda: f"{self.inner.getrandbits(k):x}"), 16)
 
 
-def supply(engine: Engine, source: Source) -> None:
-    """Have a run, and the runs inside it, read from ``source``."""
+def supply(engine: Engine, source: Source, alarm: SetAlarm) -> None:
+    """Have a run, and the runs inside it, read from ``source`` and set alarms with ``alarm``."""
     world, chance = engine.world, TapedRandom()
     chance.inner, chance.source = world.random, source
     real = world.new_id
-    world.clock = engine.budget.clock = TapedClock(world.clock, source)
+    world.clock = engine.budget.clock = TapedClock(world.clock, source, alarm)
     world.random = chance
 
     def new_id(prefix: str = "id") -> str:

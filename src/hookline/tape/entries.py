@@ -18,7 +18,7 @@ from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from .._run.budget import NO_LIMITS, Limits
 from ..models.errors import ProviderError
 
-VERSION = 1
+VERSION = 2
 """The version of the format. A reader knows one."""
 
 
@@ -26,7 +26,8 @@ class Entry(Frozen, frozen=True, tag=snake, tag_field="entry", omit_defaults=Tru
     """One line of a tape. ``at`` counts seconds from its beginning.
 
     ``inside`` is the number of the tool call that it happened in, if a tool made it happen: a replay calls no tools,
-    so it will not happen there. ``lane`` tells apart what goes on at once: in one lane, things have an order.
+    so it will not happen there. ``lane`` is the number of the part of the run that it belongs to: parts that go on at
+    once, such as the calls of a batch, have lanes of their own, and the entries of one lane have one order.
     """
 
     at: float = 0.0
@@ -41,6 +42,18 @@ class TapeBegan(Entry, frozen=True):
     hookline: str = ""
     time: float = 0.0
     monotonic: float = 0.0
+
+
+class LaneBegan(Entry, frozen=True):
+    """The lane ``parent`` began this lane: a call of a tool, an approval, the progress of a tool or a run inside.
+
+    It is the lane of the run ``run`` or of the attempt ``attempt`` at the call ``call_id`` in it, if it says so.
+    """
+
+    parent: int = 0
+    run: str = ""
+    call_id: str = ""
+    attempt: int = 0
 
 
 class TapedSession(Frozen, frozen=True, omit_defaults=True):
@@ -141,13 +154,17 @@ _FAMILIES: dict[str, type[BaseException]] = {
 
 
 class ModelAnswered(Entry, frozen=True):
-    """What came back: pieces, if it was streamed, then the response or an error; neither if it was broken off."""
+    """What came back: pieces, if it was streamed, then the response or an error.
+
+    There is neither if it was ``cancelled``, or ``closed``: whoever read the stream wanted no more of it.
+    """
 
     number: int = 0
     pieces: tuple[str, ...] = ()
     response: ModelResponse | None = None
     raised: Raised | None = None
     cancelled: bool = False
+    closed: bool = False
 
 
 class ToolCalled(Entry, frozen=True):
@@ -226,6 +243,12 @@ class SteeredIn(Entry, frozen=True):
     text: str = ""
 
 
+class AlarmRang(Entry, frozen=True):
+    """A time limit was reached: the alarm that was set as the ``number``-th of its lane rang."""
+
+    number: int = 0
+
+
 class CancelledFrom(Entry, frozen=True):
     """Somebody cancelled the run."""
 
@@ -234,6 +257,7 @@ class CancelledFrom(Entry, frozen=True):
 
 AnyEntry = (
     TapeBegan
+    | LaneBegan
     | RunBegan
     | ModelAsked
     | ModelAnswered
@@ -246,6 +270,7 @@ AnyEntry = (
     | Drawn
     | Happened
     | SteeredIn
+    | AlarmRang
     | CancelledFrom
 )
 
@@ -271,7 +296,7 @@ def digests_of(request: ModelRequest) -> dict[str, str]:
 
 
 def ending_of(error: BaseException) -> dict[str, Any]:
-    """How a call of a model or a tool ended that raised: broken off from outside, or of its own."""
+    """How a call of a model or a tool ended that raised: cancelled from outside, or by an error of its own."""
     task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
     if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
         return {"cancelled": True}

@@ -1,4 +1,4 @@
-"""Where in a run we are, for each tape that is written or played: two may be at it at once, one inside the other."""
+"""Which part of a run the current task belongs to, for each tape that is written or played at the moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class PerTape:
 
 
 LANE = PerTape("hookline_tape_lane")
-"""The lane that we are in: the number of a call of a tool or of an approval; below 0 for what a tool reports."""
+"""The number of the lane of this task: of a call of a tool, an approval or a run inside. What a tool reports has the
+number of its call, negated."""
 
 INSIDE = PerTape("hookline_tape_inside")
 """The number of the tool call that we are in, if it is one that a replay does not call."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from .._kernel.values import ErrorInfo, Message, ToolSpec
 from .._run.budget import Budget
 from .._run.context import AgentContext, for_call, report_of
 from .._run.engine import Engine
-from .._run.events import log
+from .._run.events import ToolStarted, log
 from ..models.protocol import Model
 from ..tools.tool import Checked, Tool, jsonable
 from . import entries as on
@@ -88,11 +91,12 @@ class TapeHook:
 
     @contextmanager
     def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
-        ctx, outer, leave = engine.ctx, engine.world.boundary, None
+        ctx, outer, leave, lane = engine.ctx, engine.world.boundary, None, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
             recording = outer
+            lane = recording.enter_lane(recording.number(), start.ids.run_id)
         else:
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
             engine.world.boundary = recording
@@ -105,6 +109,8 @@ class TapeHook:
         finally:
             with self._lock:
                 del self._going[ctx.run_id]
+            if lane is not None:
+                LANE.reset(lane)
             if leave is not None:
                 leave()
                 recording.close()
@@ -125,6 +131,7 @@ class Recording:
         self._numbers, self._asked = 0, dict[str, Sequence[Message]]()
         self._known: set[str] = set()
         self._draws: dict[int, list[tuple[str, Any]]] = {}
+        self._alarms: dict[int, int] = {}
         self._clock = unwrapped(engine.world.clock)
         self._zero = self._clock.monotonic()
         self._file: Any = None
@@ -135,7 +142,7 @@ class Recording:
         self.write(
             on.TapeBegan(version=on.VERSION, hookline=__version__, time=self._clock.time(), monotonic=self._zero)
         )
-        supply(engine, self.draw)
+        supply(engine, self.draw, self.alarm)
 
     def draw(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value, and note it."""
@@ -144,6 +151,25 @@ class Recording:
             with self._lock:
                 self._draws.setdefault(LANE.get(self), []).append((kind, value))
         return value
+
+    def alarm(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
+        """Set an alarm, and write down when it rings."""
+        with self._lock:
+            self._alarms[LANE.get(self)] = number = self._alarms.get(LANE.get(self), 0) + 1
+
+        def ring() -> None:
+            self.write(on.AlarmRang(number=number))
+            callback()
+
+        later = getattr(clock, "call_later", None) or asyncio.get_running_loop().call_later
+        return later(seconds, partial(contextvars.copy_context().run, ring))
+
+    def enter_lane(self, lane: int, run: str = "", call_id: str = "", attempt: int = 0) -> Any:
+        """Begin a lane for this task and what is started from it; ``LANE.reset`` takes the returned token."""
+        parent = LANE.get(self)
+        token = LANE.set(self, lane)
+        self.write(on.LaneBegan(parent=parent, run=run, call_id=call_id, attempt=attempt))
+        return token
 
     def write(self, entry: on.Entry) -> None:
         """Write an entry, after what was drawn before it."""
@@ -205,7 +231,9 @@ class Recording:
         )  # fmt: skip
 
     def happened(self, event: Event) -> None:
-        """An event; a piece of text that nobody minded is none that matters."""
+        """An event. Pieces of text that hooks let pass are left out."""
+        if isinstance(event, ToolStarted):  # calls of a batch go on at once, each in a task of its own
+            self.enter_lane(self.number(), event.run_id, event.call_id, event.attempt)
         if not (isinstance(event, PointFired) and event.point == ON_TOKEN and event.verb == HookAction.CONTINUE):
             self.write(on.Happened(event=event))
 
@@ -243,7 +271,7 @@ class Recording:
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call the tool, and write down what it gives."""
         number = self.number()
-        LANE.set(self, number)
+        lane = self.enter_lane(number)
         self.write(on.ToolCalled(number=number, run=request.ids.run_id, request=request, runs_agents=tool.runs_agents))
         answer = on.ToolAnswered(number=number)
         inside = None if tool.runs_agents or INSIDE.get(self) else INSIDE.set(self, number)
@@ -261,6 +289,7 @@ class Recording:
             if inside is not None:
                 INSIDE.reset(inside)
             self.write(answer)
+            LANE.reset(lane)
 
     def _listening(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
         """The context of a call; what it reports is the run's, so that hooks may read and be heard."""
@@ -270,6 +299,7 @@ class Recording:
         def report(fraction: float | None, message: str) -> None:
             inside, lane = INSIDE.set(self, 0), LANE.set(self, -number)
             try:
+                self.write(on.LaneBegan(parent=number))
                 self.write(on.ToolReported(number=number, fraction=fraction, message=message))
                 tell(fraction, message)
             finally:
@@ -283,7 +313,7 @@ class Recording:
     ) -> Verdict:
         """Ask the approvers, and write down what they say."""
         call = asked.call
-        LANE.set(self, number := self.number())
+        self.enter_lane(number := self.number())
         said = on.ApprovalAnswered(number=number, run=call.ids.run_id, call_id=call.id, attempt=call.attempt)
         try:
             verdict = await (ask() if self.inner is None else self.inner.approve(asked, ask, report))

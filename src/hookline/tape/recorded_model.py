@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Protocol
 
@@ -62,6 +63,10 @@ class RecordedModel:
                     break
                 pieces.append(piece)
                 yield piece
+        except GeneratorExit:
+            task = asyncio.current_task()
+            ended = {"cancelled" if task is not None and task.cancelling() else "closed": True}
+            raise
         except BaseException as error:
             ended = on.ending_of(error)
             raise

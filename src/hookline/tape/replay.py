@@ -109,24 +109,23 @@ async def areplay(
     tape = tape if isinstance(tape, Tape) else Tape.load(tape)
     agent = hooks if isinstance(hooks, Agent) else stand_in(tape, hooks)
     player, began = Player(tape, strict), tape.run
-    player.run = agent.start(
+    playback = player.playback
+    playback.run = agent.start(
         began.task, ctx=_context(tape, ctx, player), session=_session(began), hooks=[*run_hooks, player],
         metadata=began.metadata or {}, task_id=began.ids.task_id, correlation_id=began.ids.correlation_id,
         allowed_plugins=began.allowed_plugins, keep=False,
         output_type=_taped_output(tape) if agent.output_type is None else None,
     )  # fmt: skip
     try:
-        result = await player.run.result()
+        result = await playback.run.result()
     except RunFailed as failed:
         result = failed.result
     except asyncio.CancelledError:
-        player.run.cancel("the replay was given up")
+        playback.run.cancel("the replay was given up")
         raise
-    if not player.left:
-        player.compare.finish()
-    then, now = player.compare.decisions(player.place if player.left else len(tape.entries))
+    then, now = playback.finish()
     return Replay(
-        tape, result, player.compare.first, player.left, tuple(then), tuple(now), tuple(differences(then, now)),
+        tape, result, playback.compare.first, playback.left, tuple(then), tuple(now), tuple(differences(then, now)),
         tuple(_notes(tape)),
     )  # fmt: skip
 

@@ -1,0 +1,585 @@
+"""The order of a replay comes from the tape: however fast or slow hooks are now, it decides the same."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import hookline.tape
+from hookline import (
+    AFTER_LLM,
+    AFTER_STEP,
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_PROGRESS,
+    Agent,
+    AgentContext,
+    AgentResult,
+    Budget,
+    HookResult,
+    Limits,
+    ModelRequest,
+    ModelResponse,
+    Overloaded,
+    Replay,
+    RunFailed,
+    ScriptedModel,
+    Tape,
+    TapeHook,
+    Team,
+    areplay,
+    call,
+    guard,
+    hook,
+    observer,
+    tool,
+)
+from hookline.tape import entries
+from hookline.tape.order import Order, turns
+
+POINTS = (BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_PROGRESS, ON_ERROR)
+PAUSES = (0, 0, 0, 0.0005, 0.002, 0.005)
+
+
+@tool
+async def work(n: int, ctx: Any) -> str:
+    """Work for a while."""
+    await asyncio.sleep(Random(n).choice(PAUSES))
+    if n % 3 == 1:
+        ctx.progress(0.5, f"half of {n}")
+        await asyncio.sleep(Random(-n).choice(PAUSES))
+    if n % 5 == 4:
+        raise ValueError(f"no {n}")
+    return f"did {n}"
+
+
+@tool(timeout=0.01)
+async def dawdle(n: int) -> str:
+    """Work for too long."""
+    await asyncio.sleep(3600)
+    return f"did {n}"
+
+
+class Pauses:
+    """Pauses of random lengths, from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+
+    async def next(self) -> None:
+        await asyncio.sleep(self._random.choice(PAUSES))
+
+
+def hooks(seed: int) -> list[Any]:
+    """Hooks that decide by what they read of the context, after a pause at each point."""
+    pauses = Pauses(seed)
+
+    @hook(*POINTS, name="note")
+    async def note(ctx: Any, payload: Any) -> HookResult:
+        await pauses.next()
+        said = f"{ctx.random.random():.6f} {ctx.clock.time():.6f} {ctx.new_id('note')}"
+        await pauses.next()
+        return HookResult.cont(reason=said)
+
+    @guard(BEFORE_TOOL)
+    async def judge(ctx: Any, payload: Any) -> HookResult | None:
+        await pauses.next()
+        chance = ctx.random.random()
+        if payload.name == "delegate":
+            return None
+        if chance < 0.1:
+            return HookResult.block("Not this one.", reason=f"{chance:.6f}")
+        return HookResult.ask("Really?") if chance < 0.4 else None
+
+    @hook(APPROVAL_REQUESTED)
+    async def approve(ctx: Any, asked: Any) -> HookResult:
+        await pauses.next()
+        return HookResult.approve() if len(asked.call.id) % 2 else HookResult.deny("No.")
+
+    @hook(AFTER_TOOL)
+    async def again(ctx: Any, result: Any) -> HookResult | None:
+        await pauses.next()
+        return HookResult.retry() if result.outcome == "error" and result.attempt == 1 else None
+
+    @hook(ON_ERROR)
+    async def patient(ctx: Any, failure: Any) -> HookResult | None:
+        await pauses.next()
+        return HookResult.retry() if failure.where == "model" else None
+
+    @observer(AFTER_TOOL)
+    async def watch(ctx: Any, result: Any) -> HookResult:
+        await pauses.next()
+        return HookResult.cont(reason=f"watched {result.id}")
+
+    @observer(AFTER_TOOL)
+    async def look(ctx: Any, result: Any) -> HookResult:
+        await pauses.next()
+        return HookResult.cont(reason=f"looked at {result.id}")
+
+    return [note, judge, approve, again, patient, watch, look]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the agents do: a batch of calls for each step, for the boss and each of its helpers."""
+
+    boss: tuple[tuple[int, ...], ...]
+    helpers: tuple[tuple[tuple[int, ...], ...], ...]
+    overloaded: bool = False
+
+    def agent(self, seed: int, *more: Any) -> Agent:
+        """The agent, with hooks that pause as the seed says, and these."""
+        helpers = [
+            Agent(f"helper{i}", llm=ScriptedModel([*_batches(steps), f"answer {i}"]), tools=[work, dawdle])
+            for i, steps in enumerate(self.helpers)
+        ]
+        delegated = [[call("delegate", to=helper.name, task="go") for helper in helpers]] if helpers else []
+        errors = [Overloaded("busy", retry_after=0.0)] if self.overloaded else []
+        turns = [*errors, *delegated, *_batches(self.boss), "done"]
+        tools = [work, dawdle, *([Team(helpers)] if helpers else [])]
+        return Agent("boss", llm=ScriptedModel(turns), tools=tools, hooks=[*hooks(seed), *more])
+
+
+def _batches(steps: tuple[tuple[int, ...], ...]) -> list[Any]:
+    return [[call("dawdle" if n == 7 else "work", n=n) for n in batch] for batch in steps]
+
+
+async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) -> AgentResult:
+    """Run once, on a tape."""
+    try:
+        return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx or AgentContext(random=Random(1)))
+    except RunFailed as failed:
+        return failed.result
+
+
+def outcome(replay: Replay) -> tuple[Any, ...]:
+    """What a replay found."""
+    return replay.first, replay.left, replay.then, replay.now, replay.differences, replay.result.status
+
+
+_batch = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple)
+_steps = st.lists(_batch, max_size=2).map(tuple)
+plans = st.builds(Plan, _steps, st.lists(_steps, max_size=2).map(tuple), st.booleans())
+
+
+@given(plans, st.integers(0, 10**6))
+@settings(max_examples=12, deadline=None, derandomize=True, phases=(Phase.generate,))
+def test_delays_of_hooks_change_no_decision(plan: Plan, seed: int) -> None:
+    async def play() -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "run.tape"
+            result = await recorded(plan.agent(seed), path)
+            for other in (seed, seed + 1, seed + 2):
+                again = await areplay(path, plan.agent(other))
+                assert (again.first, again.left) == ("", "")
+                assert again.then == again.now
+                assert again.then
+                assert again.result.status == result.status == "completed"
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("slow", ["boss", "helper0", "helper1"])
+async def test_a_replay_waits_for_a_slow_hook(tmp_path: Path, slow: str) -> None:
+    def linger(pause: float) -> Any:
+        @hook(AFTER_LLM, ON_PROGRESS, phase=None)
+        async def linger(ctx: Any, payload: Any) -> None:
+            if ctx.agent_name == slow:
+                await asyncio.sleep(pause)
+
+        return linger
+
+    path, plan = tmp_path / "run.tape", Plan(((0, 1),), (((3,),), ((3, 4),)))
+    await recorded(plan.agent(1, linger(0)), path)
+    quick, slowed = [await areplay(path, plan.agent(2, linger(pause))) for pause in (0, 0.3)]
+    assert outcome(quick) == outcome(slowed)
+    assert slowed.same
+
+
+async def test_a_replay_beside_a_busy_loop_is_the_same(tmp_path: Path) -> None:
+    path, plan = tmp_path / "run.tape", Plan(((0, 1, 2),), (((3,),), ((3, 4),)))
+    await recorded(plan.agent(1), path)
+
+    async def spin() -> None:
+        while True:
+            sum(range(20_000))
+            await asyncio.sleep(0)
+
+    busy = [asyncio.create_task(spin()) for _ in range(5)]
+    try:
+        assert (await areplay(path, plan.agent(2))).same
+    finally:
+        for task in busy:
+            task.cancel()
+
+
+def strict(*runs: str) -> Any:
+    """A guard that blocks what the runs of these agents call."""
+
+    @guard(BEFORE_TOOL, priority=100)
+    def no(ctx: Any, payload: Any) -> HookResult | None:
+        return HookResult.block("No.", reason=f"not in {ctx.agent_name}") if ctx.agent_name in runs else None
+
+    return no
+
+
+@given(st.permutations(["helper0", "helper1", "helper2"]), st.integers(1, 3), st.integers(0, 10**6))
+@settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.generate,))
+def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slow(
+    names: list[str], count: int, seed: int
+) -> None:
+    plan = Plan((), (((3,),), ((3,), (0,)), ((5, 6),)))
+    blocked = names[:count]
+
+    async def play() -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "run.tape"
+            await recorded(plan.agent(seed), path)
+            found = set()
+            for other in range(4):
+                again = await areplay(path, plan.agent(seed + other, strict(*blocked)))
+                assert not again.same
+                found.add(again.first)
+            assert len(found) == 1
+            assert "not in helper" in found.pop()
+
+    asyncio.run(play())
+
+
+async def test_a_request_that_differs_ends_the_replay_at_the_same_place_whatever_is_slow(tmp_path: Path) -> None:
+    plan, path = Plan((), (((3,),), ((3,), (0,)), ((5, 6),))), tmp_path / "run.tape"
+
+    def hint(value: int) -> Any:
+        @hook(BEFORE_LLM)
+        def hint(ctx: Any, request: Any) -> Any:
+            return request.replace(params={"seed": value}) if ctx.agent_name != "boss" and request.hop else None
+
+        return hint
+
+    await recorded(plan.agent(1, hint(1)), path)
+    assert (await areplay(path, plan.agent(1, hint(1)))).same
+    outcomes = [outcome(await areplay(path, plan.agent(seed, hint(2)))) for seed in range(1, 6)]
+    assert all(each == outcomes[0] for each in outcomes)
+    assert outcomes[0][1] == "the model would have been sent other settings"
+
+
+class Hanging(ScriptedModel):
+    """A model that calls two tools, and then says a word and no more."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        if len(request.messages) > 1:
+            yield "well "
+            await asyncio.sleep(3600)
+        async for piece in super().stream(request):
+            yield piece
+
+
+@tool
+async def hang(n: int) -> None:
+    """Hang."""
+    await asyncio.sleep(3600)
+
+
+LIMITED = {
+    "model": lambda seed: Agent("a", llm=Hanging([[call("work", n=0)]]), tools=[work], hooks=hooks(seed)),
+    "tools": lambda seed: Agent(
+        "a", llm=ScriptedModel([[call("hang", n=1), call("work", n=0), call("hang", n=2)]]), tools=[work, hang],
+        hooks=[note_only(seed)],
+    ),
+    "subagent": lambda seed: Agent(
+        "a", llm=ScriptedModel([call("delegate", to="b", task="go")]), hooks=[note_only(seed)],
+        tools=[Team([Agent("b", llm=ScriptedModel([[call("hang", n=1), call("work", n=0)]]), tools=[work, hang])])],
+    ),
+}  # fmt: skip
+
+
+def note_only(seed: int) -> Any:
+    return hooks(seed)[0]
+
+
+@pytest.mark.parametrize("which", LIMITED)
+async def test_a_time_limit_comes_where_it_came_whatever_is_slow(tmp_path: Path, which: str) -> None:
+    path = tmp_path / "run.tape"
+    result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.1))))
+    assert (result.status, result.stop.kind if result.stop else "") == ("stopped", "time_limit")
+    for seed in range(1, 5):
+        again = await areplay(path, LIMITED[which](seed))
+        assert (again.first, again.left, again.result.stop) == ("", "", result.stop)
+        assert again.then == again.now
+
+
+@pytest.mark.parametrize("which", LIMITED)
+@pytest.mark.parametrize("by_caller", [False, True])
+async def test_a_cancellation_comes_where_it_came_whatever_is_slow(tmp_path: Path, which: str, by_caller: bool) -> None:
+    path, agent = tmp_path / "run.tape", LIMITED[which](1)
+    if by_caller:
+        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)]))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+    else:
+        run = agent.start("go", hooks=[TapeHook(path)])
+        await asyncio.sleep(0.1)
+        run.cancel("enough")
+        await run.settled()
+    for seed in range(1, 5):
+        again = await areplay(path, LIMITED[which](seed))
+        assert (again.left, again.result.status) == ("", "cancelled")
+        end = next(i for i, entry in enumerate(again.tape.entries) if isinstance(entry, entries.CancelledFrom))
+        before = sum(_is_decision(entry) for entry in again.tape.entries[:end])
+        assert again.now[:before] == again.then[:before]
+        assert before
+
+
+def _is_decision(entry: Any) -> bool:
+    event = entry.event if isinstance(entry, entries.Happened) else {"type": ""}
+    return event["type"] == "hook_executed" and bool(event["verb"] != "continue" or event["reason"])
+
+
+async def test_a_message_put_in_comes_where_it_came_whatever_is_slow(tmp_path: Path) -> None:
+    path, plan = tmp_path / "run.tape", Plan(((0, 1), (2, 3)), ())
+    run = plan.agent(1).start("go", hooks=[TapeHook(path)])
+    async for event in run.events():
+        if event.payload["type"] == "tool_started" and event.payload["tool"] == "work":
+            run.steer(f"after event {event.seq}")
+    await run.result()
+    for seed in range(1, 6):
+        assert (await areplay(path, plan.agent(seed))).same
+
+
+async def test_a_hook_that_breaks_its_own_model_call_off_does_so_again(tmp_path: Path) -> None:
+    class Slow(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+            if request.purpose == "judge":
+                await asyncio.sleep(3600)
+            async for piece in super().stream(request):
+                yield piece
+
+    @hook(AFTER_LLM)
+    async def judge(ctx: Any, reply: Any) -> HookResult | None:
+        if reply.purpose != "step":
+            return None
+        try:
+            async with asyncio.timeout(0.05):
+                await ctx.llm.complete("Good?", purpose="judge")
+        except TimeoutError:
+            return HookResult.cont(reason="no opinion")
+        return None
+
+    path = tmp_path / "run.tape"
+    await recorded(Agent("a", llm=Slow(["done"]), hooks=[judge]), path)
+    again = await areplay(path, [judge])
+    assert again.same
+    assert [decision.reason for decision in again.now] == ["no opinion"]
+
+
+async def test_a_run_that_a_hook_does_not_start_any_more_is_missing(tmp_path: Path) -> None:
+    helper = Agent("helper", llm=ScriptedModel(["fine"], loop=True))
+
+    def ask(whether: bool) -> Any:
+        @hook(AFTER_LLM)
+        async def ask(ctx: Any, reply: Any) -> None:
+            if whether and ctx.agent_name == "a":
+                await helper.arun("Is it good?", ctx=ctx)
+
+        return ask
+
+    def agent(whether: bool) -> Agent:
+        return Agent("a", llm=ScriptedModel([call("work", n=0), "done"]), tools=[work], hooks=[ask(whether)])
+
+    path = tmp_path / "run.tape"
+    await recorded(agent(True), path)
+    assert (await areplay(path, agent(True))).same
+    again = await areplay(path, agent(False))
+    assert again.first == "then run began; now nothing"
+    assert again.result.status == "completed"
+
+
+async def test_a_call_that_nothing_breaks_off_any_more_ends_the_replay(tmp_path: Path) -> None:
+    """A hook that failed beside a call broke it off; without that hook the call has no end on the tape."""
+
+    @hook(ON_PROGRESS, on_failure="closed")
+    async def fail(ctx: Any, payload: Any) -> None:
+        if payload.tool == "work" and payload.phase == "tool_end":
+            raise RuntimeError("broken")
+
+    def agent(*more: Any) -> Agent:
+        model = ScriptedModel([[call("hang", n=1), call("work", n=0)]])
+        return Agent("a", llm=model, tools=[work, hang], hooks=more)
+
+    path = tmp_path / "run.tape"
+    assert (await recorded(agent(fail), path)).status == "failed"
+    assert (await areplay(path, agent(fail))).same
+    again = await areplay(path, agent())
+    assert again.left == "what was broken off there then would have gone on"
+
+
+async def test_a_tool_that_went_on_after_it_was_given_up_is_not_waited_for(tmp_path: Path) -> None:
+    release = asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Work on, whatever happens."""
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            await release.wait()
+        return "too late"
+
+    @hook(ON_PROGRESS, on_failure="closed")
+    async def fail(ctx: Any, payload: Any) -> None:
+        if payload.tool == "work" and payload.phase == "tool_end":
+            raise RuntimeError("broken")
+
+    @hook(AFTER_STEP)
+    async def wait(ctx: Any, step: Any) -> HookResult:
+        release.set()
+        await asyncio.sleep(0.01)
+        return HookResult.cont(reason="waited")
+
+    def agent() -> Agent:
+        model = ScriptedModel([[call("stubborn"), call("work", n=0)]])
+        return Agent("a", llm=model, tools=[work, stubborn], hooks=[fail, wait])
+
+    path = tmp_path / "run.tape"
+    assert (await recorded(agent(), path)).status == "failed"
+    events = [entry.event for entry in Tape.load(path).entries if isinstance(entry, entries.Happened)]
+    outcomes = [event["outcome"] for event in events if event["type"] == "tool_ended"]
+    assert outcomes == ["ok", "cancelled"]
+    again = await areplay(path, agent())
+    assert (again.first, again.left) == ("", "")
+    assert [decision.reason for decision in again.now][-1] == "waited"
+
+
+def test_a_replay_sets_no_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, plan = tmp_path / "run.tape", Plan(((0, 1, 7), (2,)), (((3,),), ((3, 4),)))
+    asyncio.run(recorded(plan.agent(1), path))
+
+    def no_timers(*args: Any, **options: Any) -> Any:
+        raise AssertionError("a timer was set")
+
+    async def play() -> Replay:
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_later", no_timers)
+        monkeypatch.setattr(loop, "call_at", no_timers)
+        return await areplay(path, plan.agent(-1))
+
+    monkeypatch.setattr(Pauses, "next", _no_pause)
+    assert asyncio.run(play()).same
+
+
+async def _no_pause(self: Pauses) -> None:
+    await asyncio.sleep(0)
+
+
+def test_no_module_of_a_replay_waits_by_the_clock() -> None:
+    folder = Path(hookline.tape.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            where = f"{path.name}:{node.lineno}"
+            assert name != "asyncio.sleep" or ast.unparse(node.args[0]) == "0", where
+            assert name not in ("time.sleep", "asyncio.wait_for", "asyncio.timeout"), where
+            assert not any(option.arg == "timeout" for option in node.keywords if name.startswith("asyncio.")), where
+            assert not name.endswith("loop.call_later"), where
+
+
+# The order by itself.
+
+
+def happened(run: str, lane: int, text: str) -> entries.Happened:
+    return entries.Happened(lane=lane, event={"type": "text_delta", "run_id": run, "text": text})
+
+
+def lane_began(lane: int, parent: int = 0) -> entries.LaneBegan:
+    return entries.LaneBegan(lane=lane, parent=parent)
+
+
+def order_of(*tape: entries.Entry) -> tuple[Order, list[Any], list[int]]:
+    repeated: list[Any] = []
+    missing: list[int] = []
+    return Order(tape, repeated.append, missing.append), repeated, missing
+
+
+async def test_an_answer_waits_for_all_that_was_recorded_before_it() -> None:
+    order, _, _ = order_of(happened("r", 0, "a"), happened("r", 0, "b"), happened("r", 0, "c"))
+    waiting = asyncio.create_task(order.wait_for(2))
+    order.produced(1)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    order.produced(0)
+    await waiting
+    assert order.kept
+
+
+async def test_what_came_from_outside_comes_when_all_before_it_has() -> None:
+    steered = entries.SteeredIn(text="hello")
+    order, repeated, _ = order_of(happened("r", 0, "a"), happened("r", 1, "b"), steered, happened("r", 0, "c"))
+    order.produced(0)
+    assert not repeated
+    order.produced(1)
+    assert repeated == [steered]
+
+
+@pytest.mark.parametrize("first", [1, 2])
+async def test_of_two_lanes_that_diverge_the_earlier_one_on_the_tape_counts(first: int) -> None:
+    tape = [lane_began(1), lane_began(2), happened("r", 0, "a"), happened("r", 2, "b"), happened("r", 1, "c")]
+    order, _, _ = order_of(*tape)
+    order.diverge(first)
+    assert order.kept
+    order.diverge(3 - first)
+    order.produced(2)
+    assert not order.kept
+    assert order.reached == 3
+
+
+async def test_a_lane_that_ends_early_is_noticed_when_the_lane_above_waits_for_an_answer() -> None:
+    order, _, missing = order_of(
+        happened("r", 0, "a"), lane_began(1), happened("r", 1, "b"), happened("r", 1, "c"), happened("r", 0, "d")
+    )
+    order.produced(0)
+    order.produced(2)
+    await order.wait_for(4, lane=0)
+    assert missing == [3]
+    assert not order.kept
+
+
+async def test_a_run_in_the_background_may_be_slower_than_it_was() -> None:
+    order, _, missing = order_of(
+        happened("r", 0, "a"), lane_began(1), happened("s", 1, "b"), happened("s", 1, "c"), happened("r", 0, "d")
+    )
+    order.produced(0)
+    order.produced(2)
+    waiting = asyncio.create_task(order.wait_for(4, lane=0))
+    await turns()
+    await turns()
+    assert not waiting.done()
+    order.produced(3)
+    await waiting
+    assert not missing
+    assert order.kept
+
+
+async def test_lanes_that_a_diverging_lane_would_have_begun_are_not_waited_for() -> None:
+    order, _, _ = order_of(
+        happened("r", 0, "a"), lane_began(1), happened("r", 1, "b"), happened("r", 0, "c"), happened("r", 0, "d")
+    )
+    order.produced(0)
+    assert order.diverge(0) == 3
+    assert not order.kept
