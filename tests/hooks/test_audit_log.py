@@ -298,6 +298,7 @@ RECORDED = AuditLogHook.events | {ToolStarted}
 OTHERWISE = {
     "ModelReplied", "ToolEnded", "ToolSettled", "ModelCalled", "TextDelta", "Discarded", "StepStarted", "StepFinished",
     "ToolProgressed", "PointFired", "SubagentEvent", "ApprovalPending", "RunAccepted", "RunClosed",
+    "OutputChecked",
 }  # fmt: skip
 
 

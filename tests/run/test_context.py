@@ -167,9 +167,11 @@ async def test_a_detached_context_is_under_the_same_hooks_and_goes_its_own_way()
     before = counting.budget.tokens
     await scripted_agent([reply("y")], name="two").arun("y", ctx=counting)
     assert counting.budget.tokens > before
+    before_own = counting.budget.tokens
     result = await scripted_agent([reply("y")], name="three").arun("y", ctx=own)
     assert result.status == "completed"
     assert own.budget.tokens > 0
+    assert counting.budget.tokens == before_own
     assert seen == [("one", {"user": "u"}), ("two", {"user": "u"}), ("three", {"user": "u"})]
     assert not counting.interrupt.cancelled
 

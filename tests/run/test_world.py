@@ -26,6 +26,7 @@ class Noting:
     """A boundary that lets all pass, and notes it. As a hook, it puts itself into the run."""
 
     points = ("on_run_start",)
+    is_replay = False
 
     def __init__(self):
         self.seen = []

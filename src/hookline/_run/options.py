@@ -198,7 +198,9 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        return base.budget.child(self._agent.limits, outer=None if self.outer is None else self.outer.budget)
+        detached = base.origin is not None  # it counts where it was told to, not in the run that it left
+        outer = None if self.outer is None or detached else self.outer.budget
+        return base.budget.child(self._agent.limits, outer=outer)
 
     @property
     def _inherits(self) -> bool:
