@@ -24,8 +24,9 @@ from ._kernel.points import resolve
 from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
-from ._run.context import AgentContext
+from ._run.context import AgentContext, services_of
 from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .tools.registry import ToolRegistry
 
 __all__ = [
     "EventLog",
@@ -37,6 +38,7 @@ __all__ = [
     "call",
     "fire_hook",
     "inject_fault",
+    "make_context",
     "reply",
     "sample",
     "scripted_agent",
@@ -104,6 +106,17 @@ def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **
     if running_loop() is not None:
         raise RuntimeError("an event loop is running: use await hookline.testing.afire_hook(...) in an async test")
     return asyncio.run(afire_hook(hook, point, payload, ctx=ctx, **fields))
+
+
+def make_context(*, tools: Iterable[Any] = (), **options: Any) -> AgentContext[Any]:
+    """A context with the tools of a run, for hooks that are tried outside of one; options as for :class:`AgentContext`.
+
+    Example:
+        >>> fire_hook(guard, BEFORE_TOOL, name="delete_file", ctx=make_context(tools=[delete_file]))
+    """
+    ctx: AgentContext[Any] = AgentContext(**options)
+    services_of(ctx).tools = ToolRegistry(tools)
+    return ctx
 
 
 def scripted_agent(turns: Iterable[Any], *, name: str = "test", instructions: str = "", **options: Any) -> Agent:

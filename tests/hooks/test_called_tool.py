@@ -2,8 +2,8 @@
 
 import pytest
 
-from hookline import BEFORE_TOOL, AgentContext, EgressGuard, HookError, PathGuard, ToolRegistry, tool
-from hookline.testing import fire_hook
+from hookline import BEFORE_TOOL, EgressGuard, HookError, PathGuard, tool
+from hookline.testing import fire_hook, make_context
 
 
 @tool
@@ -12,24 +12,18 @@ def fetch_into(url: str, path: str) -> str:
     return "done"
 
 
-def with_tools(*tools):
-    ctx = AgentContext()
-    ctx.tool_registry = ToolRegistry(tools)
-    return ctx
-
-
 GUARDS = (PathGuard("."), EgressGuard(["example.com"], resolve=False))
 BAD = {"url": "https://evil.test/x", "path": "/etc/passwd"}
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
 def test_a_guard_can_be_tried_alone_with_the_tool_it_judges_by(guard):
-    verdict = fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=with_tools(fetch_into))
+    verdict = fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=make_context(tools=[fetch_into]))
     assert verdict.action == "block"
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=["paths", "hosts"])
-@pytest.mark.parametrize("ctx", [None, with_tools()], ids=["no tools", "other tools"])
+@pytest.mark.parametrize("ctx", [None, make_context()], ids=["no tools", "other tools"])
 def test_without_that_tool_it_fails_closed_and_says_what_to_do(guard, ctx):
-    with pytest.raises(HookError, match=r"in a test, set ctx.tool_registry = ToolRegistry"):
+    with pytest.raises(HookError, match=r"in a test, give ctx=hookline.testing.make_context"):
         fire_hook(guard, BEFORE_TOOL, name="fetch_into", arguments=BAD, ctx=ctx)

@@ -208,7 +208,7 @@ def test_a_call_with_a_value_in_its_arguments_does_not_run_and_the_model_is_told
     assert SENT == []
     assert result.steps[0].outcomes == ("blocked",)
     assert "hold sensitive data (secret)" in result.messages[2].content
-    assert log.of(ToolStarted)[0].arguments == {"to": "eve", "body": "The token: [secret]"}
+    assert log.of(ToolStarted) == []
     assert "ghp_" not in all_of(result, log)
 
 

@@ -43,7 +43,7 @@ from hookline import (
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    ToolStarted,
+    ToolEnded,
     Usage,
     call,
     guard,
@@ -1051,7 +1051,7 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
     assert len({span.context.trace_id for span in spans.values()}) == 1
     operations = Counter(span.attributes["gen_ai.operation.name"] for span in spans.values())
     assert operations["invoke_agent"] == 1
-    assert operations["execute_tool"] == len(events.of(ToolStarted))
+    assert operations["execute_tool"] == len(events.of(ToolEnded))
     assert operations["chat"] == len(events.of(hookline.ModelCalled))
     for span in spans.values():
         if span is root:

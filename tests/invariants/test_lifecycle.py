@@ -36,6 +36,7 @@ from hookline import (
     StepStarted,
     ToolEnded,
     ToolProgressed,
+    ToolSettled,
     ToolStarted,
     call,
     guard,
@@ -47,6 +48,7 @@ from hookline.testing import EventLog, sample
 from .strategies import LOOP_POINTS, TOOLS, Played, Scenario, play, recorder, scenarios
 
 OUTCOMES = {"ok", "error", "blocked", "answered", "cancelled"}
+NEVER_RAN = {"blocked", "answered"}
 quick = settings(max_examples=100, deadline=None)
 
 
@@ -175,13 +177,14 @@ async def test_on_run_end_fires_once_when_the_process_is_told_to_go(error: type[
 
 @quick
 @given(scenarios())
-def test_each_tool_start_has_one_tool_end_with_an_outcome(scenario: Scenario) -> None:
+def test_every_attempt_of_a_call_ends_once_and_every_call_is_settled_once(scenario: Scenario) -> None:
     (played,) = asyncio.run(play(scenario, ON_PROGRESS, AFTER_TOOL))
     check_pairs([(p.phase, p.call_id, p.attempt, p.outcome) for p in played.at(ON_PROGRESS) if p.phase != "progress"])
     if scenario.listening:
         kinds = {ToolStarted: "tool_start", ToolEnded: "tool_end"}
         events = [event for event in played.log if type(event) in kinds]
         check_pairs([(kinds[type(e)], e.call_id, e.attempt, getattr(e, "outcome", None)) for e in events])
+        check_settled(played.log, [made.id for message in played.session.messages for made in message.tool_calls])
     ended = {(p.call_id, p.attempt): p.outcome for p in played.at(ON_PROGRESS) if p.phase == "tool_end"}
     assert {(r.id, r.attempt): r.outcome for r in played.at(AFTER_TOOL)} == ended
 
@@ -229,17 +232,27 @@ def test_the_events_of_calls_are_paired_for_one_who_wants_nothing_else(scenario:
 
 
 def check_pairs(reports: list[tuple[str, str, int, str | None]]) -> None:
-    open_calls, over = set(), set()
+    """Every attempt has exactly one end; one that started has its start before, once, and only such a one has run."""
+    started, over = set(), set()
     for phase, *key, outcome in reports:
         attempt = tuple(key)
+        assert attempt not in over
         if phase == "tool_start":
-            assert attempt not in open_calls | over
-            open_calls.add(attempt)
+            assert attempt not in started
+            started.add(attempt)
         else:
-            open_calls.remove(attempt)
             over.add(attempt)
             assert outcome in OUTCOMES
-    assert not open_calls
+            assert outcome not in NEVER_RAN if attempt in started else outcome != "ok"
+    assert started <= over
+
+
+def check_settled(log: EventLog, calls: list[str]) -> None:
+    """Exactly one settled event per call, after the last end of it."""
+    settled = [event.call_id for event in log.of(ToolSettled)]
+    assert sorted(settled) == sorted(calls)
+    for event in log.of(ToolSettled):
+        assert all(end.seq < event.seq for end in log.of(ToolEnded) if end.call_id == event.call_id)
 
 
 @quick

@@ -7,7 +7,6 @@ import threading
 import time
 
 import pytest
-from hookline._kernel.tally import How
 
 from hookline import (
     AFTER_LLM,
@@ -41,7 +40,8 @@ from hookline import (
     ToolCallRequest,
 )
 from hookline._kernel import points as points_module
-from hookline._kernel.scope import Scope, entered
+from hookline._kernel.dispatch import Firing
+from hookline._kernel.scope import CURRENT, Scope, Window, entered, scope_of
 from hookline.testing import sample
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
@@ -49,14 +49,34 @@ PASS, REWRITE = None, "rewrite"
 R = HookResult
 
 
-class Listening(Scope):
-    """A scope that keeps the events."""
+class Hurry:
+    """The cancellation of a scope, whose deadline a test may set."""
 
-    __slots__ = ("events",)
+    def __init__(self):
+        self.deadline, self.hurried = None, 0
+
+    def is_cancelled(self):
+        return asyncio.current_task().cancelling() > 0
+
+    def hurry(self):
+        self.hurried += 1
+
+
+class Quiet(Scope):
+    """A scope whose hooks see its state. Nobody listens."""
+
+    def __init__(self):
+        super().__init__(Window())
+        self.ctx._scope = self
+        self.cancellation = Hurry()
+
+
+class Listening(Quiet):
+    """A scope that keeps the events."""
 
     def __init__(self, *, tracing=False):
         super().__init__()
-        self.listening = self.recording = True
+        self.recording = True
         self.tracing, self.events = tracing, []
 
     def emit(self, kind, /, **fields):
@@ -73,8 +93,10 @@ class Fire:
     an exception to raise, or ``"rewrite"`` to append its name to the path.
     """
 
-    def __init__(self, point, *hooks, how=None, scope=None, is_async=False, payload=None, **options):
-        self.point, self.how, self.called, self.seen = point, how, [], {}
+    def __init__(self, point, *hooks, validate=None, start="rewrite", no_retry="", scope=None, is_async=False,
+                 payload=None, **options):  # fmt: skip
+        self.point, self.called, self.seen = point, [], {}
+        self.validate, self.start, self.no_retry = validate, start, no_retry
         self.scope = scope or Listening()
         self.payload = payload if payload is not None else CALL if point == BEFORE_TOOL else sample(point)
         self.registry = HookRegistry()
@@ -100,9 +122,24 @@ class Fire:
         return say_later if is_async else say
 
     async def __call__(self):
-        stack = self.registry.stack
-        self.verdict = await stack.intercept(self.point, self.payload, self.scope, *([self.how] if self.how else []))
-        return self.verdict
+        """Take the steps that the loop takes: rewriters, validation, guards, observers."""
+        firing = Firing(self.registry.stack.chain(self.point), self.point, self.payload, self.scope, self.no_retry)
+        token = CURRENT.set(self.scope)
+        try:
+            if self.start == "rewrite":
+                await firing.rewrite()
+            if self.validate is not None and firing.open:
+                firing.payload, problem = self.validate(firing.payload)
+                if problem is not None:
+                    firing.refuse(problem)
+            if self.start != "observe":
+                await firing.guard()
+            verdict = await firing.conclude()
+        finally:
+            CURRENT.reset(token)
+        if firing.error is not None:
+            raise firing.error
+        return verdict
 
 
 def rewriter(result, **options):
@@ -172,7 +209,7 @@ async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
 @pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
 async def test_settlement_is_the_same_when_nobody_listens(hooks, called, verb, value, hook):
     for is_async in (False, True):
-        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Scope())
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Quiet())
         verdict = await fire()
         assert "".join(fire.called) == called
         assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
@@ -241,7 +278,7 @@ def validated(request):
 
 
 async def test_guards_judge_the_validated_arguments_and_rewriters_do_not_see_them():
-    fire = Fire(BEFORE_TOOL, rewriter(REWRITE), guard(PASS), observer(), how=How(validated))
+    fire = Fire(BEFORE_TOOL, rewriter(REWRITE), guard(PASS), observer(), validate=validated)
     verdict = await fire()
     assert fire.seen["a"].arguments == {"path": "a"}
     assert fire.seen["b"].arguments == fire.seen["c"].arguments == {"path": "aa", "checked": True}
@@ -256,7 +293,7 @@ async def test_invalid_arguments_skip_guards_but_not_observers(before):
         guard(PASS),
         observer(),
         payload=CALL.replace(arguments={"path": "bad"}),
-        how=How(validated),
+        validate=validated,
     )
     verdict = await fire()
     assert "".join(fire.called) == "ac"
@@ -266,12 +303,12 @@ async def test_invalid_arguments_skip_guards_but_not_observers(before):
 
 @pytest.mark.parametrize("settled", [R.block("no"), R.end("bye")])
 async def test_a_settled_call_is_not_validated(settled):
-    fire = Fire(BEFORE_TOOL, rewriter(settled), payload=CALL.replace(arguments={"path": "bad"}), how=How(validated))
+    fire = Fire(BEFORE_TOOL, rewriter(settled), payload=CALL.replace(arguments={"path": "bad"}), validate=validated)
     assert (await fire()).action == settled.action
 
 
 async def test_a_fire_can_start_at_the_guards():
-    fire = Fire(BEFORE_TOOL, rewriter(R.block("no")), guard(PASS), observer(), how=How(validated, "guard"))
+    fire = Fire(BEFORE_TOOL, rewriter(R.block("no")), guard(PASS), observer(), validate=validated, start="guard")
     verdict = await fire()
     assert "".join(fire.called) == "bc"
     assert verdict.payload.arguments == {"path": "a", "checked": True}
@@ -279,20 +316,20 @@ async def test_a_fire_can_start_at_the_guards():
 
 @pytest.mark.parametrize("start", ["guard", "observe"])
 async def test_a_fire_that_starts_later_calls_no_async_rewriter_either(start):
-    for scope in (Scope(), Listening()):
-        fire = Fire(AFTER_LLM, rewriter(R.end("bye")), observer(), how=How(start=start), is_async=True, scope=scope)
+    for scope in (Quiet(), Listening()):
+        fire = Fire(AFTER_LLM, rewriter(R.end("bye")), observer(), start=start, is_async=True, scope=scope)
         assert (await fire()).action == "cont"
         assert fire.called == ["b"]
 
 
-async def test_how_to_fire_may_say_nothing_of_validation():
+async def test_a_payload_that_nobody_changes_stays_the_same_object():
     for hooks in ((), (rewriter(PASS),)):
-        fire = Fire(AFTER_LLM, *hooks, how=How(no_retry="why"), scope=Scope())
+        fire = Fire(AFTER_LLM, *hooks, no_retry="why", scope=Quiet())
         assert (await fire()).payload is fire.payload
 
 
 async def test_a_fire_can_start_at_the_observers():
-    fire = Fire(AFTER_LLM, rewriter(R.end("bye")), guard(R.end("bye")), observer(), how=How(start="observe"))
+    fire = Fire(AFTER_LLM, rewriter(R.end("bye")), guard(R.end("bye")), observer(), start="observe")
     assert (await fire()).action == "cont"
     assert fire.called == ["c"]
 
@@ -456,17 +493,13 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
     assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # observers that wait do so together
 
 
-async def test_nothing_is_recorded_for_who_does_not_listen():
-    class Deaf(Listening):
-        __slots__ = ()
-
-        def __init__(self):
-            super().__init__()
-            self.listening = self.recording = False
-
-    fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=Deaf())
+async def test_a_fire_is_recorded_only_where_somebody_wants_that():
+    scope = Listening()
+    scope.recording = False
+    fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
-    assert fire.scope.events == []
+    assert scope.of(PointFired) == []
+    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # the stream knows who wants these
 
 
 async def test_a_fire_that_nobody_changes_is_recorded_too():
@@ -503,7 +536,7 @@ async def test_of_two_closed_failures_the_first_is_raised_and_the_other_kept(cap
 
 async def test_a_failure_that_blocks_says_so():
     verdict = await Fire(BEFORE_TOOL, guard(ValueError("oh no"), on_failure="block"), guard(R.end("bye")))()
-    assert verdict.value == "Blocked: hook 'a' failed at before_tool: ValueError: oh no"
+    assert verdict.value == "Blocked: the hook 'a' failed."
     assert (verdict.action, verdict.hook, verdict.reason) == ("block", "a", "the hook failed")
 
 
@@ -552,9 +585,9 @@ async def test_who_refuses_a_subagent_is_named_before_who_only_changes_it():
 
 
 async def test_a_retry_over_the_limit_is_a_signal_with_a_name():
-    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), how=How(no_retry="retry_limit"))()
+    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), no_retry="retry_limit")()
     assert verdict.signals == (StopSignal("retry_limit", "Retry limit reached.", "a"),)
-    fire = Fire(AFTER_LLM, rewriter(R.stop("s")), rewriter(R.retry("again")), how=How(no_retry="retry_limit"))
+    fire = Fire(AFTER_LLM, rewriter(R.stop("s")), rewriter(R.retry("again")), no_retry="retry_limit")
     assert [(s.kind, s.hook) for s in (await fire()).signals] == [("stop_requested", "a"), ("retry_limit", "b")]
 
 
@@ -721,7 +754,7 @@ class TestFailurePolicies:
         verdict = await fire()
         assert "".join(fire.called) == "ac"
         assert (verdict.action, verdict.hook) == ("block", "a")
-        assert "hook 'a' failed at before_tool: " in verdict.value
+        assert verdict.value == "Blocked: the hook 'a' failed."
         assert "hook 'a' failed at before_tool: " in verdict.failures[0].message
         assert len(verdict.failures) == 1
 
@@ -875,27 +908,19 @@ async def test_cancelling_the_caller_is_no_hook_failure(phase, before):
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 async def test_at_the_end_of_a_run_a_cancelled_hook_is_cut_short_and_the_others_still_run(phase):
-    hurried = []
-
-    class Hurried(Listening):
-        __slots__ = ()
-
-        def hurry(self):
-            hurried.append(True)
-
     inside = asyncio.Event()
 
     async def hang(ctx, payload):
         inside.set()
         await asyncio.Event().wait()
 
-    fire = Fire(ON_RUN_END, (phase, hang), (phase, PASS), observer(), scope=Hurried())
+    fire = Fire(ON_RUN_END, (phase, hang), (phase, PASS), observer())
     task = asyncio.create_task(fire())
     await inside.wait()
     task.cancel()
     verdict = await task
     assert "".join(fire.called) == "abc"
-    assert hurried == [True]
+    assert fire.scope.cancellation.hurried == 1
     assert (verdict.action, verdict.failures) == ("cont", ())
     assert fire.scope.of(HookExecuted) == []
 
@@ -937,17 +962,17 @@ def test_an_exit_of_one_of_several_observers_is_an_exit():
 
 async def test_a_deadline_that_comes_while_hooks_run_holds_for_the_rest():
     async def short(ctx, payload):
-        ctx.deadline = time.monotonic() + 0.02
+        scope.cancellation.deadline = time.monotonic() + 0.02
         return R.cont()
 
     async def hang(ctx, payload):
         await asyncio.sleep(5)
 
-    registry = HookRegistry()
+    scope, registry = Quiet(), HookRegistry()
     registry.on(BEFORE_STEP, short)
     registry.on(BEFORE_STEP, hang)
     with pytest.raises(HookError, match="still running after"):
-        await registry.fire(BEFORE_STEP, {"index": 1})
+        await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx)
 
 
 async def test_the_shorter_of_timeout_and_deadline_holds():
@@ -955,11 +980,11 @@ async def test_the_shorter_of_timeout_and_deadline_holds():
         await asyncio.sleep(5)
 
     for timeout, deadline, told in ((0.01, 5, "0.01 s"), (5, -1, "0 s")):
-        scope, registry = Scope(), HookRegistry()
-        scope.deadline = time.monotonic() + deadline
+        scope, registry = Quiet(), HookRegistry()
+        scope.cancellation.deadline = time.monotonic() + deadline
         registry.on(BEFORE_STEP, hang, timeout=timeout)
         with pytest.raises(HookError, match=f"still running after {told}"):
-            await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope)
+            await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx)
 
 
 async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
@@ -971,19 +996,19 @@ async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
             scope.tracing = tracing
             hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), observer()]
             fire = Fire(BEFORE_TOOL, *hooks, scope=scope, is_async=is_async)
-            fire.registry.on(BEFORE_TOOL, lambda ctx, call: seen.append(ctx.entry.name), name="me")
+            fire.registry.on(BEFORE_TOOL, lambda ctx, call: seen.append(scope_of(ctx).entry.name), name="me")
             await fire()
             assert scope.entry is outer
     assert seen == ["me"] * 4
     scope.tracing = False
 
     async def later(ctx, call):
-        seen.append(ctx.entry)
+        seen.append(scope_of(ctx).entry)
 
     registry = HookRegistry()
     for made in (lambda ctx, call: None, later):
         registry.on(BEFORE_TOOL, made)
-    await registry.fire(BEFORE_TOOL, CALL, ctx=scope)
+    await registry.fire(BEFORE_TOOL, CALL, ctx=scope.ctx)
     assert seen[4:] == [outer]
 
 
@@ -995,10 +1020,10 @@ async def test_within_a_deadline_a_cancellation_does_not_cut_a_hook_short():
         await go_on.wait()
         return R.stop("s")
 
-    scope, registry = Scope(), HookRegistry()
-    scope.deadline = time.monotonic() + 5
+    scope, registry = Quiet(), HookRegistry()
+    scope.cancellation.deadline = time.monotonic() + 5
     registry.on(BEFORE_STEP, finish)
-    task = asyncio.create_task(registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope))
+    task = asyncio.create_task(registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx))
     await inside.wait()
     task.cancel()
     await asyncio.sleep(0)
@@ -1100,13 +1125,13 @@ async def test_a_scopes_deadline_holds_for_hooks_without_a_timeout():
     async def hang(ctx, payload):
         await asyncio.sleep(5)
 
-    scope = Scope()
-    scope.deadline = time.monotonic() + 0.02
+    scope = Quiet()
+    scope.cancellation.deadline = time.monotonic() + 0.02
     registry = HookRegistry()
     registry.on(BEFORE_STEP, lambda ctx, step: R.cont())
     registry.on(BEFORE_STEP, hang)
     with pytest.raises(HookError, match="still running after"):
-        await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope)
+        await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx)
 
 
 # state=
@@ -1154,7 +1179,7 @@ async def test_a_state_cannot_be_changed_in_place():
 @pytest.mark.parametrize("why", ["retry_limit", "the call did not run"])
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 async def test_a_retry_that_is_not_honoured_does_not_settle(why, phase):
-    fire = Fire(AFTER_TOOL, (phase, R.retry("again")), (phase, R.end("bye")), observer(), how=How(no_retry=why))
+    fire = Fire(AFTER_TOOL, (phase, R.retry("again")), (phase, R.end("bye")), observer(), no_retry=why)
     verdict = await fire()
     assert "".join(fire.called) == "abc"
     assert (verdict.action, verdict.value) == ("end", "bye")
@@ -1164,7 +1189,7 @@ async def test_a_retry_that_is_not_honoured_does_not_settle(why, phase):
 
 
 async def test_a_retry_over_the_limit_alone_changes_nothing_but_the_signals():
-    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), how=How(no_retry="retry_limit"))()
+    verdict = await Fire(AFTER_LLM, rewriter(R.retry("again")), no_retry="retry_limit")()
     assert verdict.action in ("cont", "stop")
     assert [s.kind for s in verdict.signals] == ["retry_limit"]
     assert verdict.payload == sample(AFTER_LLM)

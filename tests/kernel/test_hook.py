@@ -25,7 +25,7 @@ from hookline import (
 )
 from hookline._kernel.hook import compile_hook, selects, unmatched_globs
 from hookline._kernel.hook_types import HookContext
-from hookline._kernel.scope import Scope
+from hookline._kernel.scope import Window
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 
@@ -121,7 +121,7 @@ def shapes(calls):
 @pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
 async def test_every_shape_is_called_with_point_context_and_payload(shape, timeout):
     calls = []
-    ctx = Scope()
+    ctx = Window()
     registry = HookRegistry()
     registry.register(shapes(calls)[shape], timeout=timeout)
     verdict = await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
@@ -251,18 +251,18 @@ def test_a_hook_that_needs_more_than_it_is_given_is_refused():
         entry_of(four_and_rest, points=BEFORE_TOOL)
 
 
-def test_only_async_hooks_that_need_nothing_around_them_are_quick():
+def test_a_hook_that_always_gives_an_awaitable_is_known_to():
     async def later(ctx, payload): ...
 
     class Later:
         async def __call__(self, point, ctx, payload): ...
 
-    assert entry_of(later, points=BEFORE_TOOL).quick is True
-    assert entry_of(Later(), points=BEFORE_TOOL).quick is True
-    assert entry_of(hook(BEFORE_TOOL)(later)).quick is True
-    assert entry_of(two, points=BEFORE_TOOL).quick is False
-    assert entry_of(later, points=BEFORE_TOOL, timeout=5).quick is False
-    assert entry_of(later, points=BEFORE_TOOL, tools="read").quick is False
+    assert entry_of(later, points=BEFORE_TOOL).is_async is True
+    assert entry_of(Later(), points=BEFORE_TOOL).is_async is True
+    assert entry_of(hook(BEFORE_TOOL)(later)).is_async is True
+    assert entry_of(two, points=BEFORE_TOOL).is_async is False
+    assert entry_of(later, points=BEFORE_TOOL, timeout=5).is_async is True
+    assert entry_of(later, points=BEFORE_TOOL, tools="read").is_async is False
 
 
 async def test_an_object_that_has_a_function_is_still_called_itself():
@@ -397,7 +397,7 @@ async def test_tools_selects_calls_by_glob(globs, tool, called):
 
 
 async def test_a_hook_for_some_tools_is_called_like_any_other():
-    seen, ctx = [], Scope()
+    seen, ctx = [], Window()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((ctx, call)), tools="read")
     await registry.fire(BEFORE_TOOL, CALL, ctx=ctx)
@@ -724,5 +724,5 @@ def test_globs_that_match_no_tool_are_found():
 def test_every_context_of_a_hook_has_what_its_type_promises():
     promised = {name for name in vars(HookContext) if not name.startswith("_")}
     assert promised == {"scratch", "state"}
-    for ctx in (Scope(), hookline.AgentContext()):
+    for ctx in (Window(), hookline.AgentContext()):
         assert all(hasattr(ctx, name) for name in promised)

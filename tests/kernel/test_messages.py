@@ -18,8 +18,9 @@ from hookline import (
     ToolCall,
     hook,
 )
-from hookline._kernel.payloads import Compaction, Outbound
+from hookline._kernel.payloads import Compaction
 from hookline._kernel.values import StopSignal
+from hookline.channels.points import Outbound
 
 OPENAI = [
     {"role": "developer", "content": "Be brief."},

@@ -4,15 +4,14 @@ import asyncio
 from dataclasses import dataclass
 
 import pytest
-from hookline._kernel.tally import How
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import (
     AFTER_TOOL,
-    BEFORE_LLM,
     BEFORE_TOOL,
     ON_RUN_START,
+    POINTS,
     HookError,
     HookRegistry,
     HookResult,
@@ -26,8 +25,10 @@ from hookline import (
     hook,
     observer,
 )
+from hookline._kernel.dispatch import fire
 from hookline._kernel.hook import compile_hook
-from hookline._kernel.scope import CURRENT, Scope
+from hookline._kernel.registry import intercepting
+from hookline._kernel.scope import CURRENT, Scope, Window, scope_of
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 
@@ -69,12 +70,8 @@ def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
     rank = {"rewrite": 0, "guard": 1, "observe": 2}
     expected = sorted(range(len(made)), key=lambda n: (rank[made[n][0]], made[n][1], -made[n][2], n))
     assert labels(stack.at(BEFORE_TOOL)) == [str(n) for n in expected]
-    asyncio.run(wait(stack.intercept(BEFORE_TOOL, CALL, Scope())))
+    asyncio.run(fire(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
     assert calls == [str(n) for n in expected]
-
-
-async def wait(awaitable):
-    return await awaitable
 
 
 def test_a_registry_is_one_layer_ordered_by_phase_priority_and_registration():
@@ -294,20 +291,6 @@ def test_entries_come_in_firing_order_under_any_name_of_the_point():
     assert stack.entries(AFTER_TOOL) == ()
 
 
-def test_a_chain_knows_the_quick_way_to_its_hooks():
-    async def later(ctx, call): ...
-
-    def chain(*hooks):
-        return HookRegistry(hooks).stack._chains[BEFORE_TOOL]
-
-    plain, slow = Named("plain"), hook(BEFORE_TOOL)(later)
-    assert (chain(plain).simple, chain(plain).quick) == (True, None)
-    (first, _, mark), (second, call, none) = chain(slow, plain).quick
-    assert (first.hook, mark, second.hook, call, none) == (slow, {id(slow)}, plain, second.call, None)
-    for more in (Named("g", phase="guard"), Named("o", phase="observe")):
-        assert (chain(plain, more).simple, chain(plain, more).quick) == (False, None)
-
-
 def test_every_change_of_any_registry_is_counted():
     counts = [HookRegistry.changes]
 
@@ -344,25 +327,12 @@ def test_what_is_no_list_of_hooks_is_named():
 
 
 async def test_the_scope_that_fires_is_known_while_it_does_and_not_after():
-    seen, scope = [], Scope()
+    seen, window = [], Window()
     registry = HookRegistry()
     registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((CURRENT.get(), ctx)))
-    await registry.fire(BEFORE_TOOL, CALL, ctx=scope)
-    assert seen == [(scope, scope)]
+    await registry.fire(BEFORE_TOOL, CALL, ctx=window)
+    assert seen == [(scope_of(window), window)]
     assert CURRENT.get() is None
-
-
-def validated(call):
-    return call.replace(arguments={"checked": True}), "bad" if call.name == "bad" else None
-
-
-@pytest.mark.parametrize("make", [PassThrough, HookStack, lambda: HookRegistry([Named("a")]).stack])
-async def test_whatever_stands_at_a_point_the_payload_is_validated(make):
-    stack, checked = make(), {"checked": True}
-    good = await stack.intercept(BEFORE_TOOL, CALL, Scope(), How(validated))
-    assert (good.action, good.payload.arguments, good.value) == ("cont", checked, None)
-    bad = await stack.intercept(BEFORE_TOOL, CALL.replace(name="bad"), Scope(), How(validated))
-    assert (bad.action, bad.payload.arguments, bad.value) == ("invalid", checked, "bad")
 
 
 # Firing by hand
@@ -412,11 +382,11 @@ async def test_fire_hands_the_given_context_on_or_makes_one():
     seen = []
     registry = HookRegistry()
     registry.on(ON_RUN_START, lambda ctx, start: seen.append(ctx))
-    mine = Scope()
+    mine = Window()
     await registry.fire(ON_RUN_START, RunStart("hi"), ctx=mine)
     await registry.fire(ON_RUN_START, RunStart("hi"))
     assert seen[0] is mine
-    assert isinstance(seen[1], Scope)
+    assert isinstance(seen[1], Window)
 
 
 async def test_a_change_while_firing_counts_from_the_next_fire_on():
@@ -474,12 +444,12 @@ async def test_concurrent_fires_do_not_share_anything():
         ctx.scratch["seen"] = (start.task, verdict.hook)
 
     registry.extend([slow, watch])
-    scopes = [Scope() for _ in range(20)]
+    windows = [Window() for _ in range(20)]
     verdicts = await asyncio.gather(
-        *(registry.fire(ON_RUN_START, RunStart(str(n)), ctx=ctx) for n, ctx in enumerate(scopes))
+        *(registry.fire(ON_RUN_START, RunStart(str(n)), ctx=ctx) for n, ctx in enumerate(windows))
     )
     assert [v.payload.task for v in verdicts] == [str(n) * 2 for n in range(20)]
-    assert [ctx.scratch["seen"] for ctx in scopes] == [(str(n) * 2, "slow") for n in range(20)]
+    assert [ctx.scratch["seen"] for ctx in windows] == [(str(n) * 2, "slow") for n in range(20)]
 
 
 async def test_a_closed_failure_reaches_whoever_fired():
@@ -496,20 +466,81 @@ async def test_a_closed_failure_reaches_whoever_fired():
 # Interceptors
 
 
-def shout(request):
-    return (request.replace(name="READ"), None) if request.name == "read" else (request, "no such tool")
+class Recorder:
+    """An interceptor that notes where it was called, and says what it was made with."""
+
+    def __init__(self, said=None):
+        self.said, self.seen = said, []
+
+    def intercept(self, point, payload, ctx):
+        self.seen.append((point, payload, ctx))
+        return self.said
 
 
-@pytest.mark.parametrize("make", [PassThrough, HookStack])
-async def test_an_interceptor_without_hooks_lets_everything_pass_but_still_validates(make):
-    interceptor = make()
-    assert (await interceptor.intercept(BEFORE_LLM, "anything", Scope())).payload == "anything"
-    verdict = await interceptor.intercept(BEFORE_TOOL, CALL, Scope(), How(shout))
-    assert (verdict.payload.name, verdict.action) == ("READ", "cont")
-    verdict = await interceptor.intercept(BEFORE_TOOL, CALL.replace(name="x"), Scope(), How(shout))
-    assert (verdict.action, verdict.value) == ("invalid", "no such tool")
+async def fired(interceptor, *hooks, point=BEFORE_TOOL, payload=CALL, ctx=None):
+    stack = HookStack(intercepting(interceptor), *(compile_hook(each) for each in hooks))
+    return await fire(stack.chain(point), point, payload, Scope(ctx))
 
 
-async def test_hooks_without_a_block_leave_an_interceptors_verdict_alone():
-    stack = HookStack().with_hook(lambda ctx, call: HookResult.cont(reason="fine"), points=BEFORE_TOOL)
-    assert (await stack.intercept(BEFORE_TOOL, CALL, Scope())).action == "cont"
+def test_an_interceptor_is_a_hook_at_every_point():
+    registry = HookRegistry.of(Recorder())
+    assert registry.stack.points == frozenset(POINTS)
+    assert {entry.name for point in POINTS for entry in registry.stack.entries(point)} == {"Recorder"}
+
+
+def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():
+    one, two = Named("one"), Named("two")
+    stack = HookStack(compile_hook(one), compile_hook(two))
+    assert HookRegistry.of(stack).at(BEFORE_TOOL) == [one, two]
+
+
+def test_the_interceptor_that_lets_everything_pass_is_no_hook_at_all():
+    assert intercepting(PassThrough()) == ()
+
+    class Mine(PassThrough):
+        pass
+
+    assert len(intercepting(Mine())) == len(POINTS)
+
+
+async def test_an_interceptor_gets_point_payload_and_context():
+    recorder, window = Recorder(), Window()
+    await fired(recorder, ctx=window)
+    assert recorder.seen == [(BEFORE_TOOL, CALL, window)]
+
+
+async def test_the_interceptor_that_lets_everything_pass_changes_nothing():
+    verdict = await fired(PassThrough())
+    assert (verdict.payload, verdict.action) == (CALL, "cont")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_an_interceptor_returns_counts_as_a_hooks_result(is_async):
+    async def later(result):
+        return result
+
+    for said, action in ((HookResult.block("no"), "block"), (CALL.replace(name="b"), "replace"), (None, "cont")):
+        verdict = await fired(Recorder(later(said) if is_async else said))
+        assert verdict.action == action
+        assert verdict.hook == ("" if action == "cont" else "Recorder")
+
+
+async def test_the_hooks_behind_an_interceptor_see_what_it_left():
+    calls = []
+    watch = observer(BEFORE_TOOL)(lambda ctx, call: calls.append(call.name))
+    await fired(Recorder(CALL.replace(name="other")), watch)
+    assert calls == ["other"]
+
+
+async def test_a_failure_of_an_interceptor_names_it():
+    class Broken(PassThrough):
+        def intercept(self, point, payload, ctx):
+            raise ValueError("oh no")
+
+    with pytest.raises(HookError, match="hook 'Broken' failed at before_tool: ValueError: oh no"):
+        await fired(Broken())
+
+
+def test_what_is_no_interceptor_is_named():
+    with pytest.raises(RegistrationError, match=r"takes an object with intercept\(point, payload, ctx\), not int"):
+        intercepting(3)

@@ -1,33 +1,65 @@
-"""What dispatch needs of a context."""
+"""What dispatch needs of a scope, and the window that hooks get."""
 
 import asyncio
 
+import pytest
+
 from hookline import AgentState
-from hookline._kernel.scope import Scope
+from hookline._kernel.scope import CURRENT, Scope, Window, is_being_closed, scope_of
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():
-    scope = Scope()
-    assert (scope.listening, scope.recording, scope.tracing, scope.deadline) == (False, False, False, None)
-    assert (scope.entry, scope.began) == (None, 0.0)
+    scope = Scope(Window())
+    assert (scope.recording, scope.tracing, scope.cancellation.deadline, scope.entry) == (False, False, None, None)
 
 
-def test_scopes_share_neither_state_nor_what_hooks_keep_in_them():
-    one, two = Scope(), Scope()
+def test_windows_share_neither_state_nor_what_hooks_keep_in_them():
+    one, two = Window(), Window()
     one.hook_state[1], one.scratch["a"] = "mine", 1
     assert (two.hook_state, two.scratch) == ({}, {})
-    one.accept_state(one.state.with_metadata(a=1))
+    scope_of(one).accept_state(one.state.with_metadata(a=1))
     assert (one.state.metadata, two.state) == ({"a": 1}, AgentState())
 
 
 def test_a_state_is_made_once():
-    scope = Scope()
-    assert scope.state is scope.state
+    window = Window()
+    assert window.state is window.state
+    assert scope_of(window) is scope_of(window)
+
+
+def test_a_window_gives_hooks_nothing_to_assign():
+    window = Window()
+    for name in ("state", "scratch", "hook_state", "anything"):
+        with pytest.raises(AttributeError):
+            setattr(window, name, {})
+
+
+def test_an_object_that_is_no_context_of_ours_gets_a_fresh_scope():
+    mine = object()
+    assert scope_of(mine).ctx is mine
+    assert isinstance(scope_of(None).ctx, Window)
+
+
+def test_the_state_of_a_scope_that_is_over_stays_readable():
+    window = Window()
+    over = scope_of(window)
+    over.accept_state(over.state.with_metadata(a=1))
+    over.ctx = None
+    assert window.state.metadata == {"a": 1}
+    assert scope_of(window) is not over
+
+
+def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
+    scope = Scope(Window())
+    assert is_being_closed(scope)
+    token = CURRENT.set(scope)
+    assert not is_being_closed(scope)
+    CURRENT.reset(token)
 
 
 def test_nobody_is_being_cancelled_outside_a_task():
     loop, seen = asyncio.new_event_loop(), []
-    loop.call_soon(lambda: (seen.append(Scope().is_cancelled()), loop.stop()))
+    loop.call_soon(lambda: (seen.append(Scope(None).cancellation.is_cancelled()), loop.stop()))
     loop.run_forever()
     loop.close()
     assert seen == [False]

@@ -1,6 +1,7 @@
 """The four ways to run, from any loop or thread (DESIGN 6.6)."""
 
 import asyncio
+import contextvars
 import gc
 import threading
 import time
@@ -14,10 +15,12 @@ from hookline import (
     BEFORE_LLM,
     BEFORE_STEP,
     BEFORE_TOOL,
+    ON_RUN_END,
     ON_RUN_START,
     Agent,
     AgentContext,
     HookExecuted,
+    HooklineError,
     HookRegistry,
     Limits,
     LLMAgent,
@@ -38,7 +41,19 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._kernel.scope import CURRENT
+from hookline._run.cancellation import Cancellation
+from hookline._run.context import services_of
 from hookline.testing import EventLog, scripted_agent
+
+WHO = contextvars.ContextVar("who", default="nobody")
+
+
+@tool
+async def wait() -> str:
+    """Wait long."""
+    await asyncio.sleep(30)
+    return "never"
 
 
 @tool
@@ -490,7 +505,7 @@ def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
 
     @hook(ON_RUN_START)
     def remember(ctx, payload):
-        refs.append(weakref.ref(ctx.budget))
+        refs.append(weakref.ref(services_of(ctx).budget))
 
     agent = scripted_agent([call("add", a=1, b=1), reply("x")], tools=[add], hooks=[remember])
 
@@ -527,3 +542,157 @@ def test_a_conversation_context_can_be_used_from_several_threads():
         thread.join()
     assert len(ctx.session.messages) == 80
     assert ctx.budget.usage.output_tokens == 40
+
+
+# The handle on a run
+
+
+def test_a_handle_knows_the_ids_of_its_run_and_whether_it_is_over(caplog):
+    gate = threading.Event()
+
+    @hook(ON_RUN_START, timeout=20)
+    def hold(ctx, start):
+        gate.wait(10)
+
+    run = scripted_agent([reply("x")], hooks=[hold]).start("go", task_id="t")
+    assert not run.done
+    gate.set()
+    result = run.wait(20)
+    assert run.done
+    assert (run.id, run.ids) == (result.ids.run_id, result.ids)
+    assert run.ids.task_id == "t"
+    assert run.steer("late") is False
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("way", ["start", "run", "nested"])
+def test_a_run_sees_the_context_variables_of_its_caller(way):
+    seen = []
+
+    @observer(BEFORE_STEP)
+    async def watch(ctx, step):
+        seen.append((WHO.get(), CURRENT.get().ctx is ctx))
+
+    agent = scripted_agent([reply("x")], hooks=[watch])
+    token = WHO.set("ann")
+    try:
+        if way == "start":
+            agent.start("x").wait(20)
+        elif way == "run":
+            agent.run("x")
+        else:
+
+            async def inside():
+                return agent.run("x")
+
+            asyncio.run(inside())
+    finally:
+        WHO.reset(token)
+    assert seen == [("ann", True)]
+
+
+async def test_what_is_current_is_so_during_the_run_only():
+    before = CURRENT.get(None)
+    await scripted_agent([reply("x")]).arun("x")
+    assert CURRENT.get(None) is before
+
+
+async def test_a_wait_that_is_interrupted_cancels_the_run_and_waits_for_its_end(monkeypatch):
+    run = scripted_agent([call("wait")], tools=[wait]).start("x")
+    real = run._future
+
+    class Interrupted:
+        def result(self, timeout=None):
+            raise KeyboardInterrupt
+
+    def started(times=iter([Interrupted()])):
+        return next(times, real)
+
+    monkeypatch.setattr(run, "_started", started)
+    with pytest.raises(KeyboardInterrupt):
+        await asyncio.to_thread(run.wait)
+    assert real.done()
+    assert real.result().stop.message == "interrupted"
+
+
+async def test_a_settled_run_may_have_failed_and_its_result_says_so():
+    run = scripted_agent([OSError("offline")]).start("x")
+    await run.settled()
+    assert run.done
+    with pytest.raises(RunFailed, match="offline") as failed:
+        await run.result()
+    assert isinstance(failed.value.__cause__.__cause__, OSError)
+    with pytest.raises(RunFailed, match="offline"):
+        await asyncio.to_thread(run.wait)
+
+
+async def test_a_run_that_is_cancelled_without_a_reason_says_cancelled():
+    run = scripted_agent([call("wait")], tools=[wait]).start("x")
+    run.cancel()
+    assert (await run.result()).stop.message == "cancelled"
+
+
+async def test_events_may_be_read_from_a_number_on_and_stop_at_the_end():
+    run = scripted_agent([reply("x")]).start("x")
+    events = [event async for event in run.events()]
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[-1], RunFinished)
+    assert [event async for event in run.events(after=len(events) - 1)] == events[-1:]
+
+
+async def test_when_a_run_is_over_its_context_is_empty_and_that_of_its_caller_as_before():
+    kept = []
+
+    @observer(ON_RUN_END)
+    def keep(ctx, result):
+        kept.append(ctx)
+
+    outer = AgentContext()
+    result = await scripted_agent([reply("x")], hooks=[keep]).arun("x", ctx=outer)
+    assert result.status == "completed"
+    (ctx,) = kept
+    assert ctx.llm is None
+    assert [message.content for message in ctx.state.messages] == ["x", "x"]
+    with pytest.raises(HooklineError, match=r"ctx.fire belongs to a run"):
+        await ctx.fire(BEFORE_STEP, {"index": 1})
+    assert not outer.interrupt.cancelled
+    assert outer.interrupt._watchers == ()
+
+
+async def test_a_reader_of_a_run_that_failed_to_begin_is_not_left_waiting():
+    log = EventLog()
+
+    @hook(ON_RUN_START)
+    def fail(ctx, start):
+        raise ValueError("no")
+
+    run = scripted_agent([reply("x")], hooks=[fail], sinks=[log]).start("x")
+    events = [event async for event in run.events()]
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result.status == "failed"
+    assert list(log) == events
+    await run.settled()
+
+
+async def test_a_cancellation_from_another_thread_is_delivered_in_the_runs_own(monkeypatch):
+    threads = []
+    real = Cancellation._cancel
+
+    def cancel(self):
+        threads.append(threading.get_ident())
+        real(self)
+
+    monkeypatch.setattr(Cancellation, "_cancel", cancel)
+    ctx = AgentContext()
+
+    @tool
+    async def leave(ctx) -> str:
+        """Cancel from elsewhere."""
+        await asyncio.to_thread(outer.interrupt.cancel, "from a thread")
+        await asyncio.sleep(30)
+        return "never"
+
+    outer = ctx
+    result = await scripted_agent([call("leave")], tools=[leave]).arun("x", ctx=ctx)
+    assert (result.status, result.stop.message) == ("cancelled", "from a thread")
+    assert threads == [threading.get_ident()]

@@ -19,11 +19,8 @@ from hookline import (
     AgentContext,
     ApprovalDecided,
     Budget,
-    HookAction,
-    HookRegistry,
     HookResult,
     Limits,
-    PassThrough,
     RetryIgnored,
     RunFailed,
     Signalled,
@@ -33,7 +30,6 @@ from hookline import (
     ToolSettled,
     ToolStarted,
     Usage,
-    Verdict,
     call,
     guard,
     hook,
@@ -41,7 +37,6 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._kernel.dispatch import PLAIN
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -515,7 +510,7 @@ def test_a_closed_failure_at_on_progress_fails_the_run_and_cancels_what_runs():
     assert finished == []
 
 
-def test_every_attempt_has_one_start_and_one_end_with_its_outcome():
+def test_every_attempt_has_one_end_with_its_outcome_and_a_start_if_it_runs():
     @guard(BEFORE_TOOL)
     def some(ctx, request):
         return {1: HookResult.block("no"), 2: HookResult.answer(0)}.get(request.arguments["a"])
@@ -523,12 +518,11 @@ def test_every_attempt_has_one_start_and_one_end_with_its_outcome():
     log = EventLog()
     batch = [call("add", a=n) for n in (1, 2, 3)] + [call("nope")]
     scripted_agent([batch, reply("x")], tools=[add], hooks=[some], sinks=[log]).run("x")
-    started = [(e.call_id, e.attempt) for e in log.of(ToolStarted)]
-    ended = {(e.call_id, e.attempt): e.outcome for e in log.of(ToolEnded)}
-    assert sorted(started) == sorted(ended)
-    assert list(ended.values()) == ["blocked", "answered", "error", "ok"] or sorted(ended.values()) == [
-        "answered", "blocked", "error", "ok",
+    assert [(e.call_id, e.attempt) for e in log.of(ToolStarted)] == [("call_0_2", 1)]
+    assert sorted((e.call_id, e.attempt, e.outcome) for e in log.of(ToolEnded)) == [
+        ("call_0_0", 1, "blocked"), ("call_0_1", 1, "answered"), ("call_0_2", 1, "ok"), ("call_0_3", 1, "error"),
     ]  # fmt: skip
+    assert [e.outcome for e in log.of(ToolSettled)] == ["blocked", "answered", "ok", "error"]
 
 
 # Settling
@@ -717,10 +711,6 @@ TWO = [ADD, call("add", a=5)]
 IDS = ("call_0_0", "call_0_1")
 
 
-def pairs(outcome):
-    return [(phase, each, o) for each in IDS for phase, o in (("tool_start", None), ("tool_end", outcome))]
-
-
 @pytest.mark.parametrize("how", ["end", "raise"])
 def test_what_ends_a_run_while_its_calls_are_judged_cancels_all_of_them_also_those_that_were_blocked(how):
     @guard(BEFORE_TOOL)
@@ -734,7 +724,7 @@ def test_what_ends_a_run_while_its_calls_are_judged_cancels_all_of_them_also_tho
     result, progress, settled, log = told([TWO], [judge])
     assert result.status == {"end": "ended", "raise": "failed"}[how]
     assert settled == [(IDS[0], "cancelled"), (IDS[1], "cancelled")]
-    assert progress == pairs("cancelled")
+    assert progress == [("tool_end", each, "cancelled") for each in IDS]
     assert [(e.call_id, e.outcome) for e in log.of(ToolSettled)] == settled
     assert [m.is_error for m in result.messages if m.role == "tool"] == [True, True]
 
@@ -747,7 +737,7 @@ def test_a_call_that_was_judged_keeps_its_outcome_when_the_run_is_stopped_and_th
     result, progress, settled, _ = told([TWO], [judge])
     assert (result.status, result.stop.message) == ("stopped", "enough")
     assert settled == [(IDS[0], "blocked"), (IDS[1], "cancelled")]
-    assert progress == [*pairs("blocked")[:2], *pairs("cancelled")[2:]]
+    assert progress == [("tool_end", IDS[0], "blocked"), ("tool_end", IDS[1], "cancelled")]
 
 
 def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
@@ -756,7 +746,9 @@ def test_the_end_of_a_blocked_call_is_told_before_the_others_begin():
         return HookResult.block("no") if request.id == IDS[1] else None
 
     _, progress, settled, _ = told([TWO, reply("x")], [judge])
-    assert progress == [*pairs("blocked")[2:], *pairs("ok")[:2]]
+    assert progress == [
+        ("tool_end", IDS[1], "blocked"), ("tool_start", IDS[0], None), ("tool_end", IDS[0], "ok"),
+    ]  # fmt: skip
     assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
 
 
@@ -833,7 +825,7 @@ def test_calls_over_the_limit_are_cancelled_and_the_signal_is_recorded_once(limi
     assert [event.signal.kind for event in log.of(Signalled)] == ["tool_calls_limit"]
     assert ctx.budget.tool_calls == ran
     assert [m.is_error for m in result.messages if m.role == "tool"] == [False] * ran + [True] * (4 - ran)
-    assert len(progress) == 8
+    assert len(progress) == 4 + ran
     assert result.messages[-1].content == "Cancelled: the tool call limit is reached."
 
 
@@ -1057,27 +1049,31 @@ def test_nobody_judges_the_calls_of_a_run_that_is_stopping(why):
     def stop(ctx, answer):
         if why == "signal":
             return HookResult.stop("enough")
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
         return None
 
-    ctx = AgentContext(budget=Budget(Limits(tokens=100)) if why == "limit" else None)
+    budget = Budget(Limits(tokens=100))
+    ctx = AgentContext(budget=budget if why == "limit" else None)
     result, _, settled, _ = told([TWO, reply("x")], [judge, stop], ctx=ctx)
     assert (result.status, [outcome for _, outcome in settled]) == ("stopped", ["cancelled", "cancelled"])
     assert judged == []
 
 
-async def test_an_interceptor_is_told_that_an_edited_call_begins_at_the_guards():
-    starts, hooks = [], HookRegistry([careful, approver(HookResult.edit({"a": 5}))])
+def test_an_edited_call_is_not_rewritten_again_and_judged_again():
+    seen = []
 
-    class Noting:
-        async def intercept(self, point, payload, ctx, how=PLAIN):
-            if point is BEFORE_TOOL:
-                starts.append(how.start)
-            return await hooks.stack.intercept(point, payload, ctx, how)
+    @hook(BEFORE_TOOL)
+    def rewriter(ctx, request):
+        seen.append(("rewrite", request.arguments["a"]))
 
-    result = await scripted_agent([ADD, reply("x")], tools=[add], interceptor=Noting()).arun("x")
+    @guard(BEFORE_TOOL)
+    def judge(ctx, request):
+        seen.append(("guard", request.arguments["a"]))
+
+    hooks = [rewriter, careful, judge, approver(HookResult.edit({"a": 5}))]
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=hooks).run("x")
     assert results(result) == [("15", False)]
-    assert starts == ["rewrite", "guard"]
+    assert seen == [("rewrite", 1), ("guard", 1), ("guard", 5)]
 
 
 def test_a_call_that_leaves_the_program_does_so_though_others_run_beside_it():
@@ -1094,15 +1090,3 @@ def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
-
-
-@pytest.mark.parametrize("problem", ["Not on a Sunday.", ""])
-def test_an_interceptor_may_find_a_call_invalid_though_its_arguments_are_right(problem):
-    class Strict(PassThrough):
-        async def intercept(self, point, payload, ctx, how=PLAIN):
-            verdict = await super().intercept(point, payload, ctx, how)
-            return Verdict(verdict.payload, HookAction.INVALID, problem) if point is BEFORE_TOOL else verdict
-
-    result = scripted_agent([ADD, reply("x")], tools=[add], interceptor=Strict()).run("x")
-    assert results(result) == [(problem, True)]
-    assert [(error.type, error.message) for error in result.errors] == [("InvalidCall", problem)]

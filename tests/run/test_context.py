@@ -1,6 +1,5 @@
 """The context of a run: what it shares, what is its own, and what it refuses (DESIGN 6.1, 6.2, 6.4)."""
 
-import asyncio
 import time
 from random import Random
 
@@ -17,6 +16,7 @@ from hookline import (
     AgentContext,
     AgentState,
     Budget,
+    Event,
     HookRegistry,
     HookResult,
     Ids,
@@ -28,14 +28,13 @@ from hookline import (
     ScriptedModel,
     Session,
     ToolCall,
-    Usage,
     call,
     hook,
     observer,
     reply,
     tool,
 )
-from hookline._run.context import GRACE, CallContext
+from hookline._run.context import for_call, services_of
 from hookline._run.interrupt import Interrupt
 from hookline.testing import EventLog, scripted_agent
 
@@ -58,11 +57,12 @@ def test_a_context_has_what_it_is_given():
         session=session, hooks=hooks, budget=budget, memory="m", artifacts="a", blackboard="b", deps="d",
         interrupt=switch, allowed_plugins=["p"], random=chance, new_id=lambda prefix: f"{prefix}!",
     )  # fmt: skip
-    assert (ctx.session, ctx.hooks, ctx.budget, ctx.interrupt) == (session, hooks, budget, switch)
+    assert (ctx.session, ctx.hooks, ctx.interrupt) == (session, hooks, switch)
+    assert services_of(ctx).budget is budget
     assert (ctx.memory, ctx.artifacts, ctx.blackboard, ctx.deps) == ("m", "a", "b", "d")
     assert (ctx.allowed_plugins, ctx.random) == (("p",), chance)
     assert (ctx.agent_name, ctx.ids, ctx.depth, ctx.run_id) == ("", Ids(), 0, "")
-    assert (ctx.tool_registry, ctx.llm, ctx.spent) == (None, None, None)
+    assert (ctx.tool_registry, ctx.llm) == (None, None)
     assert ctx.new_id("x") == "x!"
 
 
@@ -75,7 +75,7 @@ def test_a_context_that_is_given_nothing_makes_what_it_needs():
 
     ctx = AgentContext(hooks=[watch], new_id=lambda prefix: f"{prefix}!")
     assert ctx.session.id == "session!"
-    assert isinstance(ctx.budget, Budget)
+    assert (ctx.budget.limits, ctx.budget.tokens) == (Limits(), 0)
     assert not ctx.interrupt.cancelled
     assert ctx.allowed_plugins is None
     assert ctx.clock is time
@@ -95,7 +95,7 @@ def test_the_clock_of_a_context_is_its_budgets_too():
             return 7.0
 
     ctx = AgentContext(clock=Clock())
-    ctx.budget.begin()
+    services_of(ctx).budget.begin()
     assert ctx.budget.elapsed == 0.0
 
 
@@ -117,7 +117,7 @@ def test_a_run_shares_the_services_of_its_context_and_has_its_own_state():
     assert ctx is not outer
     assert (ctx.memory, ctx.artifacts, ctx.blackboard, ctx.deps, ctx.random) == ("m", "a", "b", "d", chance)
     assert (ctx.allowed_plugins, ctx.session, ctx.hooks, ctx.clock) == (("p",), outer.session, outer.hooks, time)
-    assert ctx.budget.parent is outer.budget
+    assert services_of(ctx).budget.parents == (services_of(outer).budget,)
     assert ctx.scratch is outer.scratch
     assert ctx.new_id("x") == "x!"
     assert (ctx.agent_name, ctx.depth, ctx.run_id) == ("inner", 0, "run!")
@@ -148,28 +148,30 @@ def test_each_run_inside_a_run_is_one_deeper():
     assert depths == [("a", 0), ("b", 1), ("c", 2)]
 
 
-async def test_an_heir_is_under_the_same_hooks_and_goes_its_own_way():
-    heirs, seen = [], []
+async def test_a_detached_context_is_under_the_same_hooks_and_goes_its_own_way():
+    detached, seen = [], []
 
     @observer(BEFORE_STEP)
     def watch(ctx, step):
         seen.append((ctx.agent_name, dict(ctx.state.metadata)))
-        if not heirs:
+        if not detached:
             ctx.scratch["x"] = 1
-            heirs.extend((ctx.detached(), ctx.detached(budget=Budget(Limits(tokens=5)))))
+            detached.extend((ctx.detached(), ctx.detached(budget=Budget(Limits(tokens=5)))))
 
     run = scripted_agent([reply("x")], name="one").start("x", hooks=[watch], metadata={"user": "u"})
     await run.result()
-    counting, own = heirs
+    counting, own = detached
     assert (counting.scratch, own.scratch) == ({}, {})
     assert own.budget.limits.tokens == 5
     assert counting.run_id == own.run_id == run.id
     before = counting.budget.tokens
     await scripted_agent([reply("y")], name="two").arun("y", ctx=counting)
     assert counting.budget.tokens > before
+    before_own = counting.budget.tokens
     result = await scripted_agent([reply("y")], name="three").arun("y", ctx=own)
     assert result.status == "completed"
     assert own.budget.tokens > 0
+    assert counting.budget.tokens == before_own
     assert seen == [("one", {"user": "u"}), ("two", {"user": "u"}), ("three", {"user": "u"})]
     assert not counting.interrupt.cancelled
 
@@ -297,7 +299,7 @@ def test_ids_of_calls_are_remembered_though_a_hook_changed_the_state_since():
 
 def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
     reports, ctx = [], AgentContext(deps="d")
-    seen = CallContext(ctx, lambda fraction, message: reports.append((fraction, message)))
+    seen = for_call(ctx, lambda fraction, message: reports.append((fraction, message)))
     assert seen.deps == "d"
     seen.progress(0, "begun")
     seen.progress(1)
@@ -314,57 +316,33 @@ def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
     assert len(reports) == 3
 
 
-# For the loop
+# Events
 
 
-async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
-    ctx, told = AgentContext(), []
-    paid, open_ = ctx.owe(told.append), ctx.owe(told.append)
-    paid.set_result(None)
-    asyncio.get_running_loop().call_later(0.01, open_.set_result, None)
-    await ctx.settle_debts()
-    assert told == ["the run is over"]
-    assert open_.done()
-    await ctx.settle_debts()
-    assert told == ["the run is over"]
+class Mine(Event, frozen=True):
+    """An event of a user's own."""
+
+    text: str = ""
 
 
-async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left():
-    ctx = AgentContext()
-    ctx.owe(lambda reason: None)
-    ctx.deadline = time.monotonic() + 0.1
-    began = time.monotonic()
-    await ctx.settle_debts()
-    assert time.monotonic() - began > 0.03
-    assert ctx.deadline > time.monotonic() - 5
-    ctx.deadline = time.monotonic() - 1
-    await ctx.settle_debts()
+def test_a_hook_emits_events_of_its_own_types_and_not_those_of_the_loop():
+    log = EventLog()
 
+    @observer(BEFORE_STEP)
+    def say(ctx, step):
+        ctx.emit(Mine, text="hi")
+        with pytest.raises(TypeError, match="RunStarted is made by the loop: define an Event class of your own"):
+            ctx.emit(RunStarted)
 
-def test_the_time_to_clean_up_is_counted_from_the_first_cancellation():
-    ctx = AgentContext()
-    assert ctx.deadline is None
-    before = time.monotonic()
-    ctx.hurry()
-    first = ctx.deadline
-    assert before + GRACE <= first <= time.monotonic() + GRACE
-    ctx.hurry()
-    assert ctx.deadline == first
-
-
-def test_what_is_spent_in_a_step_adds_up_and_is_in_the_budget():
-    ctx = AgentContext()
-    ctx.charge(Usage(1, 2, 1), 0.5)
-    ctx.charge(Usage(3, 4, 2), None)
-    assert ctx.spent == Usage(4, 6, 3)
-    assert (ctx.budget.usage, ctx.budget.cost, ctx.budget.known_cost) == (Usage(4, 6, 3), None, 0.5)
-    assert ctx.state.usage == Usage(4, 6, 3)
+    scripted_agent([reply("x")], hooks=[say], sinks=[log]).run("x")
+    assert [event.text for event in log.of(Mine)] == ["hi"]
+    assert len(log.of(RunStarted)) == 1
 
 
 def test_outside_a_run_nobody_wants_events_and_none_are_made():
     ctx = AgentContext()
-    assert not ctx.wants(RunStarted)
-    ctx.emit(RunStarted)
+    assert not ctx.wants(Mine)
+    ctx.emit(Mine)
     log = EventLog()
     seen = []
 

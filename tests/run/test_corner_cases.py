@@ -39,7 +39,6 @@ from hookline import (
     ScriptedModel,
     Session,
     ToolProgressed,
-    Verdict,
     call,
     guard,
     hook,
@@ -348,8 +347,8 @@ def test_a_validator_may_raise_anything():
     assert tool_texts(result) == ["Invalid arguments for take: KeyError: 'q'"]
 
 
-@pytest.mark.parametrize("validates", [True, False])
-def test_what_leaves_a_users_interceptor_is_validated_and_runs(validates):
+@pytest.mark.parametrize(("given", "ran"), [({"path": "/safe"}, ["/safe"]), ({"paht": "/safe"}, [])])
+def test_what_leaves_a_users_interceptor_is_validated_and_runs(given, ran):
     got = []
 
     @tool
@@ -359,15 +358,11 @@ def test_what_leaves_a_users_interceptor_is_validated_and_runs(validates):
         return "text"
 
     class Rewriting:
-        async def intercept(self, point, payload, ctx, how=None):
-            if point == BEFORE_TOOL:
-                if validates:
-                    payload, _ = how.validate(payload)
-                payload = payload.replace(arguments={"path": "/safe"})
-            return Verdict(payload)
+        async def intercept(self, point, payload, ctx):
+            return payload.replace(arguments=given) if point == BEFORE_TOOL else None
 
     scripted_agent([call("read", path="/etc"), reply("x")], tools=[read], interceptor=Rewriting()).run("x")
-    assert got == ["/safe"]
+    assert got == ran
 
 
 # Failures beside failures

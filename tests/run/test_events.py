@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import (
-    AFTER_LLM,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_RUN_END,
-    ON_TOKEN,
     Agent,
     AgentContext,
     Event,
@@ -54,7 +52,7 @@ def make(*sinks, keep=True):
 
 def emit(stream, count, start=0):
     for n in range(start, start + count):
-        stream.emit(StepStarted, {"index": n})
+        stream.emit(StepStarted, index=n)
 
 
 async def collect(stream, **options):
@@ -64,8 +62,8 @@ async def collect(stream, **options):
 def test_events_are_numbered_without_gaps_and_stamped():
     seen = []
     stream = make(seen.append)
-    stream.emit(RunStarted, {"ids": Ids("hi")})
-    stream.emit(TextDelta, {"text": "x"})
+    stream.emit(RunStarted, ids=Ids("hi"))
+    stream.emit(TextDelta, text="x")
     assert [(e.seq, e.at, e.run_id) for e in seen] == [(1, 12.5, "run_1"), (2, 12.5, "run_1")]
     assert (seen[0].ids.run_id, seen[1].text) == ("hi", "x")
 
@@ -90,16 +88,14 @@ def test_a_sink_that_raises_is_logged_and_disturbs_nobody(caplog):
     assert "oh no" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("sinks", "keep", "listening"), [((), False, False), ((), True, True), ((print,), False, True)]
-)
-def test_a_stream_listens_only_if_somebody_does(sinks, keep, listening):
-    assert EventStream("r", lambda: 0.0, sinks, keep).listening is listening
+@pytest.mark.parametrize(("sinks", "keep", "wanted"), [((), False, False), ((), True, True), ((print,), False, True)])
+def test_a_stream_wants_events_only_if_somebody_does(sinks, keep, wanted):
+    assert EventStream("r", lambda: 0.0, sinks, keep).wants(StepStarted) is wanted
 
 
 async def test_a_stream_nobody_listens_to_makes_no_events():
     stream = make(keep=False)
-    stream.emit(StepStarted, {"no such field": 1})
+    stream.emit(StepStarted, no_such_field=1)
     stream.close()
     assert await collect(stream) == []
 
@@ -362,7 +358,7 @@ async def test_a_listener_may_ask_for_every_hook_call(scripted_agent):
 async def test_what_a_hook_said_about_a_call_carries_the_id_of_the_call(scripted_agent):
     listener = Listener(HookExecuted)
     no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
-    shorten = hook(BEFORE_LLM, name="shorten")(lambda ctx, request: request.replace(tools=()))
+    shorten = hook(BEFORE_LLM, name="shorten")(lambda ctx, request: request.replace(params={"n": 1}))
     turns = [[call("add", a=1, b=2), call("add", a=3, b=4)], "done"]
     await scripted_agent(turns, tools=[add], hooks=[listener, no, shorten]).arun("hi")
     said = [(event.hook, event.call_id) for event in listener.seen]
@@ -399,20 +395,15 @@ def wanting(*kinds, every_call=False):
     return sink
 
 
-def test_what_is_wanted_says_which_events_are_made_and_which_points_must_fire():
+def test_what_is_wanted_says_which_events_are_made():
     nobody = EventStream("r", lambda: 0.0)
-    assert (nobody.listening, nobody.wanted, nobody.recording, nobody.points) == (
-        False,
-        frozenset(),
-        False,
-        frozenset(),
-    )
+    assert (nobody.wanted, nobody.recording, nobody.wants(StepStarted)) == (frozenset(), False, False)
     some = EventStream("r", lambda: 0.0, [wanting(StepStarted), wanting(TextDelta, ModelReplied)])
     assert some.wanted == {StepStarted, TextDelta, ModelReplied}
-    assert (some.listening, some.recording, some.points) == (True, False, {ON_TOKEN, AFTER_LLM})
+    assert (some.recording, some.wants(TextDelta), some.wants(RunStarted)) == (False, True, False)
     assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).recording
     everything = EventStream("r", lambda: 0.0, [wanting(StepStarted), print])
-    assert (everything.wanted, everything.recording, everything.points) == (None, True, frozenset())
+    assert (everything.wanted, everything.recording) == (None, True)
     kept = EventStream("r", lambda: 0.0, [wanting(StepStarted)], keep=True)
     assert (kept.wanted, kept.recording) == (None, True)
 
@@ -421,14 +412,14 @@ def test_each_sink_gets_what_it_wants_and_a_closed_stream_gives_nothing():
     some, other = wanting(StepStarted), wanting(TextDelta)
     stream = EventStream("r", lambda: 2.5, [some, other])
     for _ in range(2):
-        stream.emit(StepStarted, {"index": 1})
-        stream.emit(TextDelta, {"text": "a"})
-        stream.emit(RunStarted, {})
+        stream.emit(StepStarted, index=1)
+        stream.emit(TextDelta, text="a")
+        stream.emit(RunStarted)
     assert some.log == [StepStarted(seq=n, at=2.5, run_id="r", index=1) for n in (1, 3)]
     assert [event.seq for event in other.log] == [2, 4]
     stream.close()
-    stream.emit(StepStarted, {"index": 2})
-    assert (len(some.log), stream.listening) == (2, False)
+    stream.emit(StepStarted, index=2)
+    assert (len(some.log), stream.wants(StepStarted)) == (2, False)
 
 
 class Hears:

@@ -141,14 +141,16 @@ def test_a_closed_failure_at_on_token_aborts_too_and_the_reply_is_not_recorded()
     assert [m.role for m in caught.value.result.messages] == ["user"]
 
 
-def test_a_stream_without_a_closing_response_counts_what_it_gave():
+def test_a_stream_without_a_closing_response_is_an_error_and_what_it_gave_is_counted():
     class Bare(ScriptedModel):
         async def stream(self, request):
             yield "just "
             yield "text"
 
-    result = Agent("a", llm=Bare(), sinks=[EventLog()]).run("a b")
-    assert result.reply == "just text"
+    with pytest.raises(RunFailed, match="ended without its final response") as failed:
+        Agent("a", llm=Bare(), sinks=[EventLog()]).run("a b")
+    result = failed.value.result
+    assert [message.role for message in result.messages] == ["user"]
     assert result.usage == Usage(2, 2)
     assert result.cost is None
 
@@ -485,16 +487,22 @@ def test_what_comes_after_the_whole_reply_is_not_read():
     assert (result.reply, model.closed) == ("one", 1)
 
 
-def test_a_stream_without_a_whole_reply_is_counted_and_ends_as_usual():
+def test_a_stream_without_a_whole_reply_may_be_tried_again_and_is_counted():
     seen = []
 
     @observer(AFTER_LLM)
     def watch(ctx, answer):
-        seen.append((answer.content, answer.finish_reason, answer.usage, answer.cost))
+        seen.append(answer.content)
 
-    result, *_ = streamed(["one ", "two"], hooks=[watch])
-    assert seen == [("one two", "stop", Usage(10, 2), None)]
-    assert (result.reply, result.cost) == ("one two", None)
+    @hook(ON_ERROR)
+    def again(ctx, failure):
+        return HookResult.retry()
+
+    whole = ModelResponse("fine", usage=Usage(2, 1), cost=0.5)
+    result, log, _ = streamed(["one ", "two"], [whole], hooks=[watch, again])
+    assert seen == ["fine"]
+    assert (result.reply, result.usage) == ("fine", Usage(12, 3))
+    assert len(log.of(Discarded)) == 1
 
 
 def test_a_stream_that_fails_is_charged_for_what_came_and_for_nothing_if_nothing_came():

@@ -209,7 +209,7 @@ def test_an_agent_keeps_what_it_is_given():
     assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
     assert (agent.allowed_plugins, agent.limits, agent.max_parallel_tools) == (("p",), Limits(steps=7), 2)
     assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))
-    assert (agent.plugins, agent.interceptor) == ((), None)
+    assert agent.plugins == ()
     bare = scripted_agent([])
     assert (bare.limits, bare.max_parallel_tools, bare.allowed_plugins, bare.sinks) == (Limits(), 8, None, ())
 

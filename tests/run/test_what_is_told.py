@@ -385,7 +385,7 @@ def test_a_denial_is_told_with_its_message_and_is_no_failure():
     assert result.messages[2] == Message("tool", "not today", (), "c1", "read", True)
     assert result.errors == (ErrorInfo("tool", "Blocked", "not today", "ada", "c1"),)
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
-        ("tool_start", "read: a.txt", None), ("tool_end", "read was denied by ada", "blocked"),
+        ("tool_end", "read was denied by ada", "blocked"),
     ]  # fmt: skip
     assert ON_ERROR not in seen
     assert TOOL_END_WITH_PATH not in seen
@@ -444,7 +444,7 @@ def test_a_block_is_told_with_the_hook_that_said_so():
     ]
     assert result.errors == (ErrorInfo("tool", "Blocked", "not here", "wall", "c1"),)
     assert [(p.phase, p.message) for p in seen[ON_PROGRESS]] == [
-        ("tool_start", "read: a.txt"), ("tool_end", "read was blocked by wall"),
+        ("tool_end", "read was blocked by wall"),
     ]  # fmt: skip
 
 
@@ -458,7 +458,7 @@ def test_an_answered_call_is_told_as_answered_by_its_hook():
         ToolCallResult("c1", "read", {"path": "a.txt"}, {"known": 1}, None, "answered", 0.0, 0, 1, IDS)
     ]
     assert [(p.phase, p.message, p.outcome) for p in seen[ON_PROGRESS]] == [
-        ("tool_start", "read: a.txt", None), ("tool_end", "read was answered by cache", "answered"),
+        ("tool_end", "read was answered by cache", "answered"),
     ]  # fmt: skip
     assert result.messages[2] == Message("tool", '{"known":1}', (), "c1", "read")
     assert (result.tool_calls, result.successful_tool_calls, result.steps[0].outcomes) == (1, 0, ("answered",))

@@ -927,8 +927,7 @@ async def test_the_plugin_filter_of_a_context_holds_for_all_its_runs():
     order = []
     plugin = Plugin("noisy", hooks=[hook(BEFORE_LLM)(lambda ctx, p: order.append(1))])
     agent = make([reply("a"), reply("b")], plugins=[plugin])
-    ctx = AgentContext()
-    ctx.allowed_plugins = ()
+    ctx = AgentContext(allowed_plugins=())
     await agent.arun("x", ctx=ctx)
     assert order == []
     await agent.arun("x")

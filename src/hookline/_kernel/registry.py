@@ -52,6 +52,7 @@ def intercepting(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
     def intercept(point: Point[Any], ctx: Any, payload: Any) -> Any:
         return interceptor.intercept(point, payload, ctx)
 
+    vars(intercept)["interceptor"] = interceptor
     return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 

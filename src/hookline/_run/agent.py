@@ -148,10 +148,10 @@ class Agent(Generic[DepsT, OutputT]):
         self.model = llm
         self.deps_type = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
-        plugins = tuple(plugins)
+        loaded = load_plugins(plugins)
         if interceptor is None:
             self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        elif hooks or plugins:
+        elif hooks or loaded:
             raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
         else:
             self.hooks = HookRegistry.of(interceptor)
@@ -172,7 +172,7 @@ class Agent(Generic[DepsT, OutputT]):
         self._brought: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
         self._followers: WeakSet[Agent] = WeakSet()
-        for plugin in load_plugins(plugins):
+        for plugin in loaded:
             self.plug(plugin)
 
     def plug(self, plugin: Plugin | str, *, renew: bool = False) -> None:

@@ -17,6 +17,7 @@ from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError, 
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import Answer, HookAction, Verdict
+from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.errors import ProviderError
 from ..models.protocol import Model
@@ -93,8 +94,10 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
         await engine.around(request, generation.ask())
     except (Ended, HookError, CallRefused):
         raise
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
+            raise
+        if isinstance(error, GeneratorExit) and is_being_closed(engine):
             raise
         mended = await _put_to_on_error(engine, error, request, generation.model, no_retry)
         if generation.text:

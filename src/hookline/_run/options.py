@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict
 from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
-from .._kernel.registry import EMPTY_STACK, HookRegistry
+from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
 from .._kernel.scope import CURRENT, entered
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
@@ -203,7 +203,9 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        return base.budget.child(self._agent.limits, outer=None if self.outer is None else self.outer.budget)
+        detached = base.origin is not None  # it counts where it was told to, not in the run that it left
+        outer = None if self.outer is None or detached else self.outer.budget
+        return base.budget.child(self._agent.limits, outer=outer)
 
     @property
     def _inherits(self) -> bool:
@@ -239,7 +241,7 @@ class Preparation:
         services.llm = gated(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
-            _warn_of_unmatched_globs(agent.name, hooks, [tool.name for tool in engine.tools])
+            _warn_of_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -265,9 +267,12 @@ class Preparation:
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
 
 
-def _warn_of_unmatched_globs(agent: str, hooks: RunHooks, tools: list[str]) -> None:
-    """Say once which ``tools=`` fits no tool of an agent: it is probably misspelt, and guards nothing."""
-    entries = [entry for point in hooks.stack.points for entry in hooks.stack.entries(point)]
+def _warn_of_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
+    """Say once which ``tools=`` fits no tool of an agent: it is probably misspelt, and guards nothing.
+
+    Hooks of the run around are for the tools of that run, so they are not looked at.
+    """
+    entries = [entry for point in hooks.points for entry in hooks.entries(point)]
     for name, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
         log.warning(
             "hook %r: tools=%r matches no tool of agent %r (tools: %s)", name, glob, agent, ", ".join(tools) or "none"

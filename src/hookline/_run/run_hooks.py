@@ -76,6 +76,10 @@ class RunHooks:
         stacks = [stack for stack in stacks if stack.limiting]
         return declared_limits(stacks, self.allowed_plugins) if stacks else ()
 
+    def own(self) -> HookStack:
+        """The hooks of the agent and of this run, without those of the conversation and of the run around."""
+        return HookStack(*self._agent.hooks.stack.layers, *self._own.layers).only(self.allowed_plugins)
+
     def inheritable(self) -> HookStack:
         """The hooks that hold in the runs inside this one too: all but those that say ``inherit = False``."""
         return _inheritable(self.all())
@@ -108,4 +112,5 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
 
 def _rule(entry: Entry) -> tuple[object, ...]:
     """What makes two entries the same rule: a hook that only watches in one run may judge in another."""
-    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
+    hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a hook of its own
+    return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

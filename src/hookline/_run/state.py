@@ -147,14 +147,12 @@ class RunState:
         now = self.view()
         read_at = (given.version if isinstance(given, AgentState) else 0) or now.version
         if isinstance(given, AgentState) and read_at < now.version:
-            # The loop's own part may have moved on since: only the parts that hooks may change count.
-            given = now.replace({part: getattr(given, part) for part in _FREE if not self._is_stale(given, part, now)})
+            # The loop's own part may have moved on since: only the parts that the hook itself changed count.
+            given = now.replace({part: getattr(given, part) for part in self._changed_parts(given, read_at, now)})
         accepted = now.accept(given)
-        changed = [part for part in _FREE if getattr(accepted, part) is not getattr(now, part)]
-        for part in changed:
-            if self._changed_at[part] > read_at:
-                raise TypeError(f"AgentState.{part} was changed since this hook read it: read ctx.state again")
-        for part in changed:
+        for part in _FREE:
+            if getattr(accepted, part) is getattr(now, part):
+                continue
             if part == "messages":
                 self._take_messages(accepted.messages, now.messages)
             else:
@@ -162,12 +160,19 @@ class RunState:
                 setattr(self, part, value if part == "system_prompt" else private_copy(value))
             self._touch(part)
 
-    def _is_stale(self, given: AgentState, part: str, now: AgentState) -> bool:
-        """Whether a part is simply older than the present one, and not the hook's own change."""
-        value, present = getattr(given, part), getattr(now, part)
-        if part == "messages":
-            return value is present or as_history(present).tail_after(value) is not None
-        return bool(value is present or value == present)
+    def _changed_parts(self, given: AgentState, read_at: int, now: AgentState) -> list[str]:
+        """The parts that a hook changed in the state that it read a while ago."""
+        changed = []
+        for part in _FREE:
+            value, present = getattr(given, part), getattr(now, part)
+            if value is present or value == present:
+                continue
+            if self._changed_at[part] > read_at:
+                if part == "messages" and as_history(present).tail_after(value) is not None:
+                    continue  # the transcript as the hook read it: it only grew since
+                raise TypeError(f"AgentState.{part} was changed since this hook read it: read ctx.state again")
+            changed.append(part)
+        return changed
 
     def _take_messages(self, messages: Sequence[Message], before: Sequence[Message]) -> None:
         tail = as_history(messages).tail_after(before)

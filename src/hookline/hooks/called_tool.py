@@ -23,6 +23,6 @@ def judged_tool(ctx: Any, name: str) -> Tool:
     if tool is None:
         raise HooklineError(
             f"a call of {name!r:.80} cannot be judged without that tool: "
-            "in a test, set ctx.tool_registry = ToolRegistry([...]), or run a scripted_agent(tools=[...])"
+            "in a test, give ctx=hookline.testing.make_context(tools=[...]), or run a scripted_agent(tools=[...])"
         )
     return tool

@@ -203,6 +203,11 @@ class RunSpans(AbstractContextManager[None]):
             self._tell(self._here(), a.VERDICT, told)
 
     def _tool_started(self, event: ToolStarted) -> None:
+        piece = self._open_call(event)
+        if self._backend.content and piece.span.is_recording():
+            piece.span.set_attribute(a.TOOL_ARGUMENTS, arguments_text(event.arguments))
+
+    def _open_call(self, event: ToolStarted | ToolEnded) -> Piece:
         before = self._calls.get(event.call_id)
         if before is not None:
             self._end(before)
@@ -215,18 +220,18 @@ class RunSpans(AbstractContextManager[None]):
         }  # fmt: skip
         self._calls[event.call_id] = piece = self._start(span_name, SpanKind.INTERNAL, about, self._context)
         piece.labels = {a.TOOL_NAME: name if known else a.OTHER}
-        if self._backend.content and piece.span.is_recording():
-            piece.span.set_attribute(a.TOOL_ARGUMENTS, arguments_text(event.arguments))
         self._tell_what_waits(event.call_id, piece)
         if (problem := self._invalid.pop(event.call_id, None)) is not None:
             self._spoil(piece, *problem)
+        return piece
 
     def _tool_ended(self, event: ToolEnded) -> None:
         piece = self._calls.get(event.call_id)
-        if piece is not None and piece.over is None:
-            piece.over, piece.outcome = self._now(), event.outcome
-            piece.span.set_attribute(a.OUTCOME, event.outcome)
-            self._backend.tool_seconds.record(piece.seconds, piece.labels | {a.OUTCOME: event.outcome})
+        if piece is None or piece.over is not None:  # this attempt never started: it was blocked, answered or invalid
+            piece = self._open_call(event)
+        piece.over, piece.outcome = self._now(), event.outcome
+        piece.span.set_attribute(a.OUTCOME, event.outcome)
+        self._backend.tool_seconds.record(piece.seconds, piece.labels | {a.OUTCOME: event.outcome})
 
     def _tool_settled(self, event: ToolSettled) -> None:
         self._invalid.pop(event.call_id, None)

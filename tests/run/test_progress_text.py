@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from hookline._run.progress import ended_text, progressed_text, started_text
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from hookline import (
     tool,
 )
 from hookline._base.names import span
+from hookline._run.progress_text import ended_text, progressed_text, started_text
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -133,7 +133,7 @@ async def test_a_run_tells_it_through_its_events():
     targets = [call("build", target=target) for target in ("app", "web", "docs", "old")]
     log = EventLog()
     await scripted_agent([targets, "x"], tools=[build], hooks=[careful, nobody], sinks=[log]).arun("x")
-    assert {event.message for event in log.of(ToolStarted)} == {f"build: {t}" for t in ("app", "web", "docs", "old")}
+    assert [event.message for event in log.of(ToolStarted)] == ["build: app"]
     assert [event.message for event in log.of(ToolProgressed)] == ["build: compiling (50%)"]
     assert {event.message for event in log.of(ToolEnded) if event.outcome != "ok"} == {
         "build was blocked by careful", "build was denied by Ann", "build was answered by careful",

@@ -31,6 +31,8 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._run.cancellation import GRACE, Cancellation
+from hookline._run.causes import Stopped
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -374,3 +376,137 @@ async def test_no_task_outlives_a_cancelled_run():
     await run.result()
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == before
+
+
+# The object itself
+
+
+def test_the_time_to_clean_up_is_counted_from_the_first_cancellation():
+    cancellation = Cancellation()
+    assert (cancellation.deadline, cancellation.grace_left) == (None, GRACE)
+    before = time.monotonic()
+    cancellation.hurry()
+    first = cancellation.deadline
+    assert before + GRACE <= first <= time.monotonic() + GRACE
+    cancellation.hurry()
+    assert cancellation.deadline == first
+    assert cancellation.grace_left <= GRACE
+
+
+async def in_task(work):
+    """What ``work`` gives in a task of its own, and how often that task is being cancelled afterwards."""
+
+    async def inside():
+        result = await work()
+        return result, asyncio.current_task().cancelling()
+
+    return await asyncio.create_task(inside())
+
+
+async def test_a_request_is_taken_in_and_leaves_the_task_as_it_was():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.request()
+        cause = await cancellation.take_in()
+        await cancellation.give_back()
+        return type(cause), cancellation.by_caller, cancellation.broke_off, cancellation.pending
+
+    assert await in_task(work) == ((asyncio.CancelledError, 0, True, False), 0)
+
+
+async def test_an_abort_is_replaced_by_what_caused_it():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cause = ValueError("beside")
+        cancellation.abort(cause)
+        cancellation.abort(ValueError("later"))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        taken = await cancellation.take_in(asyncio.CancelledError())
+        return taken is cause, cancellation.requested, cancellation.deadline
+
+    assert await in_task(work) == ((True, False, None), 0)
+
+
+async def test_a_cancellation_of_the_caller_is_given_back_when_the_run_is_over():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        asyncio.current_task().cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        cause = await cancellation.take_in(asyncio.CancelledError())
+        assert (type(cause), cancellation.by_caller, cancellation.requested) == (asyncio.CancelledError, 1, True)
+        assert asyncio.current_task().cancelling() == 0
+        with pytest.raises(asyncio.CancelledError):
+            await cancellation.give_back()
+
+    assert await in_task(work) == (None, 1)
+
+
+async def test_cancellations_from_before_the_run_are_not_its_own():
+    async def work():
+        asyncio.current_task().cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        cancellation = Cancellation()
+        cancellation.begin()
+        return cancellation.is_cancelled(), await cancellation.take_in()
+
+    assert await in_task(work) == ((False, None), 1)
+
+
+async def test_nothing_pending_means_nothing_to_take_in():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.check()
+        return await cancellation.take_in(), cancellation.broke_off, cancellation.deadline
+
+    assert await in_task(work) == ((None, False, None), 0)
+
+
+async def test_a_request_before_the_run_begins_is_found_at_its_first_checkpoint():
+    cancellation = Cancellation()
+    cancellation.request()
+    cancellation.begin()
+    with pytest.raises(asyncio.CancelledError):
+        cancellation.check()
+
+
+async def test_a_request_near_the_end_hurries_the_hooks_and_breaks_nothing_off():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.finish()
+        cancellation.request()
+        await asyncio.sleep(0)
+        return cancellation.broke_off, cancellation.deadline is not None
+
+    assert await in_task(work) == ((False, True), 0)
+
+
+async def test_a_time_limit_breaks_off_what_is_waited_for():
+    class Clock:
+        def call_later(self, seconds, ring):
+            self.seconds, self.ring = seconds, ring
+            return asyncio.get_running_loop().call_later(3600, print)
+
+    async def work():
+        clock, reached, cancellation = Clock(), iter([False, True]), Cancellation()
+        cancellation.begin()
+        cancellation.watch(lambda: 7.0, clock, lambda: next(reached))
+        first = clock.ring
+        first()  # the ledger has another clock: not reached yet, so it is watched on
+        assert not cancellation.pending
+        assert clock.ring is not first
+        clock.ring()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        cause = await cancellation.take_in(asyncio.CancelledError())
+        cancellation.finish()
+        return type(cause), clock.seconds >= 7.0
+
+    assert await in_task(work) == ((Stopped, True), 0)

@@ -1,12 +1,12 @@
-"""What lies outside of a run: it sees all that the run asks of the world, and may answer itself (DESIGN 6.11)."""
+"""Where a run meets the world: a boundary sees all that the run asks of it, and may answer itself (DESIGN 6.11)."""
 
 import asyncio
+from contextlib import contextmanager
 
 from hookline import (
     APPROVAL_REQUESTED,
     BEFORE_TOOL,
     ON_ERROR,
-    AgentContext,
     HookResult,
     ModelRequest,
     ScriptedModel,
@@ -18,11 +18,15 @@ from hookline import (
     tool,
 )
 from hookline._kernel.values import ErrorInfo
+from hookline._run.world import World
 from hookline.testing import scripted_agent
 
 
-class World:
-    """Lets all pass, and notes it."""
+class Noting:
+    """A boundary that lets all pass, and notes it. As a hook, it puts itself into the run."""
+
+    points = ("on_run_start",)
+    is_replay = False
 
     def __init__(self):
         self.seen = []
@@ -47,6 +51,14 @@ class World:
     def steered(self, run_id, text):
         self.seen.append(("steered", run_id, text))
 
+    def __call__(self, point, ctx, payload):
+        return None
+
+    @contextmanager
+    def instrument(self, engine, start):
+        engine.world.boundary = self
+        yield
+
 
 @tool
 async def double(n: int, ctx) -> int:
@@ -60,16 +72,10 @@ async def plain() -> str:
     return "ok"
 
 
-def context(world):
-    ctx = AgentContext()
-    ctx.outside = world
-    return ctx
-
-
 async def test_arguments_and_calls_of_tools_go_through_it():
-    world = World()
+    world = Noting()
     agent = scripted_agent([call("double", n="4"), call("plain"), reply("done")], tools=[double, plain])
-    result = await agent.arun("x", ctx=context(world))
+    result = await agent.arun("x", hooks=[world])
     assert result.messages[2].content == "8"
     assert [seen for seen in world.seen if seen[0] != "model"] == [
         ("validate", "double", {"n": "4"}),
@@ -80,7 +86,7 @@ async def test_arguments_and_calls_of_tools_go_through_it():
 
 
 async def test_approvals_go_through_it_and_it_may_report_a_failure():
-    world, told = World(), []
+    world, told = Noting(), []
 
     @guard(BEFORE_TOOL)
     def careful(ctx, request):
@@ -95,14 +101,14 @@ async def test_approvals_go_through_it_and_it_may_report_a_failure():
         told.append(failure.errors[0].message)
 
     agent = scripted_agent([call("double", n=4), reply("done")], tools=[double], hooks=[careful, decide, watch])
-    result = await agent.arun("x", ctx=context(world))
+    result = await agent.arun("x", hooks=[world])
     assert result.messages[2].content == "8"
     assert ("approve", "double") in world.seen
     assert told == ["the line is bad"]
 
 
 async def test_it_is_told_what_is_said_to_a_run():
-    world, gate = World(), asyncio.Event()
+    world, gate = Noting(), asyncio.Event()
 
     @tool
     async def pause() -> str:
@@ -111,7 +117,7 @@ async def test_it_is_told_what_is_said_to_a_run():
         return "ok"
 
     agent = scripted_agent([call("pause"), reply("done")], tools=[pause])
-    run = agent.start("x", ctx=context(world))
+    run = agent.start("x", hooks=[world])
     while not agent.model.requests:
         await asyncio.sleep(0)
     assert run.steer("more")
@@ -121,7 +127,7 @@ async def test_it_is_told_what_is_said_to_a_run():
 
 
 async def test_the_counting_of_another_model_goes_through_it_too():
-    world = World()
+    world = Noting()
 
     @tool
     async def count(ctx) -> int:
@@ -129,5 +135,38 @@ async def test_the_counting_of_another_model_goes_through_it_too():
         other = ctx.llm.using(ScriptedModel(name="other"))
         return await other.count_request(ModelRequest((), (), "other"))
 
-    await scripted_agent([call("count"), reply("done")], tools=[count]).arun("x", ctx=context(world))
+    await scripted_agent([call("count"), reply("done")], tools=[count]).arun("x", hooks=[world])
     assert ("model", "other") in world.seen
+
+
+async def test_a_run_inside_has_the_same_boundary():
+    world = Noting()
+    inner = scripted_agent([call("plain"), reply("done")], tools=[plain])
+
+    @tool
+    async def ask() -> str:
+        """Ask another agent."""
+        return (await inner.arun("y")).reply
+
+    await scripted_agent([call("ask"), reply("done")], tools=[ask]).arun("x", hooks=[world])
+    assert ("call", "plain", "plain", {}, False) in world.seen
+
+
+async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_disturb_it(caplog):
+    class Broken(Noting):
+        def instrument(self, engine, start):
+            raise ValueError("oh no")
+
+    result = await scripted_agent([reply("fine")], hooks=[Broken()]).arun("x")
+    assert result.reply == "fine"
+    assert "oh no" in caplog.text
+
+
+def test_a_copy_has_the_same_sources_and_a_boundary_of_its_own():
+    world = World("clock", str, boundary="b")
+    copy = world.copy()
+    assert (copy.clock, copy.new_id, copy.boundary) == ("clock", str, "b")
+    copy.boundary = None
+    assert world.boundary == "b"
+    assert world.random is world.random
+    assert world.copy().random is world.random

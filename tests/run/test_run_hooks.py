@@ -4,18 +4,11 @@ import asyncio
 import threading
 
 import pytest
-from hookline._kernel.tally import How
-from hookline._run.inheritance import Both, inheritable, joined
 
 from hookline import (
-    ON_RUN_START,
-    POINTS,
     Agent,
     AgentContext,
-    Answer,
     ApplyContextConfigHook,
-    ErrorInfo,
-    HookAction,
     HookExecuted,
     HooklineError,
     HookRegistry,
@@ -25,25 +18,21 @@ from hookline import (
     PassThrough,
     PersistSessionHook,
     Plugin,
-    PromptParts,
-    Question,
     RoleBasedAccessHook,
     RunFinished,
-    RunStart,
     RunStarted,
     ScriptedModel,
     Session,
-    StopSignal,
     SubagentEvent,
     ToolSettled,
     Usage,
-    Verdict,
     call,
     guard,
     hook,
     observer,
     tool,
 )
+from hookline._run.run_hooks import RunHooks
 
 
 def nested(child, **options):
@@ -231,10 +220,8 @@ def test_the_plugin_filter_of_a_child_only_narrows():
 
 def test_the_childs_own_interceptor_does_not_get_around_the_parents_guards():
     class Answers(PassThrough):
-        async def intercept(self, point, payload, ctx, how=None):
-            if point == "before_tool":
-                return Verdict(how.validate(payload)[0], HookAction.ANSWER, answer=Answer("all gone", "answers"))
-            return await super().intercept(point, payload, ctx, *([how] if how else []))
+        def intercept(self, point, payload, ctx):
+            return HookResult.answer("all gone") if point == "before_tool" else None
 
     for interceptor in (PassThrough(), Answers()):
         seen, child = Seen(), {"interceptor": interceptor}
@@ -259,9 +246,8 @@ def test_an_interceptor_that_both_have_is_asked_once():
     class Counts(PassThrough):
         calls = 0
 
-        async def intercept(self, point, payload, ctx, *how):
+        def intercept(self, point, payload, ctx):
             Counts.calls += point == "before_tool"
-            return await super().intercept(point, payload, ctx, *how)
 
     shared = Counts()
     deep({"interceptor": shared}, {"interceptor": shared}, {"interceptor": shared}).run("x")
@@ -274,10 +260,10 @@ def test_both_interceptors_fill_what_the_other_left():
         return {"prepend_system": "first", "append_system": "parent's"}
 
     class Appends(PassThrough):
-        async def intercept(self, point, payload, ctx, *how):
+        async def intercept(self, point, payload, ctx):
             if point == "before_prompt_build":
-                return Verdict(payload, HookAction.MERGE, PromptParts(append_system="mine", override_system="middle"))
-            return await super().intercept(point, payload, ctx, *how)
+                return {"append_system": "mine", "override_system": "middle"}
+            return None
 
     child = {"interceptor": Appends()}
     parent = deep({"hooks": [prepend]}, child)
@@ -432,7 +418,7 @@ async def test_the_context_of_a_run_that_is_over_starts_nothing_unguarded():
     seen = Seen()
     await Agent("top", llm=ScriptedModel([call("keep"), "x"]), tools=[keep], hooks=[no_wiping, seen]).arun("x")
     late = Agent("late", llm=ScriptedModel([call("wipe"), "x"] * 2), tools=[wipe])
-    with pytest.raises(HooklineError, match="heir"):
+    with pytest.raises(HooklineError, match="detached"):
         await late.arun("x", ctx=kept[0])
     assert late.model.requests == []
     await late.arun("x", ctx=kept[1])
@@ -440,7 +426,7 @@ async def test_the_context_of_a_run_that_is_over_starts_nothing_unguarded():
     assert [event.outcome for event in settled] == ["blocked"]
 
 
-def test_a_childs_context_of_the_context_is_under_the_same_hooks():
+def test_a_detached_context_is_under_the_same_hooks():
     outcomes = []
 
     @observer("after_tool", tools="wipe")
@@ -452,7 +438,7 @@ def test_a_childs_context_of_the_context_is_under_the_same_hooks():
     @tool
     async def ask_other(ctx: AgentContext) -> str:
         """Ask."""
-        return (await child.arun("x", ctx=ctx.child())).reply
+        return (await child.arun("x", ctx=ctx.detached())).reply
 
     Agent("top", llm=ScriptedModel([call("ask_other"), "x"]), tools=[ask_other], hooks=[no_wiping, see]).run("x")
     assert outcomes == ["blocked"]
@@ -518,10 +504,9 @@ def test_a_hook_that_a_plugin_brings_above_and_the_child_has_itself_is_called_on
 
 def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at():
     class Broken(PassThrough):
-        async def intercept(self, point, payload, ctx, how=None):
+        async def intercept(self, point, payload, ctx):
             if point == "before_tool":
                 raise ValueError("broken")
-            return Verdict(payload)
 
     seen = []
 
@@ -537,106 +522,7 @@ def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at(
     assert seen == ["ask_other", "wipe"]
 
 
-# Two interceptors
-
-
-class Says:
-    """An interceptor that says one thing and keeps what it was asked."""
-
-    def __init__(self, said=None, **fields):
-        self.said, self.fields, self.asked = said, fields, []
-
-    async def intercept(self, point, payload, ctx, how=None):
-        self.asked.append((point, payload, ctx, how))
-        if isinstance(self.said, Exception):
-            raise self.said
-        fields = {"payload": payload, "action": self.said or HookAction.CONTINUE, **self.fields}
-        return Verdict(**fields)
-
-
-START, CHANGED, TWICE = RunStart("a"), RunStart("b"), RunStart("c")
-
-
-async def fire_both(own, above, how=None):
-    how = how or How(validate=print, start="rewrite", no_retry="over")
-    return await Both(own, above).intercept(ON_RUN_START, START, "ctx", how)
-
-
-async def test_what_the_childs_leaves_is_what_the_parents_judges():
-    how = How(validate=print, start="rewrite", no_retry="over")
-    own, above = Says(HookAction.MODIFY, payload=CHANGED), Says(HookAction.MODIFY, payload=TWICE)
-    verdict = await fire_both(own, above, how)
-    assert own.asked == [(ON_RUN_START, START, "ctx", how)]
-    assert above.asked == [(ON_RUN_START, CHANGED, "ctx", how)]
-    assert (verdict.payload, verdict.action) == (TWICE, HookAction.MODIFY)
-
-
-@pytest.mark.parametrize("action", ["BLOCK", "END_TURN", "RETRY", "INVALID", "FAILED", "CLAIM"])
-async def test_what_the_childs_refuses_stays_refused_and_the_parents_only_watches(action):
-    own = Says(HookAction[action], value="no", hook="own", reason="r")
-    above = Says(HookAction.MODIFY, payload=CHANGED, value="yes", hook="above")
-    verdict = await fire_both(own, above)
-    assert (verdict.action, verdict.value, verdict.hook, verdict.reason) == (HookAction[action], "no", "own", "r")
-    assert above.asked[0][3] == How(print, "observe", "over")
-
-
-@pytest.mark.parametrize("action", ["BLOCK", "END_TURN", "ANSWER", "MODIFY", "KEEP_GOING"])
-async def test_what_the_parents_says_holds_where_the_childs_let_pass(action):
-    verdict = await fire_both(Says(), Says(HookAction[action], value="no", hook="above"))
-    assert (verdict.action, verdict.value, verdict.hook) == (HookAction[action], "no", "above")
-
-
-@pytest.mark.parametrize("quiet", ["CONTINUE", "STOP"])
-async def test_what_the_childs_says_holds_where_the_parents_decides_nothing(quiet):
-    own = Says(HookAction.KEEP_GOING, value="on", hook="own")
-    verdict = await fire_both(own, Says(HookAction[quiet], value="x", hook="above"))
-    assert (verdict.action, verdict.value, verdict.hook) == (HookAction.KEEP_GOING, "on", "own")
-
-
-async def test_what_the_childs_answers_or_asks_is_judged_by_the_parents_guards():
-    answer, question = Answer("known", "own"), Question("Really?", "own")
-    for said in ({"answer": answer}, {"asks": (question,)}):
-        above = Says()
-        verdict = await fire_both(Says(HookAction.ANSWER, **said), above)
-        assert above.asked[0][3] == How(print, "guard", "over")
-        assert (verdict.answer, verdict.asks) == (said.get("answer"), said.get("asks", ()))
-
-
-async def test_what_both_say_besides_is_put_together_and_the_childs_answer_is_the_first():
-    one, two = StopSignal(message="one"), StopSignal(message="two")
-    first, second = ErrorInfo("hook", "A", "a"), ErrorInfo("hook", "B", "b")
-    mine, theirs = Question("mine"), Question("theirs")
-    own = Says(answer=Answer("own", "o"), asks=(mine,), signals=(one,), failures=(first,))
-    above = Says(answer=Answer("above", "a"), asks=(theirs,), signals=(two,), failures=(second,))
-    verdict = await fire_both(own, above)
-    assert (verdict.answer, verdict.asks) == (Answer("own", "o"), (mine, theirs))
-    assert (verdict.signals, verdict.failures) == ((one, two), (first, second))
-    assert (await fire_both(Says(), above)).answer == Answer("above", "a")
-
-
-async def test_of_what_both_merge_the_parents_wins_field_by_field():
-    own = Says(HookAction.MERGE, value=PromptParts(prepend_system="own", append_system="own"), hook="own")
-    above = Says(HookAction.MERGE, value=PromptParts(append_system="above"), hook="above")
-    verdict = await fire_both(own, above)
-    assert verdict.value == PromptParts(prepend_system="own", append_system="above")
-    assert (await fire_both(own, Says())).value == own.fields["value"]
-    assert (await fire_both(Says(), above)).value == above.fields["value"]
-
-
-async def test_of_two_failures_the_childs_counts_and_the_parents_observers_are_called():
-    above = Says(ValueError("above"))
-    with pytest.raises(KeyError, match="own"):
-        await fire_both(Says(KeyError("own")), above)
-    assert above.asked == [(ON_RUN_START, START, "ctx", How(None, "observe", "over"))]
-    with pytest.raises(ValueError, match="above"):
-        await fire_both(Says(), above)
-
-
-def stack(*hooks, plugin=None):
-    registry = HookRegistry()
-    for each in hooks:
-        registry.register(each, plugin=plugin)
-    return registry.stack
+# What the hooks of a run are made of
 
 
 class Wide:
@@ -654,38 +540,56 @@ class Wide:
         return None
 
 
-def test_two_are_filtered_and_listened_to_as_one():
-    mine, theirs, plugged = Wide(), Wide(), Wide()
-    own, above = Both(stack(mine), PassThrough()), stack(theirs, plugged, plugin="p")
-    both = Both(own, above)
-    assert both.listeners == (mine, theirs, plugged)
-    assert both.wrappers == (theirs, plugged, mine)
-    assert both.only([]).listeners == (mine,)
-    assert both.only(["p"]).listeners == (mine, theirs, plugged)
-    assert both.only(None).listeners == (mine, theirs, plugged)
-    assert both.without(frozenset((id(mine), id(theirs)))).listeners == (plugged,)
-    assert isinstance(both.only([]).own.above, PassThrough)
-    assert isinstance(both.without(frozenset()).own.above, PassThrough)
-    assert set(both.points) == set(POINTS)
+class Owner:
+    """An agent, as far as its hooks are concerned."""
+
+    def __init__(self, *hooks, plugin=None):
+        self.hooks = HookRegistry()
+        for each in hooks:
+            self.hooks.register(each, plugin=plugin)
+
+
+def hooks_of(agent, *, conversation=(), own=(), outer=None, allowed=None, around=frozenset()):
+    return RunHooks(agent, HookRegistry(conversation), HookRegistry(own).stack, outer, allowed, around)
+
+
+def test_the_hooks_of_agent_conversation_and_run_come_in_this_order():
+    agent, conversation, own = Wide(), Wide(), Wide()
+    hooks = hooks_of(Owner(agent), conversation=[conversation], own=[own])
+    assert hooks.stack.at("before_tool") == [agent, conversation, own]
+
+
+def test_the_hooks_of_the_run_around_come_first_and_one_that_both_have_once():
+    theirs, shared, mine = Wide(), Wide(), Wide()
+    outer = hooks_of(Owner(theirs, shared))
+    assert hooks_of(Owner(shared, mine), outer=outer).stack.at("before_tool") == [theirs, shared, mine]
+
+
+def test_hooks_are_filtered_by_plugin_and_what_is_around_is_heard_but_not_called():
+    mine, plugged = Wide(), Wide()
+    outer = hooks_of(Owner(plugged, plugin="p"))
+    assert hooks_of(Owner(mine), outer=outer, allowed=()).stack.at("before_tool") == [mine]
+    around = hooks_of(Owner(mine), outer=outer, allowed=("p",), around=frozenset({id(mine)}))
+    assert around.stack.at("before_tool") == [plugged]
+    assert around.allowed.listeners == (plugged, mine)
 
 
 def test_what_is_not_inherited_is_left_out_at_every_depth():
     private, public = Wide(), Wide()
     private.inherit = False
-    through = PassThrough()
-    left = inheritable(Both(Both(stack(private, public), through), stack(private)))
-    assert left.listeners == (public,)
-    assert left.own.above is through
-    assert inheritable(through) is through
+    middle = hooks_of(Owner(), outer=hooks_of(Owner(private, public)), conversation=[private])
+    assert middle.stack.at("before_tool") == [public]
+    assert hooks_of(Owner(), outer=middle).allowed.listeners == (public,)
 
 
-def test_hooks_and_interceptors_that_are_there_already_are_not_joined_again():
-    through, hooks = PassThrough(), stack(Wide())
-    both = Both(hooks, through)
-    assert joined(through, through) is through
-    assert joined(both, hooks) is both
-    assert joined(both, through) is both
-    other = joined(through, hooks)
-    assert (other.own, other.above) == (hooks, through)
-    other = joined(hooks, through)
-    assert (other.own, other.above) == (through, hooks)
+def test_changed_registrations_are_noticed_and_taken_over():
+    owner = Owner()
+    hooks = hooks_of(owner)
+    assert hooks.seen == HookRegistry.changes
+    late = Wide()
+    owner.hooks.register(late)
+    assert hooks.seen < HookRegistry.changes
+    assert hooks.stack.at("before_tool") == []
+    hooks.compile()
+    assert hooks.stack.at("before_tool") == [late]
+    assert hooks.seen == HookRegistry.changes

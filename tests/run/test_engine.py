@@ -45,6 +45,7 @@ from hookline import (
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.points import POINTS
+from hookline._run.context import services_of
 from hookline.testing import EventLog, scripted_agent
 
 
@@ -123,20 +124,22 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
 
     @hook(BEFORE_TOOL)
     def spend(ctx, request):
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
 
+    budget = Budget(Limits(tokens=100))
     agent = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[ask, spend])
-    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=100))))
+    result = agent.run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert seen == []  # the limit was met before the call began
 
     @hook(checked)
     async def spend_and_ask(ctx, payload):
-        ctx.budget.charge(Usage(50, 50), 0.0)
+        budget.charge(Usage(50, 50), 0.0)
         await ctx.llm.complete("may I?")
 
+    budget = Budget(Limits(tokens=100))
     result = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[spend_and_ask]).run(
-        "x", ctx=AgentContext(budget=Budget(Limits(tokens=100)))
+        "x", ctx=AgentContext(budget=budget)
     )
     assert isinstance(seen[0], CallRefused)
     assert (str(seen[0]), seen[0].status) == ("the run is stopping", "stopped")
@@ -202,19 +205,19 @@ def test_a_refused_question_leaves_the_signals_of_its_point_behind():
 
     @guard(BEFORE_STEP, priority=1)
     async def ask(ctx, step):
-        ctx.budget.charge(Usage(5, 5), 0.0)
+        budget.charge(Usage(5, 5), 0.0)
         await ctx.llm.complete("may I?")
 
-    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=Budget(Limits(tokens=9))))
+    budget = Budget(Limits(tokens=9))
+    result = scripted_agent([reply("x")], hooks=[stop, ask]).run("x", ctx=AgentContext(budget=budget))
     assert (result.status, result.stop.kind, result.stop.message) == ("stopped", "stop_requested", "enough")
 
 
 def test_the_failure_of_an_interceptor_names_it():
     class Broken(PassThrough):
-        async def intercept(self, point, payload, ctx, how=None):
+        async def intercept(self, point, payload, ctx):
             if point is BEFORE_LLM:
                 raise ValueError("no")
-            return await super().intercept(point, payload, ctx)
 
     with pytest.raises(RunFailed, match=r"'Broken' failed at before_llm.*no") as failed:
         scripted_agent([reply("x")], interceptor=Broken()).run("x")
@@ -277,7 +280,7 @@ def test_a_clock_that_is_not_the_loops_own_decides_when_time_is_up():
     @tool
     async def wait(ctx) -> str:
         """Wait until the loop has looked at the clock."""
-        budget = ctx.budget
+        budget = services_of(ctx).budget
         real = budget.out_of_time
 
         def look():
@@ -813,17 +816,13 @@ def test_of_two_calls_that_break_off_a_run_at_the_same_moment_the_first_counts()
         scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[broken]).run("x")
 
 
-async def test_a_hook_may_ask_the_model_within_an_interceptor_of_your_own():
-    answers, hooks = [], HookRegistry()
+async def test_an_interceptor_may_ask_the_model_and_is_not_entered_again():
+    answers = []
 
-    @hooks.register
-    @hook(BEFORE_STEP)
-    async def ask(ctx, step):
-        answers.append((await ctx.llm.complete("may I?")).content)
-
-    class Own:
-        async def intercept(self, point, payload, ctx, how):
-            return await hooks.stack.intercept(point, payload, ctx, how)
+    class Own(PassThrough):
+        async def intercept(self, point, payload, ctx):
+            if point is BEFORE_LLM:
+                answers.append((await ctx.llm.complete("may I?")).content)
 
     result = await scripted_agent([reply("yes"), reply("x")], interceptor=Own()).arun("x")
     assert (result.reply, answers) == ("x", ["yes"])
@@ -845,8 +844,61 @@ def test_a_hook_that_a_sink_registers_within_a_step_is_called_there():
 
 def test_hooks_may_come_while_a_run_goes_through_an_interceptor_of_your_own():
     class Registering(PassThrough):
-        async def intercept(self, point, payload, ctx, how):
+        def intercept(self, point, payload, ctx):
             HookRegistry().register(nothing)
-            return await super().intercept(point, payload, ctx, how)
 
     assert scripted_agent([reply("x")], interceptor=Registering()).run("x").reply == "x"
+
+
+# What an engine keeps
+
+
+def engine_of(**options):
+    return scripted_agent([reply("x")])._prepare("x", options)._engine
+
+
+async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
+    engine, told = engine_of(), []
+    over, going = engine.add_child(told.append), engine.add_child(told.append)
+    over.set_result(None)
+    asyncio.get_running_loop().call_soon(going.set_result, None)
+    await engine.end_children()
+    assert told == ["the run is over"]
+    assert going.done()
+    await engine.end_children()
+    assert told == ["the run is over"]
+
+
+async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(monkeypatch):
+    limits = []
+
+    async def within(limit, work, shielded=False):
+        limits.append(limit)
+        await work
+
+    monkeypatch.setattr("hookline._run.engine.within", within)
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 8.0)
+    engine = engine_of()
+    going = engine.add_child(lambda reason: None)
+    asyncio.get_running_loop().call_soon(going.set_result, None)
+    await engine.end_children()
+    assert limits == [4.0]
+
+
+def test_an_engine_that_is_closed_leaves_a_context_that_only_shows():
+    engine = engine_of()
+    ctx = engine.ctx
+    engine.run_state.append(Message("user", "hi"))
+    engine.close()
+    assert ctx.llm is None
+    assert [message.content for message in ctx.state.messages] == ["hi"]
+    assert not ctx.interrupt.cancelled
+
+
+def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
+    engine = engine_of()
+    engine.cancellation.broke_off = True
+    interrupt, told = engine.ctx.interrupt, []
+    interrupt.subscribe(told.append)
+    engine.close()
+    assert told == ["the run is over"]
