@@ -46,8 +46,9 @@ def pay(amount: int, to: str) -> str:
 if __name__ == "__main__":
     answers = iter(["ann yes", "ben yes", "ben 250", "ben no"])  # of people, in place of input
     llm = ScriptedModel([call("pay", amount=500, to="the printer"), "Done."], loop=True)
-    hooks = [ask_above_a_hundred, SecondPerson(lambda question: next(answers))]
-    agent = Agent("clerk", llm=llm, tools=[pay], hooks=hooks)
+    agent = Agent(
+        "clerk", llm=llm, tools=[pay], hooks=[ask_above_a_hundred, SecondPerson(lambda question: next(answers))]
+    )
     for _ in range(4):
         print(agent.run("Pay the printer.", metadata={"user": "ann"}).messages[2].content)
 

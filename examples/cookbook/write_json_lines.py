@@ -42,8 +42,8 @@ def restart(service: str) -> str:
 
 if __name__ == "__main__":
     llm = ScriptedModel([[call("restart", service="shop"), call("restart", service="database")], "One of two."])
-    hooks = [spare_database, WriteJsonLines(sys.stdout)]
-    Agent("ops", llm=llm, tools=[restart], hooks=hooks).run("Restart both.", metadata={"user": "ann"})
+    agent = Agent("ops", llm=llm, tools=[restart], hooks=[spare_database, WriteJsonLines(sys.stdout)])
+    agent.run("Restart both.", metadata={"user": "ann"})
 
 # prints:
 # {"user": "ann", "tool": "restart", "arguments": {"service": "shop"}, "decision": "cont", "by": ""}
