@@ -15,11 +15,7 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    HookStack,
-    InboundMessage,
-    PassThrough,
     RegistrationError,
-    RunStart,
     ToolCallRequest,
     guard,
     hook,
@@ -28,6 +24,9 @@ from hookline import (
 from hookline._kernel.hook import compile_hook
 from hookline._kernel.scope import CURRENT, Scope
 from hookline._kernel.tally import How
+from hookline.compat import HookStack
+from hookline.hooks import PassThrough
+from hookline.payloads import InboundMessage, RunStart
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 
