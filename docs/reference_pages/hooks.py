@@ -3,14 +3,13 @@
 from importlib import import_module
 from typing import Any
 
-from hookline.hooks import CONCERNS
-from hookline.hooks.catalogue import BuiltinRow, builtin_rows
+from hookline.hooks.catalogue import CONCERNS, BuiltinRow, builtin_rows
 
 from .markdown import GENERATED, block, call, cell, listed, table
 
 HEAD = f"""# Built-in hooks
 
-Each is made of what any hook can use, and can be used by its name alone: `from hookline import TimingHook` in a
+Each is made of what any hook can use, and can be used by its name alone: `from hookline.hooks import TimingHook` in a
 program, `hooks = [{{ use = "TimingHook" }}]` in a `hookline.toml`, `--hooks TimingHook` on the command line. Each
 has a page with an example; what each is made with is below. `hookline hooks --built-in` shows them in a terminal.
 {GENERATED}

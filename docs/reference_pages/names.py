@@ -6,9 +6,13 @@ from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
 import hookline
-from hookline import Event, Frozen, Point, Tool, testing
+import hookline.points
+from hookline import Event, testing
 from hookline.api import _LATER
-from hookline.hooks import BUILTINS
+from hookline.hooks.catalogue import BUILTINS
+from hookline.payloads import Frozen
+from hookline.points import Point
+from hookline.tools import Tool
 
 from .markdown import GENERATED, block, call, listed, more, signature, told
 
@@ -83,7 +87,7 @@ def _part(name: str, value: Any) -> str:
 
 
 def _payload_of(value: Any) -> list[Point[Any]]:
-    return [point for point in hookline.POINTS.values() if value in (point.payload, point.result)]
+    return [point for point in hookline.points.POINTS.values() if value in (point.payload, point.result)]
 
 
 def _elsewhere(points: list[str], payloads: list[str], events: list[str], builtins: list[str]) -> str:

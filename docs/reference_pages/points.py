@@ -2,21 +2,20 @@
 
 from typing import Any
 
-from hookline import (
-    POINTS,
+from hookline import Message
+from hookline.payloads import (
     ErrorInfo,
     Frozen,
     Ids,
     InboundMessage,
-    Message,
     OutboundMessage,
-    Point,
     Question,
     StopSignal,
     ToolCall,
     ToolSpec,
     Usage,
 )
+from hookline.points import POINTS, Point
 
 from .fields import field_table
 from .markdown import GENERATED, cell, more, table, told

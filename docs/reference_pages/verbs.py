@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from hookline import APPROVAL_REQUESTED, POINTS, HookAction, HookResult, Point
+from hookline import APPROVAL_REQUESTED, HookResult
+from hookline.hooks import HookAction
+from hookline.points import POINTS, Point
 
 from .markdown import GENERATED, block, call, table, told
 

@@ -156,8 +156,8 @@ from .teams.points import (
     Subagent,
     SubagentChange,
 )
+from .tools._tool import Tool, tool
 from .tools.registry import ToolRegistry, Toolset
-from .tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from ._web.errors import WebError
@@ -171,6 +171,8 @@ if TYPE_CHECKING:
     from .channels.telegram import TelegramChannel
     from .channels.web import WebChannel
     from .channels.webhook import WebhookChannel
+    from .hooks._guards import guards
+    from .hooks._shadow import ShadowDecided, shadow
     from .hooks.approvals import ApprovalPending, ApprovalsHook
     from .hooks.audit_log import AuditLogHook
     from .hooks.audit_trail import AuditTrailHook
@@ -183,7 +185,6 @@ if TYPE_CHECKING:
     from .hooks.fallback import FallbackModelHook
     from .hooks.finish_reason import FinishReasonHook
     from .hooks.grounded_reply import GroundedReplyHook
-    from .hooks.guards import guards
     from .hooks.injection_guard import InjectionGuard
     from .hooks.limits import (
         CostLimitHook,
@@ -209,7 +210,6 @@ if TYPE_CHECKING:
     from .hooks.sensitive.redactor import Redactor
     from .hooks.sensitive_data import SensitiveDataHook
     from .hooks.sessions import PersistSessionHook
-    from .hooks.shadow import ShadowDecided, shadow
     from .hooks.skill_evolver import SkillEvolverHook
     from .hooks.skills import SkillsHook
     from .hooks.small_models import default_slm_hooks
@@ -225,6 +225,8 @@ if TYPE_CHECKING:
     from .server.app import Server
     from .server.build import build_server
     from .server.options import ServerOptions
+    from .stores._run_stats import RunStats, run_stats
+    from .stores._ticket_tools import ticket_tools
     from .stores.approval_rows import ApprovalRow, DecisionRefused, GrantRow
     from .stores.approvals import ApprovalStore
     from .stores.artifacts import Artifact, ArtifactStore
@@ -238,29 +240,27 @@ if TYPE_CHECKING:
     from .stores.memory import MemoryStore
     from .stores.memory_rows import Episode, Fact
     from .stores.notes import NotesFile
-    from .stores.run_stats import RunStats, run_stats
     from .stores.runs import CallRow, RunRecord, RunStore, VerdictRow
     from .stores.sessions import JsonSessionStore, SessionStore, SessionSummary
     from .stores.skill_files import Skill
     from .stores.skills import SkillStore
     from .stores.sqlite_sessions import SqliteSessionStore
     from .stores.ticket_rows import TicketChange, TicketError, TicketRow
-    from .stores.ticket_tools import ticket_tools
     from .stores.tickets import TicketBoard
+    from .tape._replay import Replay, areplay, replay
     from .tape.errors import TapeError
     from .tape.record import TapeHook
-    from .tape.replay import Replay, areplay, replay
     from .tape.tape import Tape
     from .teams.errors import SubagentRefused, SwitchRefused
     from .teams.personalities import Personality
     from .teams.roster import Roster
     from .teams.subagents import Team
+    from .tools._mcp import McpServer, mcp
     from .tools.basic import calculator, clock
     from .tools.command_line import CommandError, CommandLine, parse_command
     from .tools.egress import Egress, EgressError
     from .tools.files import file_tools
     from .tools.http_client import FetchError
-    from .tools.mcp import McpServer, mcp
     from .tools.mcp_connection import McpError
     from .tools.pages import FetchedPage
     from .tools.shell import shell_tool

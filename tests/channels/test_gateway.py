@@ -3,11 +3,12 @@ import logging
 
 import pytest
 
-from hookline import Agent, HookResult, InboundMessage, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable
 from hookline.config.errors import ConfigError
+from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import OutboundMessage
 from hookline.stores.sqlite_sessions import SqliteSessionStore

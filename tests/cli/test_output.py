@@ -2,9 +2,10 @@
 
 import pytest
 
-from hookline import Agent, AgentContext, ScriptedModel, Team, call
+from hookline import Agent, AgentContext, ScriptedModel, call
 from hookline.cli.app import run_app
 from hookline.cli.turn import perform_all, together
+from hookline.teams import Team
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hookline import BEFORE_TOOL, EgressGuard, HookError, PathGuard, tool
+from hookline import BEFORE_TOOL, HookError, tool
+from hookline.hooks import EgressGuard, PathGuard
 from hookline.testing import fire_hook, make_context
 
 

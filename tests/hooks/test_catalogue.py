@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import hookline
-from hookline import POINTS
+import hookline.hooks
 from hookline._kernel.hook import compile_hook
-from hookline.hooks import BUILTINS, CONCERNS
-from hookline.hooks.catalogue import builtin_rows
+from hookline.hooks.catalogue import BUILTINS, CONCERNS, builtin_rows
+from hookline.points import POINTS
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "hooks"
 
@@ -36,7 +36,7 @@ def test_every_built_in_has_a_page(name):
 
 def test_a_row_says_what_the_registry_makes_of_the_hook():
     rows = {row.name: row for row in builtin_rows()}
-    for hook in (hookline.PathGuard("."), hookline.ResponseCacheHook(), hookline.ModelRetryHook()):
+    for hook in (hookline.hooks.PathGuard("."), hookline.hooks.ResponseCacheHook(), hookline.hooks.ModelRetryHook()):
         row = rows[type(hook).__name__]
         for entry in compile_hook(hook):
             assert (entry.phase, entry.priority) == (row.phase[entry.point], row.priority[entry.point])

@@ -22,31 +22,26 @@ from hookline import (
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     ON_ERROR,
     Agent,
     AgentContext,
     HookResult,
     ModelResponse,
-    ObservabilityHook,
     RegistrationError,
     RunFailed,
-    RunStore,
     ScriptedModel,
-    TicketBoard,
-    ToolCall,
-    Usage,
     call,
     guard,
     hook,
     reply,
-    run_stats,
-    ticket_tools,
     tool,
 )
+from hookline.hooks import ObservabilityHook
 from hookline.hooks import observability as module
-from hookline.stores import sqlite
+from hookline.payloads import ToolCall, Usage
+from hookline.points import BEFORE_TICKET_COMPLETE
+from hookline.stores import RunStore, TicketBoard, run_stats, sqlite, ticket_tools
 from hookline.testing import FakeClock, scripted_agent
 
 ROOT = Path(__file__).parents[2]

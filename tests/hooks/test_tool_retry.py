@@ -13,15 +13,14 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RetryIgnored,
-    ToolEnded,
-    ToolRetryHook,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import RetryIgnored, ToolEnded
+from hookline.hooks import ToolRetryHook
 from hookline.testing import EventLog, scripted_agent
 
 

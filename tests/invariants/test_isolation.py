@@ -22,16 +22,10 @@ from hookline import (
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_START,
-    POINTS,
     Agent,
     AgentContext,
-    AgentState,
     Budget,
-    CallRefused,
-    Frozen,
-    History,
     HookResult,
-    JsonSessionStore,
     Limits,
     Message,
     ModelReply,
@@ -40,13 +34,16 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
-    ToolCall,
-    Usage,
     call,
     guard,
     hook,
     observer,
 )
+from hookline._base.frozen import History
+from hookline.errors import CallRefused
+from hookline.payloads import AgentState, Frozen, ToolCall, Usage
+from hookline.points import POINTS
+from hookline.stores import JsonSessionStore
 from hookline.testing import sample
 
 from .strategies import FAULTS, LOOP_POINTS, check_transcript, say

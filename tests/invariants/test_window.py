@@ -25,13 +25,9 @@ from hookline import (
     Agent,
     AgentContext,
     AgentResult,
-    AgentState,
-    ErrorInfo,
     Event,
     Message,
     ScriptedModel,
-    StopSignal,
-    Usage,
     call,
     hook,
     observer,
@@ -39,6 +35,7 @@ from hookline import (
 )
 from hookline._kernel.scope import scope_of
 from hookline._run.context import for_call
+from hookline.payloads import AgentState, ErrorInfo, StopSignal, Usage
 from hookline.testing import sample
 
 NAMES = sorted(name for name in dir(AgentContext) if not name.startswith("_"))

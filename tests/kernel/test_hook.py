@@ -11,8 +11,6 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
-    MESSAGE_RECEIVED,
-    MESSAGE_SENDING,
     ON_PROGRESS,
     ON_RUN_START,
     HookRegistry,
@@ -26,6 +24,7 @@ from hookline import (
 from hookline._kernel.hook import compile_hook, selects, unmatched_globs
 from hookline._kernel.hook_types import HookContext
 from hookline._kernel.scope import Window
+from hookline.points import MESSAGE_RECEIVED, MESSAGE_SENDING
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

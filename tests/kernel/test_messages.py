@@ -7,7 +7,6 @@ import pytest
 from hookline import (
     BEFORE_LLM,
     Agent,
-    AgentState,
     HookResult,
     Message,
     ModelRequest,
@@ -15,12 +14,12 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
-    ToolCall,
     hook,
 )
 from hookline._kernel.payloads import Compaction
 from hookline._kernel.values import StopSignal
 from hookline.channels.points import Outbound
+from hookline.payloads import AgentState, ToolCall
 
 OPENAI = [
     {"role": "developer", "content": "Be brief."},

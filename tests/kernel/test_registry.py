@@ -11,15 +11,10 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
     ON_RUN_START,
-    POINTS,
     HookError,
     HookRegistry,
     HookResult,
-    HookStack,
-    InboundMessage,
-    PassThrough,
     RegistrationError,
-    RunStart,
     ToolCallRequest,
     guard,
     hook,
@@ -29,6 +24,10 @@ from hookline._kernel.dispatch import fire
 from hookline._kernel.hook import compile_hook
 from hookline._kernel.registry import intercepting
 from hookline._kernel.scope import CURRENT, Scope, Window, scope_of
+from hookline.compat import HookStack
+from hookline.hooks import PassThrough
+from hookline.payloads import InboundMessage, RunStart
+from hookline.points import POINTS
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

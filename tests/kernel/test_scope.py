@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from hookline import AgentState
 from hookline._kernel.scope import CURRENT, Scope, Window, is_being_closed, scope_of
+from hookline.payloads import AgentState
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():

@@ -6,20 +6,17 @@ from email.utils import formatdate
 import pytest
 
 import hookline
-from hookline import (
-    Agent,
+from hookline import Agent, Message, ModelRequest, hook
+from hookline.models import (
     AuthError,
     BadRequest,
     ContextOverflow,
-    Message,
-    ModelRequest,
     ModelTimeout,
     Overloaded,
     ProviderError,
     RateLimited,
     UnknownModel,
     Unreachable,
-    hook,
 )
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.failures import Source, failure, retry_after

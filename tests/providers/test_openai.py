@@ -8,24 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from hookline import (
-    Agent,
-    AuthError,
-    Message,
-    Model,
-    ModelRequest,
-    NotInstalled,
-    Overloaded,
-    RegistrationError,
-    ToolCall,
-    ToolSpec,
-    Unreachable,
-    Usage,
-    get_model,
-    hook,
-    tool,
-)
+from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, hook, tool
 from hookline._run.output import OutputSpec
+from hookline.errors import NotInstalled
+from hookline.models import AuthError, Model, Overloaded, Unreachable
+from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.dialects.chat import Chat, ChatStream
 from hookline.providers.openai import OpenAIModel
 

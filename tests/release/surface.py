@@ -12,10 +12,13 @@ from typer.main import get_command
 
 import hookline
 import hookline.testing
-from hookline import BUILTINS, POINTS, Event, Frozen
+from hookline import Event
 from hookline.cli.app import make_app
 from hookline.cli.exits import MEANINGS
 from hookline.config.settings import KEYS
+from hookline.hooks.catalogue import BUILTINS
+from hookline.payloads import Frozen
+from hookline.points import POINTS
 from hookline.server.options import ServerOptions
 from hookline.server.records import RunAccepted, RunClosed
 

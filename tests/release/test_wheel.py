@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import hookline
+import hookline.errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,7 +87,7 @@ def test_every_public_name_is_there_without_extras_or_says_what_to_install(empty
         "import hookline\n"
         "for name in hookline.__all__:\n"
         "    try: getattr(hookline, name)\n"
-        "    except hookline.NotInstalled as error: assert 'pip install' in str(error), name\n"
+        "    except hookline.errors.NotInstalled as error: assert 'pip install' in str(error), name\n"
     )
     done = ran(empty, "-I", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -19,20 +19,12 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
-    HookExecuted,
     HooklineError,
     HookRegistry,
     Limits,
-    LLMAgent,
-    Plugin,
-    PointFired,
     RegistrationError,
     RunFailed,
-    RunFinished,
-    RunStarted,
     ScriptedModel,
-    Steered,
-    TextDelta,
     ToolCallRequest,
     call,
     guard,
@@ -44,6 +36,9 @@ from hookline import (
 from hookline._kernel.scope import CURRENT
 from hookline._run.cancellation import Cancellation
 from hookline._run.context import services_of
+from hookline.compat import LLMAgent
+from hookline.events import HookExecuted, PointFired, RunFinished, RunStarted, Steered, TextDelta
+from hookline.plugins import Plugin
 from hookline.testing import EventLog, scripted_agent
 
 WHO = contextvars.ContextVar("who", default="nobody")

@@ -9,27 +9,16 @@ import pytest
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_ERROR,
     ON_PROGRESS,
-    TOOL_END_WITH_PATH,
     AgentContext,
-    ApprovalDecided,
     Budget,
     HookResult,
     Limits,
-    RetryIgnored,
     RunFailed,
-    Signalled,
-    ToolCall,
-    ToolEnded,
-    ToolProgressed,
-    ToolSettled,
-    ToolStarted,
-    Usage,
     call,
     guard,
     hook,
@@ -37,6 +26,17 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import (
+    ApprovalDecided,
+    RetryIgnored,
+    Signalled,
+    ToolEnded,
+    ToolProgressed,
+    ToolSettled,
+    ToolStarted,
+)
+from hookline.payloads import ToolCall, Usage
+from hookline.points import APPROVAL_DECIDED, TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -7,20 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    AgentContext,
-    Budget,
-    Limits,
-    RegistrationError,
-    ScriptedModel,
-    StepsLimitHook,
-    Usage,
-    call,
-    reply,
-    tool,
-)
+from hookline import Agent, AgentContext, Budget, Limits, RegistrationError, ScriptedModel, call, reply, tool
 from hookline._run.budget import BudgetView
+from hookline.hooks import StepsLimitHook
+from hookline.payloads import Usage
 from hookline.testing import scripted_agent
 
 

@@ -14,20 +14,16 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
-    AgentState,
     Budget,
     Event,
     HookRegistry,
     HookResult,
-    Ids,
     Limits,
     Message,
     ModelResponse,
     RunFailed,
-    RunStarted,
     ScriptedModel,
     Session,
-    ToolCall,
     call,
     hook,
     observer,
@@ -36,6 +32,8 @@ from hookline import (
 )
 from hookline._run.context import for_call, services_of
 from hookline._run.interrupt import Interrupt
+from hookline.events import RunStarted
+from hookline.payloads import AgentState, Ids, ToolCall
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -18,19 +18,10 @@ from hookline import (
     AgentContext,
     Budget,
     HookResult,
-    HookStack,
     Limits,
-    ModelReplied,
-    PassThrough,
-    Plugin,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    SubagentEvent,
-    ToolEnded,
-    ToolSettled,
-    ToolStarted,
-    Usage,
     call,
     guard,
     hook,
@@ -38,6 +29,11 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.compat import HookStack
+from hookline.events import ModelReplied, SubagentEvent, ToolEnded, ToolSettled, ToolStarted
+from hookline.hooks import PassThrough
+from hookline.payloads import Usage
+from hookline.plugins import Plugin
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -26,16 +26,9 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    PassThrough,
     RunFailed,
     ScriptedModel,
     Session,
-    Step,
-    StopSignal,
-    SubagentEvent,
-    Tool,
-    ToolSpec,
-    Usage,
     call,
     guard,
     hook,
@@ -43,7 +36,11 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import SubagentEvent
+from hookline.hooks import PassThrough
+from hookline.payloads import Step, StopSignal, ToolSpec, Usage
 from hookline.testing import scripted_agent
+from hookline.tools import Tool
 
 
 @tool

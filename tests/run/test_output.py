@@ -27,31 +27,26 @@ from hookline import (
     AgentContext,
     AgentResult,
     Budget,
-    Discarded,
     HookResult,
     Limits,
     Message,
-    ModelReplied,
-    OutputChecked,
-    OutputError,
     RegistrationError,
     RunFailed,
-    RunFinished,
     ScriptedModel,
     Session,
-    TapeHook,
-    Team,
-    TextDelta,
-    Usage,
     call,
     hook,
     observer,
-    replay,
     reply,
     tool,
 )
 from hookline._kernel.state import output_text
 from hookline._run.output import InvalidOutput, OutputSpec, find_json
+from hookline.errors import OutputError
+from hookline.events import Discarded, ModelReplied, OutputChecked, RunFinished, TextDelta
+from hookline.payloads import Usage
+from hookline.tape import TapeHook, replay
+from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -12,10 +12,7 @@ from hookline import (
     Limits,
     Message,
     ModelResponse,
-    Plugin,
     ScriptedModel,
-    ToolCall,
-    Usage,
     call,
     guard,
     hook,
@@ -24,6 +21,8 @@ from hookline import (
     tool,
 )
 from hookline._run.session import news
+from hookline.payloads import ToolCall, Usage
+from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
 
 

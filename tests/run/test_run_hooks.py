@@ -8,24 +8,11 @@ import pytest
 from hookline import (
     Agent,
     AgentContext,
-    ApplyContextConfigHook,
-    HookExecuted,
     HooklineError,
     HookRegistry,
     HookResult,
-    JsonSessionStore,
-    ModelReplied,
-    PassThrough,
-    PersistSessionHook,
-    Plugin,
-    RoleBasedAccessHook,
-    RunFinished,
-    RunStarted,
     ScriptedModel,
     Session,
-    SubagentEvent,
-    ToolSettled,
-    Usage,
     call,
     guard,
     hook,
@@ -33,6 +20,11 @@ from hookline import (
     tool,
 )
 from hookline._run.run_hooks import RunHooks
+from hookline.events import HookExecuted, ModelReplied, RunFinished, RunStarted, SubagentEvent, ToolSettled
+from hookline.hooks import ApplyContextConfigHook, PassThrough, PersistSessionHook, RoleBasedAccessHook
+from hookline.payloads import Usage
+from hookline.plugins import Plugin
+from hookline.stores import JsonSessionStore
 
 
 def nested(child, **options):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hookline import Budget, ErrorInfo, Ids, Message, Step, StopSignal, ToolCall, Usage
+from hookline import Budget, Message
 from hookline._run.state import RunState
+from hookline.payloads import ErrorInfo, Ids, Step, StopSignal, ToolCall, Usage
 
 CALLS = Message("assistant", "", (ToolCall("1", "read"), ToolCall("2", "read")))
 RESULTS = [Message("tool", "a", (), "1", "read"), Message("tool", "b", (), "2", "read")]

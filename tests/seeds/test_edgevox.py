@@ -18,53 +18,47 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_END,
     ON_RUN_START,
-    POINTS,
     AgentContext,
-    AgentEvent,
     AgentResult,
-    AgentState,
-    ArtifactStore,
+    HookRegistry,
+    HookResult,
+    Message,
+    RegistrationError,
+    RunFailed,
+    Session,
+    ToolCallRequest,
+    ToolCallResult,
+    call,
+    hook,
+    reply,
+    tool,
+)
+from hookline.agents import Interrupt
+from hookline.compat import AgentEvent, LLMAgent, ScriptedLLM
+from hookline.events import HookExecuted
+from hookline.hooks import (
     AuditLogHook,
-    Blackboard,
     Compactor,
     ContextCompactionHook,
     EchoedPayloadHook,
     EchoingHook,
     EpisodeLoggerHook,
     HookAction,
-    HookExecuted,
-    HookRegistry,
-    HookResult,
-    Interrupt,
-    JsonSessionStore,
-    LLMAgent,
     LoopDetectorHook,
     MemoryInjectionHook,
-    MemoryStore,
-    Message,
-    NotesFile,
     NotesInjectorHook,
     PersistSessionHook,
     PlanModeHook,
-    RegistrationError,
-    RunFailed,
     SafetyGuardrailHook,
     SchemaRetryHook,
-    ScriptedLLM,
-    Session,
-    SqliteSessionStore,
     TimingHook,
     TokenBudgetHook,
-    ToolCallRequest,
-    ToolCallResult,
     ToolOutputTruncatorHook,
-    call,
     default_slm_hooks,
-    hook,
-    reply,
-    resolve_point,
-    tool,
 )
+from hookline.payloads import AgentState
+from hookline.points import POINTS, resolve
+from hookline.stores import ArtifactStore, Blackboard, JsonSessionStore, MemoryStore, NotesFile, SqliteSessionStore
 from hookline.testing import EventLog
 
 SIX = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)
@@ -134,7 +128,7 @@ def test_the_six_points_fire_at_their_moments():
 
 def test_the_constants_resolve_to_the_points_under_their_edgevox_names():
     names = ("ON_RUN_START", "BEFORE_LLM", "AFTER_LLM", "BEFORE_TOOL", "AFTER_TOOL", "ON_RUN_END")
-    assert tuple(resolve_point(name) for name in names) == SIX
+    assert tuple(resolve(name) for name in names) == SIX
 
 
 # ON_RUN_START
@@ -1363,7 +1357,8 @@ def test_registry_at_gives_the_hooks_in_firing_order_for_that_point_only():
 
 
 def test_the_printed_test_example_runs_as_printed():
-    from hookline import ScriptedLLM, reply
+    from hookline import reply
+    from hookline.compat import ScriptedLLM
 
     class MyHook:
         points = frozenset({ON_RUN_START})

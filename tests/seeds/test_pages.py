@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import hookline
-from hookline import POINTS
+from hookline.points import POINTS
 
 PAGES = Path(__file__).parent.parent.parent / "docs/coming-from"
 SYSTEMS = ("Cognesy", "EdgeVox", "Ethos", "Forge")

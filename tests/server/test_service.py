@@ -13,25 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    BEFORE_TOOL,
-    ON_RUN_START,
-    Agent,
-    HookResult,
-    ObservabilityHook,
-    ScriptedModel,
-    call,
-    guard,
-    hook,
-    reply,
-    run_stats,
-    tool,
-)
+from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.values import Message
+from hookline.hooks import ObservabilityHook
 from hookline.server import live as live_module
 from hookline.server import service as service_module
 from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
 from hookline.server.places import Places
+from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
 

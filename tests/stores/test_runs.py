@@ -11,8 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from hookline import RunRecord, RunStore, StoreError, run_stats
-from hookline.stores import programs
+from hookline.stores import RunRecord, RunStore, StoreError, programs, run_stats
 from hookline.stores.programs import is_running
 from hookline.stores.runs import PARTS
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hookline import RunRecord, RunStore, StoreError, run_stats
+from hookline.stores import RunRecord, RunStore, StoreError, run_stats
 from hookline.stores.programs import born
 from hookline.stores.runs import OPEN, STATES, IdempotencyKey, StoredEvent, _chosen
 

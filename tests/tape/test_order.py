@@ -34,22 +34,18 @@ from hookline import (
     Limits,
     ModelRequest,
     ModelResponse,
-    Overloaded,
-    Replay,
     RunFailed,
     ScriptedModel,
-    Tape,
-    TapeHook,
-    Team,
-    areplay,
     call,
     guard,
     hook,
     observer,
     tool,
 )
-from hookline.tape import entries
+from hookline.models import Overloaded
+from hookline.tape import Replay, Tape, TapeHook, areplay, entries
 from hookline.tape.order import Order, turns
+from hookline.teams import Team
 
 POINTS = (BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_PROGRESS, ON_ERROR)
 PAUSES = (0, 0, 0, 0.0005, 0.002, 0.005)

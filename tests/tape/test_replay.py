@@ -30,24 +30,20 @@ from hookline import (
     Limits,
     ModelRequest,
     ModelResponse,
-    Overloaded,
-    Replay,
     RunFailed,
     ScriptedModel,
     Session,
-    Tape,
-    TapeHook,
-    Team,
-    TokenUsageLimitHook,
-    areplay,
     call,
     guard,
     hook,
     observer,
-    replay,
     tool,
 )
+from hookline.hooks import TokenUsageLimitHook
+from hookline.models import Overloaded
+from hookline.tape import Replay, Tape, TapeHook, areplay, replay
 from hookline.tape import entries as on
+from hookline.teams import Team
 
 CALLED: list[str] = []
 

@@ -11,12 +11,9 @@ from hookline import (
     AgentContext,
     HookRegistry,
     HookResult,
-    JsonSessionStore,
     Limits,
-    Plugin,
     ScriptedModel,
     Session,
-    SqliteSessionStore,
     call,
     guard,
     hook,
@@ -24,6 +21,8 @@ from hookline import (
     tool,
 )
 from hookline.config.errors import ConfigError
+from hookline.plugins import Plugin
+from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.teams.errors import SwitchRefused
 from hookline.teams.roster import Roster
 
@@ -132,7 +131,8 @@ def test_a_file_that_cannot_be_used_is_told_and_does_not_concern_the_others(fold
         folder,
         "twice.py",
         """
-        from hookline import tool, Plugin
+        from hookline import tool
+        from hookline.plugins import Plugin
         @tool
         def look() -> str:
             "Look again."

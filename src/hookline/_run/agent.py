@@ -23,8 +23,8 @@ from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.names import as_model
+from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry
-from ..tools.tool import Tool
 from .budget import NO_LIMITS, Limits
 from .causes import RunFailed, status_of
 from .engine import Engine

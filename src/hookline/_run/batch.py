@@ -34,7 +34,7 @@ from .._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, APPROVAL_REQUESTED, B
 from .._kernel.results import Answer, HookAction, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
-from ..tools.tool import jsonable
+from ..tools._tool import jsonable
 from .causes import Ended, Stopped, stronger
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled

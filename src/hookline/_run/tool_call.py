@@ -15,7 +15,7 @@ from .._kernel.payloads import Progress, Question, ToolCallRequest, ToolCallResu
 from .._kernel.points import ON_PROGRESS
 from .._kernel.results import Answer
 from .._kernel.values import Outcome, ToolCall
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .context import AgentContext, for_call
 from .engine import Engine
 from .events import ToolEnded, ToolProgressed, ToolStarted

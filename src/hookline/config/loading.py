@@ -18,7 +18,7 @@ from ..hooks import BUILTINS
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .references import Reference, parse
 from .secrets import masked, without
 from .settings import DeclaredHook

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from .._base.workers import in_thread
 from .._kernel.errors import CallRefused, HookError, RegistrationError
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
 from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut

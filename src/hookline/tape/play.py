@@ -19,7 +19,7 @@ from .._run.context import services_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted
 from ..models.protocol import Model
-from ..tools.tool import Checked, Tool
+from ..tools._tool import Checked, Tool
 from . import entries as on
 from .draws import supply
 from .lanes import LANE

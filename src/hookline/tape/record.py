@@ -29,7 +29,7 @@ from .._run.context import AgentContext, for_call, report_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted, log
 from ..models.protocol import Model
-from ..tools.tool import Checked, Tool, jsonable
+from ..tools._tool import Checked, Tool, jsonable
 from . import entries as on
 from .draws import supply, unwrapped
 from .errors import TapeError

@@ -25,8 +25,8 @@ from .._run.events import OutputChecked
 from .._run.output import InvalidOutput, Output, OutputSpec, find_json
 from .._run.session import Session
 from ..models.scripted import ScriptedModel
+from ..tools._tool import Checked, Tool
 from ..tools.arguments import paths_in
-from ..tools.tool import Checked, Tool
 from . import entries as on
 from .compare import Decision, Difference, differences
 from .errors import TapeError

@@ -19,7 +19,7 @@ from .._run.causes import RunFailed
 from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
 from .._run.session import Session
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import SubagentRefused, SubagentUnfinished
 from .handoffs import Handoffs
 from .members import Members

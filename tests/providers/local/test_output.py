@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from hookline import AFTER_LLM, Agent, Message, ModelRequest, ToolSpec, observer, tool
+from hookline import AFTER_LLM, Agent, Message, ModelRequest, observer, tool
 from hookline._run.output import OutputSpec
+from hookline.payloads import ToolSpec
 from hookline.providers.local.constrained import Constrained
 from hookline.providers.wire import ToolNames
 

@@ -8,27 +8,23 @@ from hookline import (
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_TOOL,
-    INBOUND_CLAIM,
     ON_RUN_END,
     ON_RUN_START,
     AgentContext,
     AgentResult,
-    Frozen,
-    Hook,
     HookRegistry,
     HookResult,
-    Inbound,
     ModelRequest,
-    Point,
     PromptBuild,
-    RunStart,
     ToolCallRequest,
     ToolCallResult,
-    Verdict,
     guard,
     hook,
     observer,
 )
+from hookline.hooks import Hook, Verdict
+from hookline.payloads import Frozen, Inbound, RunStart
+from hookline.points import INBOUND_CLAIM, Point
 
 assert_type(BEFORE_TOOL, Point[ToolCallRequest])
 assert_type(ON_RUN_END, Point[AgentResult])

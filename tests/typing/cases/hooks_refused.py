@@ -8,19 +8,18 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_START,
     AgentContext,
-    Hook,
     HookRegistry,
     HookResult,
     ModelRequest,
-    Point,
-    RunStart,
     ToolCallRequest,
     ToolCallResult,
-    Verdict,
     guard,
     hook,
     observer,
 )
+from hookline.hooks import Hook, Verdict
+from hookline.payloads import RunStart
+from hookline.points import Point
 
 
 # Options.

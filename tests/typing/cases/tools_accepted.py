@@ -2,7 +2,8 @@
 
 from typing import Any, assert_type
 
-from hookline import Agent, AgentContext, ScriptedModel, Tool, ToolRegistry, tool
+from hookline import Agent, AgentContext, ScriptedModel, tool
+from hookline.tools import Tool, ToolRegistry
 
 
 @tool
