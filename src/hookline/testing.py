@@ -25,13 +25,12 @@ from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
 from ._run.context import AgentContext
-from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .models.scripted import ScriptedModel, call, reply
 
 __all__ = [
     "EventLog",
     "FakeClock",
     "Fault",
-    "ScriptedLLM",
     "ScriptedModel",
     "afire_hook",
     "call",

@@ -13,7 +13,7 @@ from hypothesis import Phase, assume, given, settings
 from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
 from hookline.tape.entries import CancelledFrom, Happened
 from hookline.tape.record import TapeHook
-from hookline.tape.replay import Replay, areplay
+from hookline.tape._replay import Replay, areplay
 
 from ..invariants.strategies import TOOLS, Scenario, scenarios
 

@@ -28,8 +28,8 @@ from hookline import (
     tool,
 )
 from hookline.tools import mcp_connection
-from hookline.tools.mcp import McpTool
-from hookline.tools.tool import Checked
+from hookline.tools._mcp import McpTool
+from hookline.tools._tool import Checked
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from hookline import RegistrationError, Tool, ToolCallResult, call, freeze, tool
 from hookline._base.frozen import FrozenDict
-from hookline.tools.tool import Checked, jsonable
+from hookline.tools._tool import Checked, jsonable
 
 
 class Unit(enum.Enum):

@@ -21,8 +21,8 @@ from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.names import as_model
+from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry
-from ..tools.tool import Tool
 from .budget import DEFAULT_STEPS, Budget
 from .context import AgentContext, CallContext
 from .events import EventStream, Sink, listener

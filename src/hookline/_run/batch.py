@@ -32,7 +32,7 @@ from .._kernel.points import (
 from .._kernel.results import Answer, HookAction, Verdict
 from .._kernel.tally import How
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
-from ..tools.tool import jsonable
+from ..tools._tool import jsonable
 from .causes import Ended, Stopped, stronger
 from .course import Course
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled, ToolStarted

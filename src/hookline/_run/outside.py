@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from ..models.protocol import Model
-from ..tools.tool import Checked, Tool
+from ..tools._tool import Checked, Tool
 
 
 class Outside(Protocol):

@@ -12,7 +12,7 @@ from .._base.frozen import EMPTY
 from .._kernel.payloads import Question, ToolCallRequest, ToolCallResult
 from .._kernel.results import Answer
 from .._kernel.values import ToolCall
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 
 
 class Slot(msgspec.Struct):

@@ -16,7 +16,7 @@ from .options import takes_settings
 from .text import counted, printable, summary
 
 if TYPE_CHECKING:
-    from ..tape.replay import Replay
+    from ..tape._replay import Replay
     from ..tape.tape import Tape
 
 EPILOG = """
@@ -51,7 +51,7 @@ def replay(
     json: Annotated[bool, typer.Option("--json", help="As JSON, one object a tape.")] = False,
 ) -> int:
     """Replay recorded runs under hooks, and show which decisions differ."""
-    from ..tape.replay import replay as play
+    from ..tape._replay import replay as play
     from ..tape.tape import Tape
     from .logs import quiet_logs
 

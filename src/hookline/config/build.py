@@ -218,12 +218,12 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools.append(SkillStore(settings.skills))
     if settings.tickets:
-        from ..stores.ticket_tools import ticket_tools
+        from ..stores._ticket_tools import ticket_tools
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
     if settings.mcp:
-        from ..tools.mcp import mcp
+        from ..tools._mcp import mcp
 
         tools += [mcp(target) for target in settings.mcp]
     return tools

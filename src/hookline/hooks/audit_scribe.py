@@ -17,7 +17,7 @@ from .._kernel.results import Verdict
 from .._run import events as e
 from ..stores.audit import records as r
 from ..stores.audit.format import MOST
-from .shadow import ShadowDecided
+from ._shadow import ShadowDecided
 
 log = logging.getLogger("hookline")
 

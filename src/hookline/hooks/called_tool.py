@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._kernel.errors import HooklineError
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 
 
 def called_tool(ctx: Any, name: str) -> Tool | None:

@@ -20,7 +20,7 @@ from .._base.frozen import EMPTY
 from .._base.names import describe, nearest
 from .._kernel.hook import FunctionHook
 from .._kernel.points import Point
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import LoadError
 from .points import captured
 

@@ -9,7 +9,7 @@ from typing import Any
 from .._base.names import nearest
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import compile_hook
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 
 PERMISSIONS = {
     "rewrite": "change tasks, prompts, requests, replies, tool calls or results",

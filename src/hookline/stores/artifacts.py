@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from .._base.files import name_in_file, replace_file
 from .._base.frozen import Frozen
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import freeze
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .memory_rows import Episode, Fact, json_of, limit_of, moment_of, text_of
 from .memory_tools import line, memory_tools, told

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .._base.frozen import json_text
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 
 _MAX_LINE = 500
 _MAX_RECALLED = 50

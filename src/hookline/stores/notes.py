@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 
 from .._base.files import locked
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path
 

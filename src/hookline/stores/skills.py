@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .._base.files import folder_below, locked_folder, replace_file
 from .._base.names import nearest
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice
 from .skill_files import Skill, State, checked, checked_name, front_matter, is_name, read, written

@@ -19,7 +19,7 @@ from .._kernel.values import ModelResponse
 from .._run.context import AgentContext
 from .._run.handle import Run
 from ..models.protocol import Model
-from ..tools.tool import Checked, Tool
+from ..tools._tool import Checked, Tool
 from . import entries as on
 from .clock import PlayedClock
 from .compare import Comparison

@@ -25,7 +25,7 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, CallContext
 from .._run.events import log
 from ..models.protocol import Model
-from ..tools.tool import Checked, Tool, jsonable
+from ..tools._tool import Checked, Tool, jsonable
 from . import entries as on
 from .draws import supply, unwrapped
 from .errors import TapeError

@@ -19,7 +19,7 @@ from .._kernel.values import ToolSpec
 from .._run.agent import Agent
 from .._run.context import AgentContext
 from .._run.session import Session
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import HandoffRefused
 from .members import Members
 from .turns import Turns, session_of

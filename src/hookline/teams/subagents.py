@@ -19,7 +19,7 @@ from .._run.causes import RunFailed
 from .._run.context import GRACE, AgentContext
 from .._run.handle import Run
 from .._run.session import Session
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import SubagentRefused, SubagentUnfinished
 from .handoffs import Handoffs
 from .members import Members

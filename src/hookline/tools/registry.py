@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from .._base.names import describe, nearest
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.values import ToolSpec
-from .tool import Tool
+from ._tool import Tool
 
 
 class Toolset(Protocol):

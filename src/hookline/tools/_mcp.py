@@ -16,8 +16,8 @@ from .._base.names import describe, nearest
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
+from ._tool import Checked, Tool
 from .mcp_connection import Connection, Lost, McpError, Target
-from .tool import Checked, Tool
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5

@@ -21,8 +21,8 @@ from .._run.context import AgentContext
 from .._run.handle import background_loop, must_nest, own_loop
 from .._run.session import Session
 from ..models.scripted import ScriptedModel
+from ..tools._tool import Checked, Tool
 from ..tools.arguments import paths_in
-from ..tools.tool import Checked, Tool
 from . import entries as on
 from .compare import Decision, Difference, differences
 from .errors import TapeError

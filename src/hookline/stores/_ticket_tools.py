@@ -11,7 +11,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import CallRefused, HookError, RegistrationError
 from .._kernel.payloads import Ticket
 from .._kernel.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
-from ..tools.tool import Tool
+from ..tools._tool import Tool
 from .errors import StoreError
 from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
 from .tickets import TicketBoard

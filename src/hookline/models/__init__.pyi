@@ -1,0 +1,16 @@
+from .._run.llm import GatedModel as GatedModel
+from ..providers.names import get_model as get_model
+from .errors import AuthError as AuthError
+from .errors import BadRequest as BadRequest
+from .errors import ContextOverflow as ContextOverflow
+from .errors import ModelTimeout as ModelTimeout
+from .errors import Overloaded as Overloaded
+from .errors import ProviderError as ProviderError
+from .errors import RateLimited as RateLimited
+from .errors import UnknownModel as UnknownModel
+from .errors import Unreachable as Unreachable
+from .protocol import FINISH_REASONS as FINISH_REASONS
+from .protocol import Model as Model
+from .scripted import ScriptedModel as ScriptedModel
+from .scripted import call as call
+from .scripted import reply as reply
