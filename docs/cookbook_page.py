@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from hookline import POINTS
-from hookline.hooks import BUILTINS
+from hookline.hooks.catalogue import BUILTINS
+from hookline.points import POINTS
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = ROOT / "examples" / "cookbook"

@@ -11,7 +11,7 @@ from pictures.concepts import batch, failure, layers, order, settlement, state
 from pictures.life import life, outside
 from pictures.terminal import record, run
 
-from hookline import POINTS
+from hookline.points import POINTS
 
 HERE = Path(__file__).parent / "pictures"
 

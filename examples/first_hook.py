@@ -17,21 +17,17 @@ from hookline import (
     Agent,
     AgentContext,
     Event,
-    HookExecuted,
     HookResult,
-    ModelReplied,
-    RunFinished,
     ScriptedModel,
-    TextDelta,
     ToolCallRequest,
     ToolCallResult,
-    ToolSettled,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import HookExecuted, ModelReplied, RunFinished, TextDelta, ToolSettled
 
 FOLDER = Path(tempfile.mkdtemp(prefix="hookline-"))
 atexit.register(shutil.rmtree, FOLDER)

@@ -11,18 +11,13 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
     ON_RUN_START,
-    POINTS,
     AgentContext,
     HookError,
-    HookExecuted,
     HookRegistry,
     HookResult,
     Message,
     RegistrationError,
     RunFailed,
-    RunFinished,
-    RunStart,
-    RunStarted,
     ScriptedModel,
     ToolCallRequest,
     call,
@@ -32,6 +27,9 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import HookExecuted, RunFinished, RunStarted
+from hookline.payloads import RunStart
+from hookline.points import POINTS
 
 pytest_plugins = ("pytester",)
 

@@ -20,10 +20,9 @@ from hookline import (
     Message,
     ModelRequest,
     ModelResponse,
-    StepStart,
-    ToolCall,
     tool,
 )
+from hookline.payloads import StepStart, ToolCall
 
 HOOKS, TOOLS = {"noop"}, {"add"}
 MAIN = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END)

@@ -5,7 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hookline import AuditLogHook, HookExecuted, Ids, RunStarted, verify_audit
+from hookline.events import HookExecuted, RunStarted
+from hookline.hooks import AuditLogHook
+from hookline.payloads import Ids
+from hookline.stores import verify_audit
 from hookline.stores.audit.keys import make_keys
 
 

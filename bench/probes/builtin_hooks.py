@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hookline
+import hookline.stores
 from hookline import (
     AFTER_LLM,
     AFTER_STEP,
@@ -22,7 +23,6 @@ from hookline import (
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_END,
@@ -30,27 +30,20 @@ from hookline import (
     AgentContext,
     AgentResult,
     ApprovalRequest,
-    ErrorInfo,
     Failure,
-    GatedModel,
     HookRegistry,
-    Ids,
     Message,
     ModelReply,
     ModelRequest,
-    Question,
-    RunStart,
     ScriptedModel,
-    Step,
-    StepStart,
-    Ticket,
-    ToolCall,
     ToolCallRequest,
     ToolCallResult,
-    ToolRegistry,
-    Usage,
     tool,
 )
+from hookline.models import GatedModel
+from hookline.payloads import ErrorInfo, Ids, Question, RunStart, Step, StepStart, Ticket, ToolCall, Usage
+from hookline.points import BEFORE_TICKET_COMPLETE
+from hookline.tools import ToolRegistry
 
 h: Any = hookline
 
@@ -74,7 +67,7 @@ def _turn(n: int) -> tuple[Message, ...]:
 MESSAGES = (Message("system", "You are a careful assistant."), *_turn(1), *_turn(2), Message("user", "And the third?"))
 TOOLS = ToolRegistry([read_file])
 REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
-READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.SkillStore("skills")]).specs))
+READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.stores.SkillStore("skills")]).specs))
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 ASKED = ApprovalRequest(CALL, (Question("May read_file run?", "PlanModeHook"),), CALL.digest)

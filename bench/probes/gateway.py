@@ -18,20 +18,12 @@ from typing import Any
 
 from probes.gateway_client import SECRET
 
-from hookline import (
-    Agent,
-    Channel,
-    Gateway,
-    GatewayOptions,
-    HttpHost,
-    Mailbox,
-    MemoryChannel,
-    ScriptedModel,
-    SqliteSessionStore,
-    WebhookChannel,
-)
+from hookline import Agent, ScriptedModel
 from hookline._kernel.values import OutboundMessage
+from hookline._web.host import HttpHost
+from hookline.channels import Channel, Gateway, GatewayOptions, MemoryChannel, WebhookChannel
 from hookline.channels.protocol import Address
+from hookline.stores import Mailbox, SqliteSessionStore
 
 HERE = Path(__file__).parent
 KINDS = {

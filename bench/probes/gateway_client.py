@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hookline import HttpHost
+from hookline._web.host import HttpHost
 from hookline.channels.signatures import HEADER, sign, verify
 
 SECRET = "a secret of this benchmark alone"

@@ -14,18 +14,9 @@ from peers.hookline_ import MAIN, FakeModel, add, noop
 from probes.watched import flush
 from workload import PROMPT, Spec
 
-from hookline import (
-    BEFORE_STEP,
-    Agent,
-    AuditLogHook,
-    HookRegistry,
-    Message,
-    ModelRequest,
-    ModelResponse,
-    ObservabilityHook,
-    Session,
-    Tool,
-)
+from hookline import BEFORE_STEP, Agent, HookRegistry, Message, ModelRequest, ModelResponse, Session
+from hookline.hooks import AuditLogHook, ObservabilityHook
+from hookline.tools import Tool
 
 Run = Callable[[], Awaitable[Any]]
 Made = tuple[Run, int]

@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from hookline import find_sensitive
+from hookline.hooks import find_sensitive
 
 TEXT = """
 the of and to in is that it was for on are with as his they at be this from have or by one had not but what all were

@@ -15,7 +15,8 @@ from opentelemetry.trace import NoOpTracerProvider
 from peers.hookline_ import FakeModel, add
 from workload import PROMPT, Spec
 
-from hookline import Agent, OpenTelemetryHook
+from hookline import Agent
+from hookline.hooks import OpenTelemetryHook
 
 
 class Nowhere(SpanExporter):

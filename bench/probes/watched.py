@@ -10,7 +10,8 @@ from typing import Any
 from peers.hookline_ import FakeModel, add
 from workload import PROMPT, Spec
 
-from hookline import Agent, AuditLogHook, ObservabilityHook, TimingHook
+from hookline import Agent
+from hookline.hooks import AuditLogHook, ObservabilityHook, TimingHook
 
 
 def hooks() -> dict[str, list[Any]]:

@@ -24,17 +24,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hookline import (
-    Agent,
-    AgentResult,
-    EchoedPayloadHook,
-    GroundedReplyHook,
-    LoopDetectorHook,
-    SchemaRetryHook,
-    ToolCall,
-    default_slm_hooks,
-    get_model,
-)
+from hookline import Agent, AgentResult, get_model
+from hookline.hooks import EchoedPayloadHook, GroundedReplyHook, LoopDetectorHook, SchemaRetryHook, default_slm_hooks
+from hookline.payloads import ToolCall
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

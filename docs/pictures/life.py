@@ -1,6 +1,6 @@
 """The life of a run, with all of its points in their moments; verbs and kinds come from the point table."""
 
-from hookline import POINTS
+from hookline.points import POINTS
 from pictures.canvas import Canvas
 
 KINDS = {"pipeline": "amber", "merge": "green", "claim": "violet", "observe": "blue"}

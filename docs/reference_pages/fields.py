@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hookline import Frozen
+from hookline.payloads import Frozen
 
 from .markdown import code, table, type_words
 

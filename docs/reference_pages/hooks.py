@@ -1,16 +1,15 @@
 """`reference/hooks/index.md`: the built-in hooks, with what each is made with."""
 
-from importlib import import_module
 from typing import Any
 
-from hookline.hooks import CONCERNS
-from hookline.hooks.catalogue import BuiltinRow, builtin_rows
+from hookline import hooks
+from hookline.hooks.catalogue import CONCERNS, BuiltinRow, builtin_rows
 
 from .markdown import GENERATED, block, call, cell, listed, table
 
 HEAD = f"""# Built-in hooks
 
-Each is made of what any hook can use, and can be used by its name alone: `from hookline import TimingHook` in a
+Each is made of what any hook can use, and can be used by its name alone: `from hookline.hooks import TimingHook` in a
 program, `hooks = [{{ use = "TimingHook" }}]` in a `hookline.toml`, `--hooks TimingHook` on the command line. Each
 has a page with an example; what each is made with is below. `hookline hooks --built-in` shows them in a terminal.
 {GENERATED}
@@ -22,14 +21,14 @@ def page(_: str) -> str:
     rows, text = builtin_rows(), HEAD
     for concern in CONCERNS:
         mine = [row for row in rows if row.concern == concern]
-        cells = ((f"[`{row.name}`]({row.module}.md)", cell(row.what)) for row in mine)
+        cells = ((f"[`{row.name}`]({row.page}.md)", cell(row.what)) for row in mine)
         text += f"\n## {concern}\n\n" + table(("hook", "what it does"), cells)
         text += "".join(map(_section, mine))
     return text
 
 
 def _section(row: BuiltinRow) -> str:
-    value: Any = getattr(import_module(f"hookline.hooks.{row.module}"), row.name)
+    value: Any = getattr(hooks, row.name)
     text = f"\n### {row.name}\n\n{block(call(row.name, value), 'py')}"
     options = listed(value)
     if options:
@@ -39,4 +38,4 @@ def _section(row: BuiltinRow) -> str:
         text += f"\nFires at {', '.join(places)}. "
     else:
         text += "\n"
-    return text + f"[More]({row.module}.md)\n"
+    return text + f"[More]({row.page}.md)\n"

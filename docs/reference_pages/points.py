@@ -1,20 +1,19 @@
 """`reference/points.md`: every point with its payload, verbs and names."""
 
-from hookline import (
-    POINTS,
+from hookline import Message
+from hookline.payloads import (
     ErrorInfo,
     Frozen,
     Ids,
     InboundMessage,
-    Message,
     OutboundMessage,
-    Point,
     Question,
     StopSignal,
     ToolCall,
     ToolSpec,
     Usage,
 )
+from hookline.points import POINTS, Point
 
 from .fields import field_table
 from .markdown import GENERATED, cell, more, table, told

@@ -1,6 +1,8 @@
 """`reference/verbs.md`: what a hook may return, and where."""
 
-from hookline import APPROVAL_REQUESTED, POINTS, HookAction, HookResult, Point
+from hookline import APPROVAL_REQUESTED, HookResult
+from hookline.hooks import HookAction
+from hookline.points import POINTS, Point
 
 from .markdown import GENERATED, block, call, table, told
 

@@ -9,8 +9,11 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hookline import INBOUND_CLAIM, MESSAGE_SENDING, Agent, AgentContext, Gateway, HookResult, Inbound
-from hookline import Mailbox, MemoryChannel, Outbound, ScriptedModel, SqliteSessionStore, hook
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, hook
+from hookline.channels import Gateway, MemoryChannel
+from hookline.payloads import Inbound, Outbound
+from hookline.points import INBOUND_CLAIM, MESSAGE_SENDING
+from hookline.stores import Mailbox, SqliteSessionStore
 
 COMMANDS = {"/hours": "We are open from nine to five.", "/phone": "Call 555-0100."}
 

@@ -5,7 +5,10 @@ rules to every such task, takes names of customers out, and refuses what must no
 `subagent_spawning` is a merge point: a hook gives a new `prompt`, or an `error` that refuses.
 """
 
-from hookline import SUBAGENT_SPAWNING, Agent, AgentContext, HookResult, ScriptedModel, Subagent, Team, call, hook
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, call, hook
+from hookline.payloads import Subagent
+from hookline.points import SUBAGENT_SPAWNING
+from hookline.teams import Team
 
 CUSTOMERS = ("Miller", "Okafor")
 

@@ -5,8 +5,8 @@ one: in a run that leaves it out (`allowed_plugins=[]`) neither its tools nor it
 through the entry point group `hookline.plugins`, and `Agent(plugins=["its-name"])` finds it there.
 """
 
-from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, Plugin, ScriptedModel, ToolCallRequest
-from hookline import call, guard, tool
+from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
+from hookline.plugins import Plugin
 
 
 @tool

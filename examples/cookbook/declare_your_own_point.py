@@ -5,7 +5,10 @@ through it and which verbs hold there; `ctx.fire` inside a tool asks all hooks o
 outside of one. Hooks at it are hooks like all others, with phases, priorities and timeouts.
 """
 
-from hookline import Agent, AgentContext, Frozen, HookAction, HookResult, Point, ScriptedModel, call, guard, hook, tool
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, call, guard, hook, tool
+from hookline.hooks import HookAction
+from hookline.payloads import Frozen
+from hookline.points import Point
 
 
 class Deployment(Frozen, frozen=True):

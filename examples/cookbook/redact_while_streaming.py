@@ -8,8 +8,8 @@ brings what is left. `SensitiveDataHook` does this for many kinds of data.
 import asyncio
 import re
 
-from hookline import AFTER_LLM, ON_TOKEN
-from hookline import Agent, AgentContext, HookResult, ModelReply, ScriptedModel, TextDelta, TokenDelta
+from hookline import AFTER_LLM, ON_TOKEN, Agent, AgentContext, HookResult, ModelReply, ScriptedModel, TokenDelta
+from hookline.events import TextDelta
 
 
 def clean(text: str) -> str:

@@ -7,7 +7,8 @@ hooks and tools do wrong is shown there too. `ModelRetryHook` and `FallbackModel
 
 import asyncio
 
-from hookline import ON_ERROR, Agent, AgentContext, Failure, HookResult, Overloaded, ScriptedModel, hook
+from hookline import ON_ERROR, Agent, AgentContext, Failure, HookResult, ScriptedModel, hook
+from hookline.models import Overloaded
 
 
 @hook(ON_ERROR)

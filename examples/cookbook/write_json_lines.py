@@ -9,8 +9,8 @@ import json
 import sys
 from typing import IO
 
-from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, Verdict
-from hookline import call, guard, tool
+from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
+from hookline.hooks import Verdict
 
 
 class WriteJsonLines:

@@ -5,17 +5,17 @@ import re
 from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
     AgentContext,
     HookResult,
     ModelRequest,
     ModelResponse,
-    Ticket,
     ToolCallRequest,
     ToolCallResult,
     hook,
 )
+from hookline.payloads import Ticket
+from hookline.points import BEFORE_TICKET_COMPLETE
 
 WORDS = {
     "ticket_create": ("create", "new ticket"),

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Frozen, FrozenDict, FrozenList, History, Message, RunStart, ToolCallRequest, freeze, thaw
-from hookline._base.frozen import MAX_DEPTH, Growing, plain
+from hookline import Message, ToolCallRequest
+from hookline._base.frozen import MAX_DEPTH, FrozenDict, FrozenList, Growing, History, freeze, plain, thaw
 from hookline._kernel.payloads import ModelRequest, ToolCallResult
+from hookline.payloads import Frozen, RunStart
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 values = st.recursive(

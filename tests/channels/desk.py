@@ -2,11 +2,12 @@
 
 import re
 
-from hookline import Agent, PlanModeHook, ScriptedModel, call, tool
+from hookline import Agent, ScriptedModel, call, tool
 from hookline.channels.access import Access
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
+from hookline.hooks import PlanModeHook
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore

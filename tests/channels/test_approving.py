@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from hookline import AuditLogHook, call, hook
+from hookline import call, hook
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, Undeliverable
+from hookline.hooks import AuditLogHook
 
 from .desk import Desk
 from .rig import until

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hookline import Agent, OutboundMessage, ScriptedModel
+from hookline import Agent, ScriptedModel
 from hookline.channels.build import build_gateway, database_path, load_channel
 from hookline.channels.console import ConsoleChannel
 from hookline.channels.gateway import Gateway
@@ -14,6 +14,7 @@ from hookline.channels.protocol import ChannelError
 from hookline.config.errors import ConfigError
 from hookline.config.settings import DeclaredChannel, Settings
 from hookline.config.sources import load
+from hookline.payloads import OutboundMessage
 from hookline.plugins.errors import LoadError
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore

@@ -9,11 +9,11 @@ import pytest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hookline import OutboundMessage
 from hookline._web.host import HttpHost
 from hookline.channels.protocol import Address, ChannelError, Undeliverable
 from hookline.channels.signatures import HEADER, verify
 from hookline.channels.webhook import WebhookChannel
+from hookline.payloads import OutboundMessage
 
 from .rig import SECRET, Remembering, served
 

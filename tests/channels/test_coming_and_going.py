@@ -5,8 +5,9 @@ import asyncio
 import httpx
 import pytest
 
-from hookline import BEFORE_LLM, Agent, PluginManager, ScriptedModel, WebhookChannel
+from hookline import BEFORE_LLM, Agent, ScriptedModel
 from hookline._web.host import HttpHost
+from hookline.channels import WebhookChannel
 from hookline.channels.access import Access
 from hookline.channels.build import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
@@ -14,6 +15,7 @@ from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Health
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.plugins import PluginManager
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
 

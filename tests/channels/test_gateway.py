@@ -3,12 +3,13 @@ import logging
 
 import pytest
 
-from hookline import Agent, HookResult, InboundMessage, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline._kernel.values import OutboundMessage
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable
 from hookline.config.errors import ConfigError
+from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sqlite_sessions import SqliteSessionStore
 

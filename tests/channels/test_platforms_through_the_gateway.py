@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from hookline import Agent, MqttChannel, ScriptedModel, TelegramChannel
+from hookline import Agent, ScriptedModel
+from hookline.channels import MqttChannel, TelegramChannel
 from hookline.channels.access import Access
 from hookline.channels.gateway import Gateway
 from hookline.stores.mailbox import Mailbox

@@ -2,9 +2,11 @@
 
 import json
 
-from hookline import Agent, OutboundMessage, ScriptedModel, Team, call, hook
+from hookline import Agent, ScriptedModel, call, hook
 from hookline.channels.memory import MemoryChannel
+from hookline.payloads import OutboundMessage
 from hookline.stores.mailbox import Mailbox
+from hookline.teams import Team
 from hookline.teams.roster import Roster
 
 from .conftest import echo

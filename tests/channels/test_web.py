@@ -12,11 +12,11 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from hookline import OutboundMessage
 from hookline.channels import web
 from hookline.channels.protocol import Address, Channel, ChannelError, Undeliverable
 from hookline.channels.web import WebChannel, chat_of
 from hookline.channels.web_door import Door
+from hookline.payloads import OutboundMessage
 
 from .rig import Remembering, reply, served, until
 

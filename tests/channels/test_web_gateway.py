@@ -5,11 +5,12 @@ import re
 
 import httpx
 
-from hookline import Agent, ScriptedModel, SqliteSessionStore, hook
+from hookline import Agent, ScriptedModel, hook
 from hookline._web.host import HttpHost
 from hookline.channels.gateway import Gateway
 from hookline.channels.web import WebChannel
 from hookline.channels.webhook import WebhookChannel
+from hookline.stores import SqliteSessionStore
 from hookline.stores.mailbox import Mailbox
 
 from .desk import CODE, Desk

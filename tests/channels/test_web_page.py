@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hookline import Agent, OutboundMessage, ScriptedModel, SqliteSessionStore, ToolCall, reply, tool
+from hookline import Agent, ScriptedModel, reply, tool
 from hookline._web.host import HttpHost
 from hookline.channels.gateway import Gateway
 from hookline.channels.protocol import Address
 from hookline.channels.web import WebChannel
+from hookline.payloads import OutboundMessage, ToolCall
+from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
 

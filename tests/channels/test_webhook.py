@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import InboundMessage, OutboundMessage
 from hookline.channels.protocol import Address, Channel, ChannelError
 from hookline.channels.signatures import HEADER, sign
 from hookline.channels.webhook import WebhookChannel
+from hookline.payloads import InboundMessage, OutboundMessage
 
 from .rig import SECRET, Remembering, reply, served, signed, signed_get, until
 

@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from hookline import ApprovalStore, Ids, Question
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline.cli import approval_answers
+from hookline.payloads import Ids, Question
+from hookline.stores import ApprovalStore
 
 CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
 RULES = """

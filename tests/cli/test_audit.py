@@ -7,9 +7,12 @@ import time
 
 import pytest
 
-from hookline import Agent, AuditLog, AuditLogHook, HookResult, ScriptedModel, Usage, call, guard, reply, tool
-from hookline import verify_audit as verify
+from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.cli.audit_rows import followed, what
+from hookline.hooks import AuditLogHook
+from hookline.payloads import Usage
+from hookline.stores import AuditLog
+from hookline.stores import verify_audit as verify
 
 
 @pytest.fixture(autouse=True)

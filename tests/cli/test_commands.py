@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline import POINTS
 from hookline.cli.doctor import EXTRAS
 from hookline.config.settings import KEYS
-from hookline.hooks import BUILTINS
+from hookline.hooks.catalogue import BUILTINS
+from hookline.points import POINTS
 
 ROOT = Path(__file__).parents[2]
 RULES = """

@@ -2,8 +2,11 @@
 
 import pytest
 
-from hookline import AgentResult, AuthError, ModelError, NotInstalled, Overloaded, RunFailed, Step, UnknownModel
+from hookline import AgentResult, ModelError, RunFailed
 from hookline.cli.exits import exit_code
+from hookline.errors import NotInstalled
+from hookline.models import AuthError, Overloaded, UnknownModel
+from hookline.payloads import Step
 from hookline.providers.local.weights import WeightsError
 
 

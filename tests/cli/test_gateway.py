@@ -52,7 +52,7 @@ def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
         "@guard('before_tool')\ndef careful(ctx, request):\n    return HookResult.ask('Really?', reason='rule 7')\n"
     )
     channels = (
-        'channels = [{ use = "console", approve = ["*"] }]\ntools = ["hookline:calculator"]\nhooks = ["rules.py"]'
+        'channels = [{ use = "console", approve = ["*"] }]\ntools = ["hookline.tools:calculator"]\nhooks = ["rules.py"]'
     )
     call = {"tool": "calculate", "arguments": {"expression": "6 * 7"}}
     process = gateway(config=f'{channels}\napproval_file = "approvals.db"', turns=([call], "It is 42."))

@@ -5,8 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, ToolStarted, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.cli.live import LiveView
+from hookline.events import ToolStarted
 from hookline.testing import scripted_agent
 
 

@@ -5,10 +5,11 @@ import logging
 
 import pytest
 
-from hookline import HooklineError, JsonSessionStore
+from hookline import HooklineError
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
 from hookline.providers.local import weights
+from hookline.stores import JsonSessionStore
 
 
 @pytest.fixture

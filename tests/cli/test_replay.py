@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from hookline import TapeHook
 from hookline.config.build import build_agent, context
 from hookline.config.settings import Settings
+from hookline.tape import TapeHook
 
 READ = {"tool": "read_file", "arguments": {"path": "notes.txt"}}
 RULES = """

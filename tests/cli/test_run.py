@@ -156,7 +156,7 @@ def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hoo
 
 def test_a_hook_in_the_shadow_is_told_and_stops_nothing(hookline, script, folder):
     (folder / "trial.py").write_text(
-        "from hookline import HookResult, guard, shadow\n"
+        "from hookline import HookResult, guard; from hookline.hooks import shadow\n"
         "trial = shadow(guard('before_tool', name='careful')(lambda ctx, call: HookResult.block('No.', reason='r7')))\n"
     )
     done = hookline(

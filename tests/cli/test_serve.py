@@ -14,12 +14,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hookline import verify_audit
 from hookline._kernel.payloads import Question
 from hookline.cli.serve_view import LiveView, LogView, drawn, view_of
 from hookline.cli.times import roughly
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
+from hookline.stores import verify_audit
 from hookline.stores.approval_rows import ApprovalRow
 from hookline.stores.keys import KeyStore
 from hookline.stores.run_log import RunLog, ServedRun

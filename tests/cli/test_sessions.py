@@ -2,10 +2,11 @@
 
 import pytest
 
-from hookline import JsonSessionStore, Session, SqliteSessionStore
+from hookline import Session
 from hookline.cli.sessions import opened, saved, store_at
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.testing import scripted_agent
 
 

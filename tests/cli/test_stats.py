@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, HookResult, ObservabilityHook, RunFailed, call, guard, reply, tool
+from hookline import BEFORE_TOOL, HookResult, RunFailed, call, guard, reply, tool
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
 from hookline.cli.stats import since_time
 from hookline.cli.stats_views import spark
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
+from hookline.hooks import ObservabilityHook
 from hookline.testing import scripted_agent
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07"

@@ -7,13 +7,15 @@ import json
 import pytest
 from rich.console import Console
 
-from hookline import Agent, AgentContext, RunFinished, ScriptedModel, SubagentEvent, Team, call, guard, tool
+from hookline import Agent, AgentContext, ScriptedModel, call, guard, tool
 from hookline.cli.live import LiveView
 from hookline.cli.plain import PlainView
 from hookline.cli.stream import StreamView
 from hookline.cli.text import summary
 from hookline.cli.turn import perform, perform_all, together
+from hookline.events import RunFinished, SubagentEvent
 from hookline.models.scripted import reply
+from hookline.teams import Team
 
 
 @tool
@@ -211,7 +213,8 @@ def test_the_live_view_shows_who_is_at_work_and_what_with(screen):
 
 
 def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
-    from hookline import Ids, RunStarted
+    from hookline.events import RunStarted
+    from hookline.payloads import Ids
 
     console, _ = screen
     view = LiveView(console)

@@ -5,8 +5,9 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import AgentResult, StopSignal, Usage
+from hookline import AgentResult
 from hookline.cli.text import JOINERS, printable, short, summary
+from hookline.payloads import StopSignal, Usage
 
 
 @given(st.text())

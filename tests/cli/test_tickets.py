@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from hookline import TicketBoard
 from hookline.cli import tickets as command
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
+from hookline.stores import TicketBoard
 
 EVIL = "evil\x1b[2J\u202ename"
 

@@ -5,13 +5,15 @@ import json
 import msgspec
 import pytest
 
-from hookline import RegistrationError, Skill, SkillStore, call, file_tools, reply, shell_tool
+from hookline import RegistrationError, call, reply
 from hookline.config.build import build_agent, build_hooks, context
 from hookline.config.errors import ConfigError
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError
+from hookline.stores import Skill, SkillStore
 from hookline.testing import scripted_agent
+from hookline.tools import file_tools, shell_tool
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ import sys
 
 import pytest
 
-from hookline import HookRegistry, Plugin
+from hookline import HookRegistry
 from hookline.config.loading import load_hooks, load_tools, origin
 from hookline.config.settings import DeclaredHook
+from hookline.plugins import Plugin
 from hookline.plugins.errors import LoadError
 
 RULES = """
-from hookline import BEFORE_TOOL, HookResult, Plugin, guard, observer
+from hookline import BEFORE_TOOL, HookResult, guard, observer
+from hookline.plugins import Plugin
 from other_rules import imported, imported_object
 
 @guard(BEFORE_TOOL)

@@ -287,7 +287,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         '  { use = "ToolOutputTruncatorHook", args = { artifacts = true } },\n'
         '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
         '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
-        '  { use = "hookline:TapeHook", args = { path = "tapes" } },\n'
+        '  { use = "hookline.tape:TapeHook", args = { path = "tapes" } },\n'
         "]\n"
     )
     (tmp_path / "below").mkdir()

@@ -15,30 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    ApprovalDecided,
-    ApprovalPending,
-    ApprovalsHook,
-    ApprovalStore,
-    AuditLogHook,
-    DecisionRefused,
-    Failed,
-    HookResult,
-    PlanModeHook,
-    RegistrationError,
-    Session,
-    StoreError,
-    Team,
-    call,
-    get_model,
-    guard,
-    hook,
-    reply,
-    tool,
-)
+from hookline import Agent, HookResult, RegistrationError, Session, call, get_model, guard, hook, reply, tool
 from hookline._base.frozen import digest
+from hookline.events import ApprovalDecided, ApprovalPending, Failed
+from hookline.hooks import ApprovalsHook, AuditLogHook, PlanModeHook
+from hookline.stores import ApprovalStore, DecisionRefused, StoreError
 from hookline.stores.approvals import ApprovalStore as Store
+from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
 
 ROOT = Path(__file__).parents[2]

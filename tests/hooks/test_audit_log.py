@@ -25,28 +25,23 @@ from hookline import (
     ON_TOKEN,
     Agent,
     AgentContext,
-    AuditLog,
-    AuditLogHook,
     Event,
     HookResult,
-    ObservabilityHook,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    SensitiveDataHook,
-    TaskTaken,
-    ToolStarted,
-    Usage,
     call,
     guard,
     hook,
     observer,
     reply,
-    shadow,
     tool,
-    verify_audit,
 )
 from hookline._base.frozen import digest
+from hookline.events import TaskTaken, ToolStarted
+from hookline.hooks import AuditLogHook, ObservabilityHook, SensitiveDataHook, shadow
+from hookline.payloads import Usage
+from hookline.stores import AuditLog, verify_audit
 from hookline.stores.audit.records import OWN, TYPES
 from hookline.testing import scripted_agent
 
@@ -707,7 +702,7 @@ async def test_closed_many_runs_at_once_wait_without_a_thread_each(path):
 
 def test_a_program_that_ends_at_once_leaves_a_whole_log(path):
     code = (
-        "import sys; from hookline import Agent, AuditLogHook, ScriptedModel, reply\n"
+        "import sys; from hookline import Agent, ScriptedModel, reply; from hookline.hooks import AuditLogHook\n"
         "Agent('a', llm=ScriptedModel([reply('x')]), hooks=[AuditLogHook(sys.argv[1])]).run('go')"
     )
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)

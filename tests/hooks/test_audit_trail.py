@@ -9,7 +9,6 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
     AgentContext,
-    AuditTrailHook,
     HookRegistry,
     HookResult,
     RegistrationError,
@@ -19,6 +18,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.hooks import AuditTrailHook
 from hookline.testing import FakeClock, fire_hook, scripted_agent
 
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from hookline import BEFORE_TOOL, AgentContext, EgressGuard, HookError, PathGuard, ToolRegistry, tool
+from hookline import BEFORE_TOOL, AgentContext, HookError, tool
+from hookline.hooks import EgressGuard, PathGuard
 from hookline.testing import fire_hook
+from hookline.tools import ToolRegistry
 
 
 @tool

@@ -4,7 +4,6 @@ import pytest
 
 from hookline import (
     AFTER_LLM,
-    BEFORE_COMPACTION,
     BEFORE_LLM,
     ON_ERROR,
     ON_RUN_START,
@@ -12,23 +11,21 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
-    Compactor,
-    ContextCompactionHook,
     HookResult,
     Message,
     RegistrationError,
     RunFailed,
-    SafetyGuardrailHook,
     ScriptedModel,
     Session,
-    TokenBudgetHook,
     call,
     guard,
     hook,
     observer,
     tool,
 )
+from hookline.hooks import Compactor, ContextCompactionHook, SafetyGuardrailHook, TokenBudgetHook
 from hookline.hooks.compaction import MARK, PATIENCE
+from hookline.points import BEFORE_COMPACTION
 from hookline.testing import EventLog
 
 

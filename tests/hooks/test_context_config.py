@@ -2,7 +2,8 @@
 
 import pytest
 
-from hookline import ApplyContextConfigHook, RegistrationError, Session, hook, reply
+from hookline import RegistrationError, Session, hook, reply
+from hookline.hooks import ApplyContextConfigHook
 from hookline.testing import scripted_agent
 
 SCHEMA = {"type": "object", "properties": {"total": {"type": "number"}}}

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Redactor, RegistrationError, SensitiveValue, find_sensitive
+from hookline import RegistrationError
+from hookline.hooks import Redactor, SensitiveValue, find_sensitive
 from hookline.hooks.sensitive import detectors
 from hookline.hooks.sensitive.credentials import _PREFIXES
 from hookline.hooks.sensitive.detectors import DEFAULT_KINDS, KINDS

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from hookline import BEFORE_LLM, EchoedPayloadHook, RegistrationError, Session, call, hook, reply, tool
+from hookline import BEFORE_LLM, RegistrationError, Session, call, hook, reply, tool
+from hookline.hooks import EchoedPayloadHook
 from hookline.testing import scripted_agent
 
 DATA = {"item": "lamp", "price": 12, "in_stock": True, "colors": ["red", "blue"]}

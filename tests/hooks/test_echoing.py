@@ -8,7 +8,6 @@ from hookline import (
     BEFORE_STEP,
     BEFORE_TOOL,
     ON_RUN_START,
-    EchoingHook,
     HookResult,
     RegistrationError,
     call,
@@ -17,6 +16,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.hooks import EchoingHook
 from hookline.testing import fire_hook, scripted_agent
 
 

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, HttpUrl
 
-from hookline import Egress, EgressGuard, RegistrationError, Tool, call, file_tools, freeze, tool
+from hookline import RegistrationError, call, tool
+from hookline._base.frozen import freeze
+from hookline.hooks import EgressGuard
 from hookline.testing import scripted_agent
+from hookline.tools import Egress, Tool, file_tools
 from hookline.tools.arguments import links_of
 
 GOOD = ["good.com", "*.wild.org", "http://localhost:8000"]

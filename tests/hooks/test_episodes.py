@@ -4,20 +4,9 @@ import sqlite3
 
 import pytest
 
-from hookline import (
-    AFTER_TOOL,
-    AgentContext,
-    EpisodeLoggerHook,
-    HookResult,
-    MemoryStore,
-    RegistrationError,
-    Session,
-    call,
-    guard,
-    hook,
-    tool,
-)
-from hookline.stores import sqlite
+from hookline import AFTER_TOOL, AgentContext, HookResult, RegistrationError, Session, call, guard, hook, tool
+from hookline.hooks import EpisodeLoggerHook
+from hookline.stores import MemoryStore, sqlite
 from hookline.testing import scripted_agent
 
 

@@ -7,25 +7,21 @@ from hookline import (
     BEFORE_LLM,
     Agent,
     AgentContext,
-    BadRequest,
     Budget,
-    Discarded,
-    FallbackModelHook,
     HookResult,
-    ModelReplied,
-    ModelRetryHook,
-    Overloaded,
-    RateLimited,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    Usage,
     call,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.events import Discarded, ModelReplied
+from hookline.hooks import FallbackModelHook, ModelRetryHook
+from hookline.models import BadRequest, Overloaded, RateLimited
+from hookline.payloads import Usage
 from hookline.testing import EventLog
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}

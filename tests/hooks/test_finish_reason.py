@@ -2,7 +2,9 @@
 
 import pytest
 
-from hookline import FINISH_REASONS, FinishReasonHook, HookRegistry, RegistrationError, call, reply, tool
+from hookline import HookRegistry, RegistrationError, call, reply, tool
+from hookline.hooks import FinishReasonHook
+from hookline.models import FINISH_REASONS
 from hookline.testing import scripted_agent
 
 

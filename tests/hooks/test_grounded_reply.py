@@ -2,7 +2,8 @@
 
 import pytest
 
-from hookline import GroundedReplyHook, call, reply, tool
+from hookline import call, reply, tool
+from hookline.hooks import GroundedReplyHook
 from hookline.testing import scripted_agent
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, Usage, call, guards, reply, tool
+from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, call, guards, reply, tool
+from hookline.payloads import Usage
 
 
 @tool

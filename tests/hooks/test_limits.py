@@ -16,26 +16,27 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
-    CostLimitHook,
-    ExecutionTimeLimitHook,
     HookRegistry,
     HookResult,
-    JudgedBeforeRewrite,
     Message,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    Signalled,
-    StepsLimitHook,
-    TokenUsageLimitHook,
-    ToolCallsLimitHook,
-    Usage,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import JudgedBeforeRewrite, Signalled
+from hookline.hooks import (
+    CostLimitHook,
+    ExecutionTimeLimitHook,
+    StepsLimitHook,
+    TokenUsageLimitHook,
+    ToolCallsLimitHook,
+)
+from hookline.payloads import Usage
 from hookline.testing import EventLog, FakeClock, scripted_agent
 
 WRAP_UP = " Wrap up now: finish with what you have and give your final answer."

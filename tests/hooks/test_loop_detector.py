@@ -7,15 +7,15 @@ from hookline import (
     APPROVAL_REQUESTED,
     BEFORE_TOOL,
     HookResult,
-    LoopDetectorHook,
     RegistrationError,
-    ToolCall,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.hooks import LoopDetectorHook
+from hookline.payloads import ToolCall
 from hookline.testing import scripted_agent
 
 

@@ -8,10 +8,7 @@ import pytest
 from hookline import (
     BEFORE_LLM,
     AgentContext,
-    Failed,
     HookResult,
-    MemoryInjectionHook,
-    MemoryStore,
     Message,
     RegistrationError,
     RunFailed,
@@ -22,6 +19,9 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import Failed
+from hookline.hooks import MemoryInjectionHook
+from hookline.stores import MemoryStore
 from hookline.testing import EventLog, fire_hook, scripted_agent
 
 HOME = "What you know:\n- home: Rome"

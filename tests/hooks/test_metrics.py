@@ -21,23 +21,22 @@ from hookline import (
     BEFORE_TOOL,
     Agent,
     AgentContext,
-    ApprovalAsked,
     HookResult,
-    MetricsHook,
     ModelReply,
     ModelResponse,
-    Overloaded,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    ToolEnded,
-    Usage,
     call,
     guard,
     hook,
     observer,
     tool,
 )
+from hookline.events import ApprovalAsked, ToolEnded
+from hookline.hooks import MetricsHook
+from hookline.models import Overloaded
+from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'

@@ -9,23 +9,19 @@ from hookline import (
     AFTER_LLM,
     Agent,
     AgentContext,
-    BadRequest,
     Budget,
-    ErrorInfo,
     HookResult,
-    ModelRetryHook,
-    ModelTimeout,
-    Overloaded,
-    RateLimited,
     RegistrationError,
-    RetryIgnored,
     RunFailed,
     ScriptedModel,
-    Unreachable,
     hook,
     reply,
 )
+from hookline.events import RetryIgnored
+from hookline.hooks import ModelRetryHook
 from hookline.hooks.backoff import Backoff
+from hookline.models import BadRequest, ModelTimeout, Overloaded, RateLimited, Unreachable
+from hookline.payloads import ErrorInfo
 from hookline.testing import EventLog, fire_hook, scripted_agent
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from hookline import NotesFile, NotesInjectorHook, RegistrationError, call
+from hookline import RegistrationError, call
+from hookline.hooks import NotesInjectorHook
+from hookline.stores import NotesFile
 from hookline.testing import scripted_agent
 
 

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, PathGuard, RegistrationError, ScriptedModel, call, file_tools, hook, reply, tool
+from hookline import Agent, RegistrationError, ScriptedModel, call, hook, reply, tool
+from hookline.hooks import PathGuard
 from hookline.testing import scripted_agent
+from hookline.tools import file_tools
 
 
 @pytest.fixture

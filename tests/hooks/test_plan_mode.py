@@ -9,11 +9,8 @@ import pytest
 from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
-    ApprovalDecided,
-    Failed,
     HookRegistry,
     HookResult,
-    PlanModeHook,
     RegistrationError,
     call,
     guard,
@@ -21,6 +18,8 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import ApprovalDecided, Failed
+from hookline.hooks import PlanModeHook
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -12,10 +12,8 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_TOOL,
     AgentContext,
-    HookAction,
     HookRegistry,
     HookResult,
-    RateLimitHook,
     RegistrationError,
     call,
     guard,
@@ -23,6 +21,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.hooks import HookAction, RateLimitHook
 from hookline.testing import FakeClock, afire_hook, fire_hook, scripted_agent
 
 

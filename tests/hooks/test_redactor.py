@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Redactor, RegistrationError
+from hookline import RegistrationError
+from hookline.hooks import Redactor
 from hookline.hooks.sensitive.redactor import RedactedStream
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq98\nfoo bar\n-----END RSA PRIVATE KEY-----"

@@ -9,20 +9,13 @@ from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
     AgentContext,
-    FallbackModelHook,
     HookResult,
     Message,
     ModelReply,
     ModelRequest,
-    ModelRetryHook,
-    RateLimited,
     RegistrationError,
-    ResponseCacheHook,
     ScriptedModel,
     Session,
-    ToolCall,
-    ToolSpec,
-    Usage,
     call,
     guard,
     hook,
@@ -31,6 +24,9 @@ from hookline import (
     tool,
 )
 from hookline._run.agent import Agent
+from hookline.hooks import FallbackModelHook, ModelRetryHook, ResponseCacheHook
+from hookline.models import RateLimited
+from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.testing import FakeClock, fire_hook, scripted_agent
 
 

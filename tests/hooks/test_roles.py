@@ -2,17 +2,8 @@
 
 import pytest
 
-from hookline import (
-    BEFORE_TOOL,
-    HookRegistry,
-    HookResult,
-    RegistrationError,
-    RoleBasedAccessHook,
-    call,
-    hook,
-    reply,
-    tool,
-)
+from hookline import BEFORE_TOOL, HookRegistry, HookResult, RegistrationError, call, hook, reply, tool
+from hookline.hooks import RoleBasedAccessHook
 from hookline.testing import scripted_agent
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import HookAction, HookRegistry, HookResult, RegistrationError, SafetyGuardrailHook, Session, hook, reply
+from hookline import HookRegistry, HookResult, RegistrationError, Session, hook, reply
+from hookline.hooks import HookAction, SafetyGuardrailHook
 from hookline.testing import fire_hook, scripted_agent
 
 

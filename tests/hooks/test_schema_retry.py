@@ -4,7 +4,9 @@ from typing import Literal
 
 import pytest
 
-from hookline import BEFORE_LLM, Agent, RegistrationError, SchemaRetryHook, ToolSpec, call, get_model, hook, reply, tool
+from hookline import BEFORE_LLM, Agent, RegistrationError, call, get_model, hook, reply, tool
+from hookline.hooks import SchemaRetryHook
+from hookline.payloads import ToolSpec
 from hookline.testing import scripted_agent
 
 

@@ -17,26 +17,21 @@ from hookline import (
     ON_TOKEN,
     Agent,
     AgentContext,
-    ApprovalAsked,
-    Failed,
-    HookExecuted,
     HookResult,
     Message,
-    ModelReplied,
     ModelResponse,
     RegistrationError,
     ScriptedModel,
-    SensitiveDataHook,
     Session,
-    TextDelta,
-    ToolCall,
-    ToolStarted,
     call,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.events import ApprovalAsked, Failed, HookExecuted, ModelReplied, TextDelta, ToolStarted
+from hookline.hooks import SensitiveDataHook
+from hookline.payloads import ToolCall
 from hookline.testing import EventLog, fire_hook, scripted_agent
 
 EMAIL, CARD, TOKEN = "bob@example.com", "4111 1111 1111 1111", "ghp_1234567890abcdefghijABCDEFGHIJ123456"

@@ -9,19 +9,18 @@ import pytest
 from hookline import (
     AgentContext,
     HookResult,
-    JsonSessionStore,
     Message,
-    PersistSessionHook,
     RegistrationError,
     RunFailed,
     ScriptedModel,
     Session,
-    SqliteSessionStore,
     call,
     hook,
     reply,
     tool,
 )
+from hookline.hooks import PersistSessionHook
+from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.testing import scripted_agent
 
 

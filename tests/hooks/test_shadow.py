@@ -15,20 +15,19 @@ from hookline import (
     ON_RUN_END,
     ON_RUN_START,
     AgentContext,
-    HookExecuted,
     HookRegistry,
     HookResult,
     Message,
     RegistrationError,
-    ShadowDecided,
     call,
     guard,
     hook,
     observer,
     reply,
-    shadow,
     tool,
 )
+from hookline.events import HookExecuted, ShadowDecided
+from hookline.hooks import shadow
 from hookline.testing import EventLog, fire_hook, scripted_agent
 
 

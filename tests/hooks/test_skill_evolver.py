@@ -17,17 +17,12 @@ from hookline import (
     Agent,
     AgentContext,
     AgentResult,
-    AuditLogHook,
     Budget,
     HookResult,
     Message,
-    Redactor,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    SkillEvolverHook,
-    StepsLimitHook,
-    ToolCall,
     call,
     guard,
     hook,
@@ -35,8 +30,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.hooks import skill_evolver
+from hookline.hooks import AuditLogHook, Redactor, SkillEvolverHook, StepsLimitHook, skill_evolver
 from hookline.hooks.skill_analysis import NAME, Unusable, found_in, question
+from hookline.payloads import ToolCall
 from hookline.stores.skill_queue import QueuedRun
 
 FOUND = {
@@ -378,7 +374,8 @@ def test_a_failure_of_one_analysis_does_not_keep_the_next_from_its_turn(evolver,
 
 LATER = """
 import asyncio, sys, threading
-from hookline import SkillEvolverHook, hook
+from hookline import hook
+from hookline.hooks import SkillEvolverHook
 sys.path.insert(0, sys.argv[2])
 from test_skill_evolver import NAME, agent_of, turns
 asked = threading.Event()

@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
-from hookline import RegistrationError, Skill, SkillsHook, SkillStore, reply
+from hookline import RegistrationError, reply
+from hookline.hooks import SkillsHook
+from hookline.stores import Skill, SkillStore
 from hookline.testing import scripted_agent
 
 

@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hookline import Agent, EchoedPayloadHook, ScriptedModel, call, default_slm_hooks, get_model, reply, tool
+from hookline import Agent, ScriptedModel, call, get_model, reply, tool
+from hookline.hooks import EchoedPayloadHook, default_slm_hooks
 from hookline.testing import scripted_agent
 
 ROOT = Path(__file__).parents[2]

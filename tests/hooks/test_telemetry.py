@@ -24,6 +24,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import hookline
+import hookline.events
+import hookline.hooks
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
@@ -34,16 +36,11 @@ from hookline import (
     ON_ERROR,
     ON_TOKEN,
     Agent,
-    FallbackModelHook,
     HookResult,
     ModelResponse,
-    NotInstalled,
-    RateLimited,
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    ToolStarted,
-    Usage,
     call,
     guard,
     hook,
@@ -51,7 +48,12 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.errors import NotInstalled
+from hookline.events import ToolStarted
+from hookline.hooks import FallbackModelHook
 from hookline.hooks.otel.attributes import provider_name
+from hookline.models import RateLimited
+from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 
 RUN, CHAT = "invoke_agent test", "chat scripted"
@@ -65,7 +67,7 @@ class Telemetry:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.meters = MeterProvider([self.reader], shutdown_on_exit=False)
-        self.hook = hookline.OpenTelemetryHook(self.provider, self.meters, **options)
+        self.hook = hookline.hooks.OpenTelemetryHook(self.provider, self.meters, **options)
 
     @property
     def spans(self):
@@ -743,7 +745,7 @@ async def test_a_provider_that_is_broken_disturbs_no_run(where, caplog):
         add = record
 
     block = guard(BEFORE_TOOL, tools="look")(lambda ctx, request: HookResult.block("no"))
-    telemetry = hookline.OpenTelemetryHook(Broken(where), Meters())
+    telemetry = hookline.hooks.OpenTelemetryHook(Broken(where), Meters())
     agent = scripted_agent([[call("look"), call("fail")], "done"], tools=[look, fail], hooks=[telemetry, block])
     result = await agent.arun("hi")
     assert (result.reply, result.status) == ("done", "completed")
@@ -760,7 +762,7 @@ async def test_an_exporter_that_fails_disturbs_no_run(caplog):
 
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(Failing()))
-    result = await scripted_agent(["done"], hooks=[hookline.OpenTelemetryHook(provider)]).arun("hi")
+    result = await scripted_agent(["done"], hooks=[hookline.hooks.OpenTelemetryHook(provider)]).arun("hi")
     assert (result.reply, result.errors) == ("done", ())
     assert "oh no" in caplog.text
     caplog.clear()
@@ -775,7 +777,7 @@ async def test_a_wall_clock_that_jumps_back_makes_no_span_end_before_it_began(te
 
 
 async def test_without_providers_the_global_ones_are_used_and_nothing_is_needed():
-    hook = hookline.OpenTelemetryHook()
+    hook = hookline.hooks.OpenTelemetryHook()
     result = await scripted_agent([call("look"), "done"], tools=[look], hooks=[hook]).arun("hi")
     assert (result.reply, result.errors, hook._runs) == ("done", (), {})
 
@@ -784,7 +786,7 @@ async def test_a_trace_that_is_not_sampled_costs_no_events_but_is_passed_on(tele
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
     provider = TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)
-    telemetry.hook = hookline.OpenTelemetryHook(provider, telemetry.meters, content=True)
+    telemetry.hook = hookline.hooks.OpenTelemetryHook(provider, telemetry.meters, content=True)
     seen = []
 
     @tool
@@ -956,7 +958,7 @@ def test_spans_and_metrics_reach_a_collector_whatever_is_in_them(collector, monk
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     meters = MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], shutdown_on_exit=False)
-    hook_ = hookline.OpenTelemetryHook(provider, meters, content=True)
+    hook_ = hookline.hooks.OpenTelemetryHook(provider, meters, content=True)
     block = guard(BEFORE_TOOL, name="b\udc80d")(lambda ctx, request: HookResult.block("no", reason="\ud800" * 9))
     agent = scripted_agent(
         [call("look\udcff", text="\udcff"), call("look"), "d\x00ne \ud83d"], tools=[look], hooks=[hook_, block],
@@ -1051,7 +1053,7 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
     operations = Counter(span.attributes["gen_ai.operation.name"] for span in spans.values())
     assert operations["invoke_agent"] == 1
     assert operations["execute_tool"] == len(events.of(ToolStarted))
-    assert operations["chat"] == len(events.of(hookline.ModelCalled))
+    assert operations["chat"] == len(events.of(hookline.events.ModelCalled))
     for span in spans.values():
         if span is root:
             continue
@@ -1077,14 +1079,14 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
 )
 def test_what_is_no_provider_is_refused(arguments, options, words):
     with pytest.raises(RegistrationError, match=words):
-        hookline.OpenTelemetryHook(*arguments, **options)
+        hookline.hooks.OpenTelemetryHook(*arguments, **options)
 
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "hookline.hooks.otel.spans", raising=False)
     with pytest.raises(NotInstalled, match=r"pip install .*\[otel\]"):
-        hookline.OpenTelemetryHook()
+        hookline.hooks.OpenTelemetryHook()
 
 
 async def test_fired_outside_a_run_it_does_nothing(telemetry, fire_hook):

@@ -8,20 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    BEFORE_TOOL,
-    HookAction,
-    PathGuard,
-    RegistrationError,
-    TerminalGuard,
-    call,
-    file_tools,
-    hook,
-    reply,
-    shell_tool,
-    tool,
-)
+from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
+from hookline.hooks import HookAction, PathGuard, TerminalGuard
 from hookline.testing import fire_hook, scripted_agent
+from hookline.tools import file_tools, shell_tool
 
 
 @pytest.fixture(scope="module")

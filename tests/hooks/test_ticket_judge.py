@@ -7,23 +7,22 @@ import pytest
 from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
-    BEFORE_TICKET_COMPLETE,
     Agent,
     HookError,
     HookResult,
     RegistrationError,
     ScriptedModel,
-    TicketBoard,
-    TicketJudgeHook,
-    Usage,
     call,
     get_model,
     hook,
     observer,
     reply,
-    ticket_tools,
     tool,
 )
+from hookline.hooks import TicketJudgeHook
+from hookline.payloads import Usage
+from hookline.points import BEFORE_TICKET_COMPLETE
+from hookline.stores import TicketBoard, ticket_tools
 from hookline.testing import fire_hook, scripted_agent
 
 START = call("ticket_start", id="T-1")

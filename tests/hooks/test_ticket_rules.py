@@ -2,19 +2,9 @@
 
 import pytest
 
-from hookline import (
-    APPROVAL_REQUESTED,
-    Agent,
-    HookResult,
-    RegistrationError,
-    ScriptedModel,
-    TicketBoard,
-    TicketRules,
-    call,
-    hook,
-    reply,
-    ticket_tools,
-)
+from hookline import APPROVAL_REQUESTED, Agent, HookResult, RegistrationError, ScriptedModel, call, hook, reply
+from hookline.hooks import TicketRules
+from hookline.stores import TicketBoard, ticket_tools
 from hookline.testing import scripted_agent
 
 START, COMPLETE = call("ticket_start", id="T-1"), call("ticket_complete", id="T-1", summary="did it")

@@ -18,13 +18,13 @@ from hookline import (
     ModelRequest,
     RunFailed,
     ScriptedModel,
-    TimingHook,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.hooks import TimingHook
 from hookline.hooks import timing as module
 from hookline.testing import FakeClock, fire_hook, scripted_agent
 

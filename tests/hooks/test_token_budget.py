@@ -17,15 +17,14 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
-    StepsLimitHook,
-    TokenBudgetHook,
-    ToolCall,
     call,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.hooks import StepsLimitHook, TokenBudgetHook
+from hookline.payloads import ToolCall
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -12,15 +12,14 @@ from hookline import (
     Budget,
     HookResult,
     RegistrationError,
-    RetryIgnored,
-    ToolEnded,
-    ToolRetryHook,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import RetryIgnored, ToolEnded
+from hookline.hooks import ToolRetryHook
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from hookline import (
     AFTER_TOOL,
     AgentContext,
-    ArtifactStore,
     HookResult,
     RegistrationError,
     RunFailed,
-    ToolOutputTruncatorHook,
     call,
     guard,
     hook,
@@ -21,7 +19,9 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.hooks import ToolOutputTruncatorHook
 from hookline.hooks.excerpt import excerpt
+from hookline.stores import ArtifactStore
 from hookline.testing import fire_hook, scripted_agent
 
 

@@ -13,7 +13,6 @@ from hookline import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
@@ -26,20 +25,19 @@ from hookline import (
     ON_STOP,
     ON_TOKEN,
     SESSION_START,
-    TOOL_END_WITH_PATH,
     Agent,
     AgentResult,
     HookResult,
     Message,
     ModelResponse,
-    Point,
     RunFailed,
     ScriptedModel,
     Session,
-    ToolCall,
     hook,
     tool,
 )
+from hookline.payloads import ToolCall
+from hookline.points import APPROVAL_DECIDED, TOOL_END_WITH_PATH, Point
 from hookline.testing import EventLog
 
 LIMIT = 0.02

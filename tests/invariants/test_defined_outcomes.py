@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import hookline
+import hookline.hooks
 from hookline import (
     BEFORE_TOOL,
     ON_PROGRESS,
@@ -24,8 +24,19 @@ from hookline import (
     Agent,
     AgentContext,
     AgentResult,
+    Message,
+    RegistrationError,
+    RunFailed,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    observer,
+    reply,
+)
+from hookline.events import Failed, ModelReplied, ToolEnded, ToolStarted
+from hookline.hooks import (
     ApplyContextConfigHook,
-    ArtifactStore,
     AuditLogHook,
     AuditTrailHook,
     Compactor,
@@ -34,54 +45,44 @@ from hookline import (
     EchoedPayloadHook,
     EchoingHook,
     EpisodeLoggerHook,
-    ErrorInfo,
     ExecutionTimeLimitHook,
-    Failed,
     FinishReasonHook,
     GroundedReplyHook,
-    JsonSessionStore,
     LoopDetectorHook,
     MemoryInjectionHook,
-    MemoryStore,
-    Message,
-    ModelReplied,
     ModelRetryHook,
-    NotesFile,
     NotesInjectorHook,
-    Overloaded,
     PathGuard,
     PersistSessionHook,
     PlanModeHook,
     RateLimitHook,
-    RegistrationError,
     ResponseCacheHook,
     RoleBasedAccessHook,
-    RunFailed,
     SafetyGuardrailHook,
     SchemaRetryHook,
-    ScriptedModel,
-    Session,
     SkillEvolverHook,
     SkillsHook,
-    SqliteSessionStore,
     StepsLimitHook,
-    StoreError,
     TimingHook,
     TokenBudgetHook,
     TokenUsageLimitHook,
     ToolCallsLimitHook,
-    ToolEnded,
     ToolOutputTruncatorHook,
     ToolRetryHook,
-    ToolStarted,
-    call,
-    guard,
-    observer,
-    reply,
+)
+from hookline.hooks.catalogue import BUILTINS
+from hookline.models import Overloaded
+from hookline.payloads import ErrorInfo
+from hookline.stores import (
+    ArtifactStore,
+    JsonSessionStore,
+    MemoryStore,
+    NotesFile,
+    SqliteSessionStore,
+    StoreError,
+    sqlite,
     verify_audit,
 )
-from hookline.hooks import BUILTINS
-from hookline.stores import sqlite
 from hookline.testing import EventLog
 
 from .strategies import check_transcript
@@ -616,7 +617,7 @@ SENSIBLE: dict[str, set[str]] = {
 }  # fmt: skip
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""
 
-MADE = {**{name: getattr(hookline, name) for name in BUILTINS}, "Compactor": Compactor}
+MADE = {**{name: getattr(hookline.hooks, name) for name in BUILTINS}, "Compactor": Compactor}
 PARAMETERS = [(name, parameter) for name, made in MADE.items() for parameter in inspect.signature(made).parameters]
 
 

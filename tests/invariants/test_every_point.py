@@ -4,30 +4,24 @@ import pytest
 
 from hookline import (
     APPROVAL_REQUESTED,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
-    POINTS,
     Agent,
-    Compactor,
-    ContextCompactionHook,
-    Gateway,
     HookRegistry,
     HookResult,
-    Mailbox,
-    MemoryChannel,
-    Roster,
     ScriptedModel,
     Session,
-    SqliteSessionStore,
-    TicketBoard,
     call,
     guard,
     hook,
     observer,
     reply,
-    ticket_tools,
     tool,
 )
+from hookline.channels import Gateway, MemoryChannel
+from hookline.hooks import Compactor, ContextCompactionHook
+from hookline.points import BEFORE_TICKET_COMPLETE, POINTS
+from hookline.stores import Mailbox, SqliteSessionStore, TicketBoard, ticket_tools
+from hookline.teams import Roster
 
 OF_A_MESSAGE = ("message_received", "inbound_claim", "message_sending", "before_dispatch", "message_sent")
 OF_A_TICKET = ("before_ticket_complete", "after_ticket_revision")

@@ -15,7 +15,6 @@ from hookline import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
@@ -27,17 +26,13 @@ from hookline import (
     ON_RUN_START,
     ON_STOP,
     ON_TOKEN,
-    POINTS,
     SESSION_START,
     Agent,
     AgentContext,
     AgentResult,
-    Failed,
-    HookAction,
     HookError,
     HookRegistry,
     HookResult,
-    PointFired,
     RunFailed,
     ScriptedModel,
     Session,
@@ -46,6 +41,9 @@ from hookline import (
     hook,
     observer,
 )
+from hookline.events import Failed, PointFired
+from hookline.hooks import HookAction
+from hookline.points import APPROVAL_DECIDED, POINTS
 from hookline.testing import EventLog, sample
 
 from .strategies import LIMIT, HookSpec, check_transcript, hook_specs

@@ -21,24 +21,24 @@ from hookline import (
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_START,
-    POINTS,
     Agent,
     AgentContext,
     Budget,
-    CallRefused,
-    History,
     HookResult,
     Message,
     ModelResponse,
     RunFailed,
     ScriptedModel,
     Session,
-    Usage,
     call,
     guard,
     hook,
     observer,
 )
+from hookline._base.frozen import History
+from hookline.errors import CallRefused
+from hookline.payloads import Usage
+from hookline.points import POINTS
 from hookline.testing import sample
 
 from .strategies import FAULTS, LOOP_POINTS, check_transcript, say

@@ -23,14 +23,14 @@ from hookline import (
     HookResult,
     RunFailed,
     ScriptedModel,
-    ToolCall,
-    ToolStarted,
     call,
     guard,
     hook,
     observer,
-    thaw,
 )
+from hookline._base.frozen import thaw
+from hookline.events import ToolStarted
+from hookline.payloads import ToolCall
 from hookline.testing import EventLog
 
 quick = settings(max_examples=120, deadline=None)

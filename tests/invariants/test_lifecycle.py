@@ -20,28 +20,30 @@ from hookline import (
     ON_PROGRESS,
     ON_RUN_END,
     ON_STOP,
-    POINTS,
     Agent,
-    ApprovalAsked,
-    ApprovalDecided,
     HookRegistry,
     HookResult,
-    PointFired,
     RunFailed,
-    RunFinished,
-    RunStarted,
     ScriptedModel,
     Session,
-    StepFinished,
-    StepStarted,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
     call,
     guard,
     hook,
     observer,
 )
+from hookline.events import (
+    ApprovalAsked,
+    ApprovalDecided,
+    PointFired,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+)
+from hookline.points import POINTS
 from hookline.testing import EventLog, sample
 
 from .strategies import LOOP_POINTS, TOOLS, Played, Scenario, play, recorder, scenarios

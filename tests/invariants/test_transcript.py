@@ -21,11 +21,11 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
-    ToolCall,
     call,
     guard,
     hook,
 )
+from hookline.payloads import ToolCall
 
 from .strategies import (
     STATUSES,

@@ -16,27 +16,23 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_END,
     ON_RUN_START,
-    SUBAGENT_ENDED,
-    SUBAGENT_SPAWNED,
-    SUBAGENT_SPAWNING,
     Agent,
     AgentContext,
     AgentResult,
     Budget,
     HookResult,
     RunFailed,
-    RunFinished,
-    RunStarted,
     ScriptedModel,
-    SubagentEvent,
-    Team,
-    Usage,
     call,
     guard,
     hook,
     observer,
     tool,
 )
+from hookline.events import RunFinished, RunStarted, SubagentEvent
+from hookline.payloads import Usage
+from hookline.points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING
+from hookline.teams import Team
 
 FAULTY = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END, SUBAGENT_SPAWNING)
 WATCHED = (SUBAGENT_SPAWNED, SUBAGENT_ENDED)

@@ -13,23 +13,21 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_START,
     Agent,
-    Compactor,
-    ContextCompactionHook,
-    HookExecuted,
     HookResult,
     Message,
     ModelRequest,
     ScriptedModel,
     Session,
-    TokenBudgetHook,
-    ToolCall,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import HookExecuted
+from hookline.hooks import Compactor, ContextCompactionHook, TokenBudgetHook
 from hookline.hooks.compaction import MARK
+from hookline.payloads import ToolCall
 from hookline.testing import EventLog
 
 from .strategies import check_transcript

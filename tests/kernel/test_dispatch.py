@@ -14,34 +14,23 @@ from hookline import (
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
     BEFORE_TOOL,
-    INBOUND_CLAIM,
     ON_PROGRESS,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
-    POINTS,
-    AgentState,
-    CallRefused,
-    ErrorInfo,
     HookError,
-    HookExecuted,
     HookRegistry,
     HookResult,
-    HookTimeout,
-    JudgedBeforeRewrite,
-    MergeLost,
     Message,
-    Point,
-    PointFired,
-    PromptParts,
-    RetryIgnored,
-    RunStart,
-    StopSignal,
     ToolCallRequest,
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.scope import Scope, entered
 from hookline._kernel.tally import How
+from hookline.errors import CallRefused, HookTimeout
+from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
+from hookline.payloads import AgentState, ErrorInfo, PromptParts, RunStart, StopSignal
+from hookline.points import INBOUND_CLAIM, POINTS, Point
 from hookline.testing import sample
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from hookline import BEFORE_TOOL, CallRefused, HookError
+from hookline import BEFORE_TOOL, HookError
+from hookline.errors import CallRefused
 
 
 def test_a_failed_hook_names_itself_its_point_and_its_cause():

@@ -10,8 +10,6 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
-    MESSAGE_RECEIVED,
-    MESSAGE_SENDING,
     ON_PROGRESS,
     ON_RUN_START,
     HookRegistry,
@@ -24,6 +22,7 @@ from hookline import (
 )
 from hookline._kernel.hook import compile_hook, selects
 from hookline._kernel.scope import Scope
+from hookline.points import MESSAGE_RECEIVED, MESSAGE_SENDING
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

@@ -15,19 +15,18 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    HookStack,
-    InboundMessage,
-    PassThrough,
     RegistrationError,
-    RunStart,
     ToolCallRequest,
     guard,
     hook,
     observer,
 )
 from hookline._kernel.hook import compile_hook
+from hookline._kernel.registry import HookStack
 from hookline._kernel.scope import CURRENT, Scope
 from hookline._kernel.tally import How
+from hookline.hooks import PassThrough
+from hookline.payloads import InboundMessage, RunStart
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 

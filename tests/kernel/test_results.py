@@ -8,7 +8,6 @@ from hookline import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TOOL,
-    BEFORE_COMPACTION,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
     BEFORE_STEP,
@@ -18,25 +17,20 @@ from hookline import (
     ON_RUN_START,
     ON_STOP,
     ON_TOKEN,
-    POINTS,
-    AgentState,
-    FrozenDict,
-    HookAction,
     HookError,
     HookRegistry,
     HookResult,
-    InvalidResult,
     Message,
     ModelResponse,
-    OutboundMessage,
-    PromptParts,
-    RunStart,
-    ToolCall,
     ToolCallRequest,
-    Usage,
 )
+from hookline._base.frozen import FrozenDict
 from hookline._kernel.scope import Scope
 from hookline._kernel.values import STOP_KINDS
+from hookline.errors import InvalidResult
+from hookline.hooks import HookAction
+from hookline.payloads import AgentState, OutboundMessage, PromptParts, RunStart, ToolCall, Usage
+from hookline.points import BEFORE_COMPACTION, POINTS
 from hookline.testing import sample
 
 VERBS = {

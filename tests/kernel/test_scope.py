@@ -2,8 +2,8 @@
 
 import asyncio
 
-from hookline import AgentState
 from hookline._kernel.scope import Scope
+from hookline.payloads import AgentState
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():

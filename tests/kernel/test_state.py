@@ -10,32 +10,23 @@ from hypothesis import strategies as st
 
 from hookline import (
     BEFORE_TOOL,
-    POINTS,
     AgentResult,
-    AgentState,
-    ErrorInfo,
     Event,
-    Frozen,
-    FrozenDict,
-    History,
-    HookAction,
-    Ids,
     Message,
     ModelReply,
     ModelRequest,
     ModelResponse,
-    PointFired,
-    Step,
-    StopSignal,
-    ToolCall,
     ToolCallRequest,
     ToolCallResult,
-    ToolSpec,
-    Usage,
 )
+from hookline._base.frozen import FrozenDict, History
 from hookline._kernel import payloads, values
 from hookline._kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
 from hookline._run.causes import strength
+from hookline.events import PointFired
+from hookline.hooks import HookAction
+from hookline.payloads import AgentState, ErrorInfo, Frozen, Ids, Step, StopSignal, ToolCall, ToolSpec, Usage
+from hookline.points import POINTS
 from hookline.testing import _sample_of, sample
 
 IDS = Ids("run", "task", "corr", "session", "agent", "parent")

@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import (
-    Message,
-    Model,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ScriptedLLM,
-    ScriptedModel,
-    Usage,
-    call,
-    reply,
-)
+from hookline import Message, ModelError, ModelRequest, ModelResponse, ScriptedModel, call, reply
+from hookline.compat import ScriptedLLM
+from hookline.models import Model
+from hookline.payloads import Usage
 
 REQUEST = ModelRequest((Message("user", "one two three"),))
 

@@ -13,19 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 import pytest
 
-from hookline import (
-    BEFORE_TOOL,
-    Agent,
-    HookResult,
-    ObservabilityHook,
-    Question,
-    ScriptedModel,
-    call,
-    guard,
-    hook,
-    reply,
-    tool,
-)
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.channels.options import GatewayOptions
 from hookline.channels.questions import Open, shown
 from hookline.channels.signatures import verify
@@ -33,6 +21,8 @@ from hookline.channels.webhook import _asked, _reply
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
 from hookline.config.sources import read_file
+from hookline.hooks import ObservabilityHook
+from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
 from hookline.providers.script import script_model
 from hookline.server.a2a.messages import Answer
@@ -190,7 +180,8 @@ def is_how_a_call_is_put(text, programs, folder):
 
 def is_what_a_run_shows_of_a_subagent(text, programs, folder):
     team = """
-from hookline import Agent, ScriptedModel, Team
+from hookline import Agent, ScriptedModel
+from hookline.teams import Team
 team = Team([Agent("writer", "writes poems", llm=ScriptedModel(["Roses are red."], loop=True))])
 tools = [team]
 """

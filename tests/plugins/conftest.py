@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hookline import POINTS
+from hookline.points import POINTS
 
 RULES = """
 from hookline import BEFORE_TOOL, HookResult, guard

@@ -9,19 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    BEFORE_TOOL,
-    Agent,
-    HookRegistry,
-    Plugin,
-    PluginError,
-    PluginManager,
-    RegistrationError,
-    ScriptedModel,
-    call,
-    guard,
-    tool,
-)
+from hookline import BEFORE_TOOL, Agent, HookRegistry, RegistrationError, ScriptedModel, call, guard, tool
+from hookline.plugins import Plugin, PluginError, PluginManager
 from hookline.plugins import plugin as plugin_module
 from hookline.plugins.discovery import find_plugins
 
@@ -219,7 +208,8 @@ def test_a_plugin_that_fails_leaves_nothing_and_harms_no_other(write, manager, m
 
 
 RAISES = """
-from hookline import POINTS, tool
+from hookline import tool
+from hookline.points import POINTS
 class Raises:
     points = tuple(POINTS)
     phase = "observe"
@@ -376,7 +366,11 @@ def test_a_check_says_what_is_wrong_and_leaves_nothing(write, manager, place):
 
 
 def test_a_plugin_that_is_on_can_be_checked(write, manager):
-    write("sales", 'points = ["p.py:P"]', p="from hookline import Frozen, Point\nP = Point('acme_p', Frozen)")
+    write(
+        "sales",
+        'points = ["p.py:P"]',
+        p="from hookline.payloads import Frozen; from hookline.points import Point\nP = Point('acme_p', Frozen)",
+    )
     manager.activate("sales")
     assert manager.check("sales") == []
     assert [plugin.name for plugin in manager.active] == ["sales"]
@@ -442,7 +436,7 @@ def test_what_is_broken_is_told_once_and_the_old_one_stays(write, manager, break
 def test_an_installed_package_can_be_loaded_anew(install):
     rules = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, result): ...\n"
     manifest = 'id = "acme"\nversion = "3.0"\napi = "1"\nhooks = ["rules.py:one"]\n'
-    plain = rules + "from hookline import Plugin\nplugin = Plugin('plain', [one])"
+    plain = rules + "from hookline.plugins import Plugin\nplugin = Plugin('plain', [one])"
     files = {"acme_pkg____init__": "", "acme_pkg__plugin__toml": manifest, "acme_pkg__rules": rules}
     site = install("acme = acme_pkg\nplain = acme_plain:plugin", **files, acme_plain=plain)
     manager = PluginManager()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import PluginError, load_plugin
+from hookline.plugins import PluginError, load_plugin
 from hookline.plugins.errors import LoadError
 from hookline.plugins.manifest import read_manifest
 from hookline.plugins.permissions import PERMISSIONS, meaning

@@ -6,22 +6,9 @@ import textwrap
 
 import pytest
 
-from hookline import (
-    BEFORE_TOOL,
-    Agent,
-    HookResult,
-    Plugin,
-    RegistrationError,
-    TimingHook,
-    call,
-    default_slm_hooks,
-    guard,
-    guards,
-    hook,
-    installed_plugins,
-    load_plugin,
-    tool,
-)
+from hookline import BEFORE_TOOL, Agent, HookResult, RegistrationError, call, guard, guards, hook, tool
+from hookline.hooks import TimingHook, default_slm_hooks
+from hookline.plugins import Plugin, installed_plugins, load_plugin
 
 
 @tool
@@ -102,7 +89,8 @@ def installed(tmp_path, monkeypatch):
     (tmp_path / "acme_hooks.py").write_text(
         textwrap.dedent(
             """
-            from hookline import BEFORE_TOOL, HookResult, Plugin, guard
+            from hookline import BEFORE_TOOL, HookResult, guard
+            from hookline.plugins import Plugin
 
             @guard(BEFORE_TOOL)
             def refuse(ctx, request):

@@ -2,21 +2,16 @@
 
 import pytest
 
-from hookline import (
-    BEFORE_TOOL,
-    POINTS,
-    Frozen,
-    HookRegistry,
-    Plugin,
-    PluginManager,
-    Point,
-    RegistrationError,
-    resolve_point,
-)
+from hookline import BEFORE_TOOL, HookRegistry, RegistrationError
+from hookline.payloads import Frozen
+from hookline.plugins import Plugin, PluginManager
 from hookline.plugins.points import captured, declare, withdraw
+from hookline.points import POINTS, Point, resolve
 
 CODE = """
-from hookline import Frozen, Point, observer
+from hookline import observer
+from hookline.payloads import Frozen
+from hookline.points import Point
 class Sale(Frozen, frozen=True):
     amount: int = 0
 SALE = Point("acme_sale", Sale, model="observe", names={"Acme": "AcmeSold"})
@@ -33,14 +28,14 @@ async def test_a_point_of_a_plugin_is_there_while_it_is_on(write, tmp_path):
     manager = PluginManager(registry, folder=tmp_path / "plugins", installed=False)
     assert "acme_sale" not in POINTS
     plugin = manager.activate("sales")
-    assert resolve_point("AcmeSold") is plugin.points[0]
+    assert resolve("AcmeSold") is plugin.points[0]
     await registry.fire("acme_sale", {"amount": 3})
     (hook,) = plugin.hooks
     assert hook.fn.__globals__["seen"] == [3]
     manager.deactivate("sales")
     for name in ("acme_sale", "AcmeSold"):
         with pytest.raises(RegistrationError, match="unknown point"):
-            resolve_point(name)
+            resolve(name)
 
 
 def test_two_plugins_may_share_a_point_of_one_shape(write, tmp_path):

@@ -6,23 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    AuthError,
-    BadRequest,
-    Message,
-    Model,
-    ModelRequest,
-    NotInstalled,
-    Overloaded,
-    RegistrationError,
-    ToolCall,
-    ToolSpec,
-    Unreachable,
-    Usage,
-    get_model,
-    tool,
-)
+from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, tool
+from hookline.errors import NotInstalled
+from hookline.models import AuthError, BadRequest, Model, Overloaded, Unreachable
+from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.dialects.messages import OPENING, Messages, MessagesStream
 from hookline.providers.wire import ToolNames

@@ -8,20 +8,8 @@ import warnings
 
 import pytest
 
-from hookline import (
-    ON_TOKEN,
-    Agent,
-    AuthError,
-    BadRequest,
-    ContextOverflow,
-    Message,
-    ModelRequest,
-    ModelResponse,
-    ModelTimeout,
-    RunFailed,
-    Unreachable,
-    hook,
-)
+from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailed, hook
+from hookline.models import AuthError, BadRequest, ContextOverflow, ModelTimeout, Unreachable
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ModelResponse, Overloaded, ProviderError, Usage
+from hookline import Message, ModelRequest, ModelResponse
+from hookline.models import Overloaded, ProviderError
+from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 

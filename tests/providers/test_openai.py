@@ -6,23 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    AuthError,
-    Message,
-    Model,
-    ModelRequest,
-    NotInstalled,
-    Overloaded,
-    RegistrationError,
-    ToolCall,
-    ToolSpec,
-    Unreachable,
-    Usage,
-    get_model,
-    hook,
-    tool,
-)
+from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, hook, tool
+from hookline.errors import NotInstalled
+from hookline.models import AuthError, Model, Overloaded, Unreachable
+from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.dialects.chat import Chat, ChatStream
 from hookline.providers.openai import OpenAIModel
 

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from hookline import ModelRequest, ModelResponse, Usage
+from hookline import ModelRequest, ModelResponse
+from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 from hookline.providers.prices import cost_of, load_prices

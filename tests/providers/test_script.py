@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from hookline import Agent, RegistrationError, RunFailed, Unreachable, get_model, tool
+from hookline import Agent, RegistrationError, RunFailed, get_model, tool
+from hookline.models import Unreachable
 
 
 @tool

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from hookline import Message, ToolCall
+from hookline import Message
+from hookline.payloads import ToolCall
 from hookline.providers import tokens
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel

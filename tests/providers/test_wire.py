@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ToolCall, ToolSpec
+from hookline import Message, ModelRequest
+from hookline.payloads import ToolCall, ToolSpec
 from hookline.providers.dialects.chat import Chat
 from hookline.providers.dialects.messages import Messages
 from hookline.providers.dialects.responses import Responses

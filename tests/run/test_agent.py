@@ -17,18 +17,10 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
-    HookExecuted,
     HookRegistry,
-    LLMAgent,
-    Plugin,
-    PointFired,
     RegistrationError,
     RunFailed,
-    RunFinished,
-    RunStarted,
     ScriptedModel,
-    Steered,
-    TextDelta,
     ToolCallRequest,
     call,
     guard,
@@ -37,6 +29,9 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.compat import LLMAgent
+from hookline.events import HookExecuted, PointFired, RunFinished, RunStarted, Steered, TextDelta
+from hookline.plugins import Plugin
 from hookline.testing import EventLog, scripted_agent
 
 

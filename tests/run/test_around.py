@@ -12,15 +12,15 @@ from hookline import (
     ON_RUN_END,
     HookResult,
     ModelRequest,
-    Plugin,
     RunFailed,
-    RunStart,
     ToolCallRequest,
     call,
     guard,
     hook,
     tool,
 )
+from hookline.payloads import RunStart
+from hookline.plugins import Plugin
 
 WHERE = ContextVar("where", default="outside")
 

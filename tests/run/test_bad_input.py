@@ -10,12 +10,12 @@ from hookline import (
     ModelResponse,
     RegistrationError,
     RunFailed,
-    ToolCall,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.payloads import ToolCall
 from hookline.testing import EventLog, scripted_agent
 
 seen = []

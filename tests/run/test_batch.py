@@ -9,30 +9,16 @@ import pytest
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_ERROR,
     ON_PROGRESS,
-    TOOL_END_WITH_PATH,
     AgentContext,
-    ApprovalDecided,
     Budget,
-    HookAction,
     HookRegistry,
     HookResult,
-    PassThrough,
-    RetryIgnored,
     RunFailed,
-    Signalled,
-    ToolCall,
-    ToolEnded,
-    ToolProgressed,
-    ToolSettled,
-    ToolStarted,
-    Usage,
-    Verdict,
     call,
     guard,
     hook,
@@ -41,6 +27,18 @@ from hookline import (
     tool,
 )
 from hookline._kernel.dispatch import PLAIN
+from hookline.events import (
+    ApprovalDecided,
+    RetryIgnored,
+    Signalled,
+    ToolEnded,
+    ToolProgressed,
+    ToolSettled,
+    ToolStarted,
+)
+from hookline.hooks import HookAction, PassThrough, Verdict
+from hookline.payloads import ToolCall, Usage
+from hookline.points import APPROVAL_DECIDED, TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Budget, Usage
+from hookline import Budget
+from hookline.payloads import Usage
 
 
 class FakeClock:

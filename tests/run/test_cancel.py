@@ -11,7 +11,6 @@ from hookline import (
     AFTER_LLM,
     AFTER_STEP,
     AFTER_TOOL,
-    APPROVAL_DECIDED,
     APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_STEP,
@@ -23,7 +22,6 @@ from hookline import (
     AgentContext,
     HookResult,
     ScriptedModel,
-    TextDelta,
     call,
     guard,
     hook,
@@ -31,6 +29,8 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import TextDelta
+from hookline.points import APPROVAL_DECIDED
 from hookline.testing import EventLog, scripted_agent
 
 

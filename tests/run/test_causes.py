@@ -5,8 +5,11 @@ from itertools import combinations
 
 import pytest
 
-from hookline import AgentResult, CallRefused, ErrorInfo, HookError, RunFailed, StopSignal, Verdict
+from hookline import AgentResult, HookError, RunFailed
 from hookline._run.causes import Ended, Stopped, status_of, strength, stronger
+from hookline.errors import CallRefused
+from hookline.hooks import Verdict
+from hookline.payloads import ErrorInfo, StopSignal
 
 ENDED = Ended(Verdict(None, value="over", hook="h", reason="r"))
 WEAKEST_FIRST = [

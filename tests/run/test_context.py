@@ -15,19 +15,14 @@ from hookline import (
     ON_RUN_START,
     Agent,
     AgentContext,
-    AgentState,
     Budget,
     HookRegistry,
     HookResult,
-    Ids,
     Message,
     ModelResponse,
     RunFailed,
-    RunStarted,
     ScriptedModel,
     Session,
-    ToolCall,
-    Usage,
     call,
     hook,
     observer,
@@ -36,6 +31,8 @@ from hookline import (
 )
 from hookline._run.context import GRACE, CallContext
 from hookline._run.interrupt import Interrupt
+from hookline.events import RunStarted
+from hookline.payloads import AgentState, Ids, ToolCall, Usage
 from hookline.testing import EventLog, scripted_agent
 
 

@@ -20,25 +20,17 @@ from hookline import (
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
-    TOOL_END_WITH_PATH,
     Agent,
     AgentContext,
     Budget,
-    HookAction,
-    HookExecuted,
     HookRegistry,
     HookResult,
-    InvalidResult,
     Message,
     ModelError,
     ModelResponse,
-    Plugin,
-    RetryIgnored,
     RunFailed,
     ScriptedModel,
     Session,
-    ToolProgressed,
-    Verdict,
     call,
     guard,
     hook,
@@ -46,6 +38,11 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.errors import InvalidResult
+from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
+from hookline.hooks import HookAction, Verdict
+from hookline.plugins import Plugin
+from hookline.points import TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent
 
 

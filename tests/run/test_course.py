@@ -19,22 +19,12 @@ from hookline import (
     ON_STOP,
     AgentContext,
     Budget,
-    CallRefused,
     HookError,
     HookRegistry,
     HookResult,
     Message,
-    ModelReplied,
-    PassThrough,
-    Point,
     RunFailed,
-    RunStart,
     Session,
-    Signalled,
-    Steered,
-    StepFinished,
-    StopSignal,
-    Usage,
     call,
     guard,
     hook,
@@ -44,6 +34,11 @@ from hookline import (
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.points import POINTS
+from hookline.errors import CallRefused
+from hookline.events import ModelReplied, Signalled, Steered, StepFinished
+from hookline.hooks import PassThrough
+from hookline.payloads import RunStart, StopSignal, Usage
+from hookline.points import Point
 from hookline.testing import EventLog, scripted_agent
 
 

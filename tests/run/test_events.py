@@ -18,25 +18,26 @@ from hookline import (
     Agent,
     AgentContext,
     Event,
+    HookResult,
+    ModelResponse,
+    guard,
+    hook,
+)
+from hookline._run.events import is_silent, listener
+from hookline.events import (
     EventStream,
     HookExecuted,
-    HookResult,
-    Ids,
     ModelCalled,
     ModelReplied,
-    ModelResponse,
-    Plugin,
     PointFired,
     RunFinished,
     RunStarted,
     StepStarted,
     SubagentEvent,
     TextDelta,
-    ToolCall,
-    guard,
-    hook,
 )
-from hookline._run.events import is_silent, listener
+from hookline.payloads import Ids, ToolCall
+from hookline.plugins import Plugin
 
 
 def add(a: int, b: int) -> int:

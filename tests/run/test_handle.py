@@ -6,23 +6,11 @@ import threading
 
 import pytest
 
-from hookline import (
-    BEFORE_STEP,
-    ON_RUN_END,
-    ON_RUN_START,
-    AgentContext,
-    RunFailed,
-    RunFinished,
-    RunStarted,
-    call,
-    hook,
-    observer,
-    reply,
-    tool,
-)
+from hookline import BEFORE_STEP, ON_RUN_END, ON_RUN_START, AgentContext, RunFailed, call, hook, observer, reply, tool
 from hookline._kernel.scope import CURRENT
 from hookline._run.course import Course
 from hookline._run.handle import background_loop, must_nest, own_loop
+from hookline.events import RunFinished, RunStarted
 from hookline.testing import EventLog, scripted_agent
 
 WHO = contextvars.ContextVar("who", default="nobody")

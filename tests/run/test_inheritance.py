@@ -7,35 +7,13 @@ import pytest
 
 from hookline import (
     ON_RUN_START,
-    POINTS,
     Agent,
     AgentContext,
-    Answer,
-    ApplyContextConfigHook,
-    ErrorInfo,
-    HookAction,
-    HookExecuted,
     HooklineError,
     HookRegistry,
     HookResult,
-    JsonSessionStore,
-    ModelReplied,
-    PassThrough,
-    PersistSessionHook,
-    Plugin,
-    PromptParts,
-    Question,
-    RoleBasedAccessHook,
-    RunFinished,
-    RunStart,
-    RunStarted,
     ScriptedModel,
     Session,
-    StopSignal,
-    SubagentEvent,
-    ToolSettled,
-    Usage,
-    Verdict,
     call,
     guard,
     hook,
@@ -44,6 +22,20 @@ from hookline import (
 )
 from hookline._kernel.tally import How
 from hookline._run.inheritance import Both, inheritable, joined
+from hookline.events import HookExecuted, ModelReplied, RunFinished, RunStarted, SubagentEvent, ToolSettled
+from hookline.hooks import (
+    Answer,
+    ApplyContextConfigHook,
+    HookAction,
+    PassThrough,
+    PersistSessionHook,
+    RoleBasedAccessHook,
+    Verdict,
+)
+from hookline.payloads import ErrorInfo, PromptParts, Question, RunStart, StopSignal, Usage
+from hookline.plugins import Plugin
+from hookline.points import POINTS
+from hookline.stores import JsonSessionStore
 
 
 def nested(child, **options):

@@ -4,7 +4,6 @@ import pytest
 
 from hookline import (
     AFTER_LLM,
-    BEFORE_COMPACTION,
     BEFORE_LLM,
     BEFORE_STEP,
     BEFORE_TOOL,
@@ -12,17 +11,12 @@ from hookline import (
     ON_RUN_START,
     AgentContext,
     Budget,
-    CallRefused,
-    Compaction,
     HooklineError,
     HookResult,
     Message,
     ModelRequest,
-    PointFired,
     RunFailed,
     ScriptedModel,
-    ToolSpec,
-    Usage,
     call,
     guard,
     hook,
@@ -31,6 +25,10 @@ from hookline import (
     tool,
 )
 from hookline._run.llm import GatedModel
+from hookline.errors import CallRefused
+from hookline.events import PointFired
+from hookline.payloads import Compaction, ToolSpec, Usage
+from hookline.points import BEFORE_COMPACTION
 from hookline.testing import EventLog, scripted_agent
 
 

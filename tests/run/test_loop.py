@@ -22,21 +22,12 @@ from hookline import (
     Agent,
     AgentContext,
     Budget,
-    ErrorInfo,
     HookError,
     HookResult,
     Message,
-    PassThrough,
     RunFailed,
     ScriptedModel,
     Session,
-    Step,
-    StopSignal,
-    SubagentEvent,
-    Tool,
-    ToolSpec,
-    Usage,
-    Verdict,
     call,
     guard,
     hook,
@@ -44,7 +35,11 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.events import SubagentEvent
+from hookline.hooks import PassThrough, Verdict
+from hookline.payloads import ErrorInfo, Step, StopSignal, ToolSpec, Usage
 from hookline.testing import scripted_agent
+from hookline.tools import Tool
 
 
 @tool

@@ -11,26 +11,22 @@ from hookline import (
     ON_ERROR,
     ON_TOKEN,
     Agent,
-    CallRefused,
-    Discarded,
     HookResult,
     Message,
-    ModelCalled,
     ModelError,
-    ModelReplied,
     ModelResponse,
-    RateLimited,
     RunFailed,
     ScriptedModel,
-    TextDelta,
-    ToolCall,
-    Usage,
     call,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.errors import CallRefused
+from hookline.events import Discarded, ModelCalled, ModelReplied, TextDelta
+from hookline.models import RateLimited
+from hookline.payloads import ToolCall, Usage
 from hookline.testing import EventLog, scripted_agent
 
 

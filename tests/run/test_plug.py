@@ -11,18 +11,18 @@ from hookline import (
     AgentContext,
     Budget,
     HookRegistry,
-    Plugin,
     RegistrationError,
     ScriptedModel,
     Session,
-    StopSignal,
-    Tool,
     call,
     observer,
     reply,
     tool,
 )
+from hookline.payloads import StopSignal
+from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
+from hookline.tools import Tool
 
 
 def named(name):

@@ -12,9 +12,6 @@ from hookline import (
     HookResult,
     ToolCallRequest,
     ToolCallResult,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
     call,
     guard,
     hook,
@@ -22,6 +19,7 @@ from hookline import (
 )
 from hookline._base.names import span
 from hookline._run.progress import ended_text, progressed_text, started_text
+from hookline.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.testing import EventLog, scripted_agent
 
 

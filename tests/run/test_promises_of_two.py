@@ -11,10 +11,7 @@ from hookline import (
     HookResult,
     Message,
     ModelResponse,
-    Plugin,
     ScriptedModel,
-    ToolCall,
-    Usage,
     call,
     guard,
     hook,
@@ -23,6 +20,8 @@ from hookline import (
     tool,
 )
 from hookline._run.session import news
+from hookline.payloads import ToolCall, Usage
+from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
 
 

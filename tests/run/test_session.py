@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from hookline import Agent, AgentContext, History, HookResult, Message, Session, call, hook, observer, reply
+from hookline import Agent, AgentContext, HookResult, Message, Session, call, hook, observer, reply
+from hookline._base.frozen import History
 from hookline._run.session import news
 from hookline.testing import ScriptedModel
 

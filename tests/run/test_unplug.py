@@ -12,8 +12,6 @@ from hookline import (
     BEFORE_TOOL,
     Agent,
     HookResult,
-    Plugin,
-    PluginManager,
     ScriptedModel,
     call,
     guard,
@@ -21,6 +19,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline.plugins import Plugin, PluginManager
 
 
 @tool

@@ -14,50 +14,47 @@ from hookline import (
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
-    POINTS,
     Agent,
     AgentContext,
     AgentResult,
-    AgentState,
-    ApplyContextConfigHook,
-    AuditTrailHook,
     Budget,
-    CostLimitHook,
-    ExecutionTimeLimitHook,
     Failure,
-    FinishReasonHook,
-    HookAction,
-    HookExecuted,
     HookRegistry,
     HookResult,
-    HookStack,
     Message,
-    PassThrough,
-    Plugin,
-    RateLimitHook,
-    RoleBasedAccessHook,
     RunFailed,
-    RunStart,
     ScriptedModel,
-    Signalled,
-    Step,
-    StepsLimitHook,
-    StepStart,
     Stopping,
-    TokenUsageLimitHook,
     ToolCallRequest,
     ToolCallResult,
-    ToolCallsLimitHook,
-    Verdict,
     call,
     guard,
     guards,
     hook,
     observer,
     reply,
-    resolve_point,
     tool,
 )
+from hookline._kernel.registry import HookStack
+from hookline.events import HookExecuted, Signalled
+from hookline.hooks import (
+    ApplyContextConfigHook,
+    AuditTrailHook,
+    CostLimitHook,
+    ExecutionTimeLimitHook,
+    FinishReasonHook,
+    HookAction,
+    PassThrough,
+    RateLimitHook,
+    RoleBasedAccessHook,
+    StepsLimitHook,
+    TokenUsageLimitHook,
+    ToolCallsLimitHook,
+    Verdict,
+)
+from hookline.payloads import AgentState, RunStart, Step, StepStart
+from hookline.plugins import Plugin
+from hookline.points import POINTS, resolve
 from hookline.testing import EventLog, sample
 
 TRIGGERS = {
@@ -160,8 +157,8 @@ async def test_no_hook_can_corrupt_shared_state_in_place():
 @pytest.mark.parametrize(("name", "point"), TRIGGERS.items())
 def test_every_trigger_name_is_a_point(name, point):
     snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
-    assert resolve_point(name) is point
-    assert resolve_point(snake) is point
+    assert resolve(name) is point
+    assert resolve(snake) is point
 
 
 async def test_the_triggers_fire_in_the_order_of_the_diagram():
@@ -393,7 +390,7 @@ async def test_an_observer_can_tell_whether_the_tool_was_blocked():
     ],
 )
 def test_each_trigger_has_a_payload_type_and_samples_of_it_can_be_made(trigger, payload):
-    assert resolve_point(trigger).payload is payload
+    assert resolve(trigger).payload is payload
     assert isinstance(sample(trigger), payload)
 
 

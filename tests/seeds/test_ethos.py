@@ -11,55 +11,50 @@ import pytest
 
 from hookline import (
     AFTER_LLM,
-    AFTER_TICKET_REVISION,
     AFTER_TOOL,
-    BEFORE_DISPATCH,
     BEFORE_LLM,
     BEFORE_PROMPT_BUILD,
-    BEFORE_TICKET_COMPLETE,
     BEFORE_TOOL,
-    INBOUND_CLAIM,
-    MESSAGE_RECEIVED,
-    MESSAGE_SENDING,
-    MESSAGE_SENT,
     ON_RUN_END,
-    PERSONALITY_SWITCHED,
     SESSION_START,
-    SUBAGENT_ENDED,
-    SUBAGENT_SPAWNED,
-    SUBAGENT_SPAWNING,
-    TOOL_END_WITH_PATH,
     Agent,
     AgentContext,
-    HookAction,
     HookError,
-    HookExecuted,
     HookRegistry,
     HookResult,
-    InjectionGuard,
-    InvalidResult,
-    MergeLost,
     ModelResponse,
-    ObservabilityHook,
-    OutboundMessage,
-    Plugin,
     RegistrationError,
     RunFailed,
-    RunFinished,
     ScriptedModel,
     Session,
-    TerminalGuard,
-    ToolCall,
-    Usage,
     call,
     hook,
     observer,
     reply,
-    resolve_point,
-    shell_tool,
     tool,
 )
+from hookline.errors import InvalidResult
+from hookline.events import HookExecuted, MergeLost, RunFinished
+from hookline.hooks import HookAction, InjectionGuard, ObservabilityHook, TerminalGuard
+from hookline.payloads import OutboundMessage, ToolCall, Usage
+from hookline.plugins import Plugin
+from hookline.points import (
+    AFTER_TICKET_REVISION,
+    BEFORE_DISPATCH,
+    BEFORE_TICKET_COMPLETE,
+    INBOUND_CLAIM,
+    MESSAGE_RECEIVED,
+    MESSAGE_SENDING,
+    MESSAGE_SENT,
+    PERSONALITY_SWITCHED,
+    SUBAGENT_ENDED,
+    SUBAGENT_SPAWNED,
+    SUBAGENT_SPAWNING,
+    TOOL_END_WITH_PATH,
+    resolve,
+)
 from hookline.testing import EventLog, sample
+from hookline.tools import shell_tool
 
 VOID = {
     "session_start": SESSION_START,
@@ -327,14 +322,14 @@ async def test_a_fail_closed_observer_propagates_from_a_plain_fire_too():
 
 def test_each_point_has_the_execution_model_of_the_page_or_can_play_it():
     for name, point in VOID.items():
-        assert resolve_point(name) is point
+        assert resolve(name) is point
         assert point.model in ("observe", "pipeline")
     for name, point in MODIFYING.items():
-        assert resolve_point(name) is point
+        assert resolve(name) is point
         # A deliberate difference: before_tool_call is a pipeline here.
         assert point.model == ("pipeline" if name == "before_tool_call" else "merge")
     for name, point in CLAIMING.items():
-        assert resolve_point(name) is point
+        assert resolve(name) is point
         assert point.model == "claim"
 
 
@@ -778,7 +773,7 @@ async def test_a_claim_that_raises_fails_closed(point, payload):
     with pytest.raises(HookError, match="hook 'verifier' failed at"):
         await registry.fire(point, payload)
     assert asked == []
-    assert "not sent" in resolve_point(point).closed or "rejected" in resolve_point(point).closed
+    assert "not sent" in resolve(point).closed or "rejected" in resolve(point).closed
 
 
 async def test_a_claim_can_choose_to_fail_open_and_iteration_continues():

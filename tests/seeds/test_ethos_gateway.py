@@ -4,25 +4,12 @@ import textwrap
 
 import pytest
 
-from hookline import (
-    Access,
-    Agent,
-    Gateway,
-    HookRegistry,
-    HookResult,
-    Mailbox,
-    MemoryChannel,
-    OutboundMessage,
-    Plugin,
-    PluginManager,
-    Roster,
-    ScriptedModel,
-    SqliteSessionStore,
-    call,
-    hook,
-    observer,
-    tool,
-)
+from hookline import Agent, HookRegistry, HookResult, ScriptedModel, call, hook, observer, tool
+from hookline.channels import Access, Gateway, MemoryChannel
+from hookline.payloads import OutboundMessage
+from hookline.plugins import Plugin, PluginManager
+from hookline.stores import Mailbox, SqliteSessionStore
+from hookline.teams import Roster
 
 GATEWAY = ("message_received", "inbound_claim", "message_sending", "before_dispatch", "message_sent")
 LOOP = ("session_start", "before_prompt_build", "before_llm_call", "after_llm_call", "agent_done")

@@ -4,23 +4,11 @@ import json
 
 import pytest
 
-from hookline import (
-    Agent,
-    HookResult,
-    Plugin,
-    Roster,
-    ScriptedModel,
-    Session,
-    SkillEvolverHook,
-    Team,
-    TicketBoard,
-    call,
-    hook,
-    observer,
-    reply,
-    ticket_tools,
-    tool,
-)
+from hookline import Agent, HookResult, ScriptedModel, Session, call, hook, observer, reply, tool
+from hookline.hooks import SkillEvolverHook
+from hookline.plugins import Plugin
+from hookline.stores import TicketBoard, ticket_tools
+from hookline.teams import Roster, Team
 
 SUBAGENTS = ("subagent_spawning", "subagent_spawned", "subagent_ended")
 

@@ -15,25 +15,22 @@ from hookline import (
     ON_PROGRESS,
     ON_RUN_END,
     Agent,
-    AuditLogHook,
     HookError,
     HookRegistry,
     HookResult,
     ModelError,
-    ModelReplied,
     ModelResponse,
     RunFailed,
     ScriptedModel,
-    ToolEnded,
-    ToolProgressed,
-    ToolStarted,
-    Usage,
     call,
     guard,
     reply,
-    resolve_point,
     tool,
 )
+from hookline.events import ModelReplied, ToolEnded, ToolProgressed, ToolStarted
+from hookline.hooks import AuditLogHook
+from hookline.payloads import Usage
+from hookline.points import resolve
 from hookline.testing import EventLog
 
 from ..server.a2a.rig import serving_a2a
@@ -120,7 +117,7 @@ async def test_hooks_can_modify_what_the_model_is_given():
 
 @pytest.mark.parametrize(("name", "point"), HOOK_POINTS.items())
 def test_every_hook_point_goes_by_its_forge_name(name, point):
-    assert resolve_point(name) is point
+    assert resolve(name) is point
 
 
 async def test_before_llm_call_fires_before_each_llm_call_with_messages_and_ids():

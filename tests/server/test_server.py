@@ -18,34 +18,23 @@ import httpx
 import msgspec
 import pytest
 
-from hookline import (
-    BEFORE_LLM,
-    BEFORE_TOOL,
-    Agent,
-    AuditLogHook,
-    HookResult,
-    Roster,
-    ScriptedModel,
-    call,
-    guard,
-    hook,
-    reply,
-    tool,
-    verify_audit,
-)
+from hookline import BEFORE_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._web.errors import WebError
 from hookline.cli.approver import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.hooks import AuditLogHook
 from hookline.hooks.metrics import MetricsHook
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
 from hookline.server.gate import Gate
 from hookline.server.traffic import Traffic
+from hookline.stores import verify_audit
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.run_log import ServedRun
+from hookline.teams import Roster
 
 from .rig import make, service_at, until
 

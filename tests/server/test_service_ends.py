@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 
-from hookline import BEFORE_TOOL, Agent, HookResult, Team, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, call, guard, reply, tool
 from hookline._base.event import Event
 from hookline._kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
@@ -20,6 +20,7 @@ from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
 from hookline.stores.programs import born
 from hookline.stores.run_log import RunLog, ServedRun
+from hookline.teams import Team
 
 from .rig import ME, make, read_all, service_at, serving, until
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import ApprovalStore, DecisionRefused, Question, StoreError
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline._kernel.values import Ids
-from hookline.stores import approval_table, approval_watch, approvals
+from hookline.payloads import Question
+from hookline.stores import ApprovalStore, DecisionRefused, StoreError, approval_table, approval_watch, approvals
 from hookline.stores.approval_rows import matches
 from hookline.stores.errors import LockedFile
 from hookline.stores.programs import born
@@ -303,7 +303,7 @@ def test_a_call_without_a_session_cannot_be_allowed_for_it(store):
 
 DECIDE = """
 import sys
-from hookline import ApprovalStore, DecisionRefused
+from hookline.stores import ApprovalStore, DecisionRefused
 store = ApprovalStore(sys.argv[1])
 sys.stdin.readline()
 for row in reversed(store.rows(limit=1000)):

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, Artifact, ArtifactStore, ScriptedModel, StoreError, call, reply
+from hookline import Agent, ScriptedModel, call, reply
+from hookline.stores import Artifact, ArtifactStore, StoreError
 from hookline.stores import artifacts as module
 
 WILD = ["../../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul.txt", "a:b", "é", " ", "%2e", "x" * 200]
@@ -181,7 +182,7 @@ def test_bytes_are_not_taken_for_text(store):
 
 WRITER = """
 import sys
-from hookline import ArtifactStore
+from hookline.stores import ArtifactStore
 store = ArtifactStore(sys.argv[1])
 for n in range(60):
     store.save("x", sys.argv[2] * 50_000)

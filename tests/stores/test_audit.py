@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import AuditError, AuditLog, StoreError, verify_audit
 from hookline._base.files import is_kept
+from hookline.stores import AuditError, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
@@ -152,7 +152,7 @@ def test_nonsense_is_refused_at_once(path, tmp_path):
 
 WRITER = """
 import sys, threading
-from hookline import AuditLog
+from hookline.stores import AuditLog
 logs = [AuditLog(sys.argv[1], fsync="never"), AuditLog(sys.argv[2], fsync="never", max_bytes=30_000)]
 def work():
     for n in range(200):
@@ -217,7 +217,7 @@ def test_a_forked_program_does_not_tell_of_what_its_parent_lost(path):
 
 KILLED = """
 import os, random, signal, sys, time
-from hookline import AuditLog, verify_audit
+from hookline.stores import AuditLog, verify_audit
 
 path, max_bytes = sys.argv[1], int(sys.argv[2])
 
@@ -469,7 +469,7 @@ def test_a_full_disk_is_told_once_and_nothing_waits_for_it(caplog):
 
 LIMITED = """
 import resource, sys
-from hookline import AuditLog, verify_audit
+from hookline.stores import AuditLog, verify_audit
 path = sys.argv[1]
 log = AuditLog(path)
 for n in range(5):
@@ -689,7 +689,7 @@ def test_with_a_file_the_logger_gets_checkpoints_too(path, caplog):
 
 
 def test_a_program_that_ends_leaves_nothing_unwritten(path):
-    code = "import sys; from hookline import AuditLog; AuditLog(sys.argv[1]).record('test')"
+    code = "import sys; from hookline.stores import AuditLog; AuditLog(sys.argv[1]).record('test')"
     subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
     assert [r["type"] for r in records(path)] == ["open", "test"]
     assert head_of(path.with_name("audit.jsonl.head").read_bytes()).seq == 2

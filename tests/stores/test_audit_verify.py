@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hookline import AuditLog, StoreError, verify_audit
+from hookline.stores import AuditLog, StoreError, verify_audit
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.lines import MAX_LINE, line_hash, signed_part
 from hookline.stores.audit.verify import MOST, files_of

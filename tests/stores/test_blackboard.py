@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from hookline import Agent, AgentContext, Blackboard, ScriptedModel, call, reply, tool
+from hookline import Agent, AgentContext, ScriptedModel, call, reply, tool
+from hookline.stores import Blackboard
 
 
 @pytest.fixture

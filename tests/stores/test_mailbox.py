@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import InboundMessage, MemoryStore, OutboundMessage
+from hookline.payloads import InboundMessage, OutboundMessage
+from hookline.stores import MemoryStore
 from hookline.stores.errors import StoreError
 from hookline.stores.group_commit import GroupCommit
 from hookline.stores.mailbox import Lost, Mailbox, gateway_database

@@ -12,20 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    Episode,
-    EpisodeLoggerHook,
-    Fact,
-    MemoryInjectionHook,
-    MemoryStore,
-    ScriptedModel,
-    StoreError,
-    call,
-    reply,
-)
+from hookline import Agent, ScriptedModel, call, reply
+from hookline.hooks import EpisodeLoggerHook, MemoryInjectionHook
+from hookline.stores import Episode, Fact, MemoryStore, StoreError, sqlite
 from hookline.stores import memory as module
-from hookline.stores import sqlite
 
 
 @pytest.fixture
@@ -363,7 +353,7 @@ def test_a_value_that_somebody_damaged_is_named(memory):
 
 WRITER = """
 import sys
-from hookline import MemoryStore
+from hookline.stores import MemoryStore
 memory = MemoryStore(sys.argv[1])
 for n in range(50):
     memory.add_fact("shared", f"{sys.argv[2]}{n}")

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, NotesFile, ScriptedModel, StoreError, call, reply
+from hookline import Agent, ScriptedModel, call, reply
 from hookline._base import files
+from hookline.stores import NotesFile, StoreError
 from hookline.stores import notes as module
 
 
@@ -123,7 +124,7 @@ class TestTail:
 
 WRITER = """
 import sys
-from hookline import NotesFile
+from hookline.stores import NotesFile
 notes = NotesFile(sys.argv[1])
 for n in range(100):
     notes.append(sys.argv[2] * 3000 + str(n))

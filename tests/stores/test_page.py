@@ -19,7 +19,8 @@ def test_the_code_in_the_page_runs_in_an_empty_folder(tmp_path):
 
 
 def test_the_schemas_in_the_page_are_the_real_ones(tmp_path):
-    from hookline import MemoryStore, Session, SqliteSessionStore
+    from hookline import Session
+    from hookline.stores import MemoryStore, SqliteSessionStore
 
     memory, sessions = MemoryStore(), SqliteSessionStore(":memory:")
     memory.facts()

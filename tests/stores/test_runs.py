@@ -11,8 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from hookline import RunStore, StoreError, run_stats
-from hookline.stores import programs
+from hookline.stores import RunStore, StoreError, programs, run_stats
 from hookline.stores.programs import is_running
 from hookline.stores.runs import PARTS
 
@@ -210,7 +209,7 @@ def test_a_folder_is_no_file(tmp_path):
 def test_two_programs_write_one_file(tmp_path):
     path = tmp_path / "runs.db"
     code = (
-        "import sys; from hookline import *\n"
+        "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
         "h = ObservabilityHook(sys.argv[1])\n"
         "a = Agent('a', llm=ScriptedModel(['x'], loop=True), hooks=[h])\n"
         "for _ in range(40): a.run('x'); h.flush()\n"

@@ -13,21 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import (
-    Agent,
-    JsonSessionStore,
-    Message,
-    PersistSessionHook,
-    ScriptedModel,
-    Session,
-    SqliteSessionStore,
-    StoreError,
-    ToolCall,
-    call,
-    reply,
-    tool,
-)
-from hookline.stores import session_record, sessions
+from hookline import Agent, Message, ScriptedModel, Session, call, reply, tool
+from hookline.hooks import PersistSessionHook
+from hookline.payloads import ToolCall
+from hookline.stores import JsonSessionStore, SqliteSessionStore, StoreError, session_record, sessions
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
 
@@ -55,7 +44,8 @@ BROKEN = {
 
 WRITER = """
 import sys
-from hookline import JsonSessionStore, Message, Session, SqliteSessionStore
+from hookline import Message, Session
+from hookline.stores import JsonSessionStore, SqliteSessionStore
 store = {"json": JsonSessionStore, "sqlite": SqliteSessionStore}[sys.argv[1]](sys.argv[2])
 session = store.load("x") or Session("x")
 for n in range(20):

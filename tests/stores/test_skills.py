@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Skill, SkillStore, StoreError, call, reply
+from hookline import call, reply
 from hookline._base.files import locked
-from hookline.stores import skills
+from hookline.stores import Skill, SkillStore, StoreError, skills
 from hookline.stores.skill_files import front_matter, is_name, read, written
 from hookline.stores.skill_queue import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue
 from hookline.testing import scripted_agent
@@ -220,7 +220,7 @@ def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
 
 PROPOSE = """
 import sys
-from hookline import Skill, SkillStore
+from hookline.stores import Skill, SkillStore
 store = SkillStore(sys.argv[1])
 sys.stdin.readline()
 print([store.propose(Skill("tidy-notes", "Tidy notes up.", f"from {sys.argv[2]}")) for _ in range(4)].count(True))

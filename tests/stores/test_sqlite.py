@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from hookline import (
+from hookline import Session
+from hookline.stores import (
     ApprovalStore,
     KeyStore,
     MemoryStore,
     RunStore,
-    Session,
     SqliteSessionStore,
     StoreError,
     TicketBoard,
+    sqlite,
 )
-from hookline.stores import sqlite
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.run_log import RunLog
@@ -173,7 +173,7 @@ def test_what_is_in_memory_is_there_in_a_forked_process(path):
 
 OPENER = """
 import sys, time
-from hookline import MemoryStore
+from hookline.stores import MemoryStore
 while time.time() < float(sys.argv[2]):
     pass
 MemoryStore(sys.argv[1]).add_episode("opened", sys.argv[3])

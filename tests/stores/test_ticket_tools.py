@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from hookline import (
-    AFTER_TICKET_REVISION,
-    BEFORE_TICKET_COMPLETE,
     ON_ERROR,
     Agent,
     AgentContext,
@@ -22,17 +20,15 @@ from hookline import (
     RunFailed,
     ScriptedModel,
     Session,
-    Ticket,
-    TicketBoard,
-    TicketError,
     call,
     hook,
     observer,
     reply,
-    ticket_tools,
     tool,
 )
-from hookline.stores import tickets
+from hookline.payloads import Ticket
+from hookline.points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE
+from hookline.stores import TicketBoard, TicketError, ticket_tools, tickets
 from hookline.testing import inject_fault, scripted_agent
 
 START, COMPLETE = call("ticket_start", id="T-1"), call("ticket_complete", id="T-1", summary="wrote it")
@@ -360,7 +356,9 @@ def test_a_board_that_cannot_be_written_is_an_error_and_not_a_done_ticket(board)
 
 CRASH = """
 import asyncio, sys
-from hookline import BEFORE_TICKET_COMPLETE, Agent, ScriptedModel, TicketBoard, call, hook, ticket_tools
+from hookline import Agent, ScriptedModel, call, hook
+from hookline.points import BEFORE_TICKET_COMPLETE
+from hookline.stores import TicketBoard, ticket_tools
 
 @hook(BEFORE_TICKET_COMPLETE)
 async def judge(ctx, ticket):

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import StoreError, TicketBoard, TicketError
-from hookline.stores import ticket_queries, tickets
+from hookline.stores import StoreError, TicketBoard, TicketError, ticket_queries, tickets
 from hookline.stores.ticket_rows import COLUMNS, number_of
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
@@ -177,7 +176,7 @@ def test_of_many_threads_that_start_a_ticket_one_gets_it(board):
 
 WORKER = """
 import json, sys
-from hookline import TicketBoard, TicketError
+from hookline.stores import TicketBoard, TicketError
 path, name, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
 board, won, told = TicketBoard(path), [], []
 print("ready", flush=True)

@@ -20,21 +20,18 @@ from hookline import (
     HookResult,
     RegistrationError,
     RunFailed,
-    RunFinished,
     ScriptedModel,
     Session,
-    SubagentEvent,
-    Tape,
-    TapeError,
-    TapeHook,
-    Team,
     call,
     guard,
     hook,
     reply,
     tool,
 )
+from hookline.events import RunFinished, SubagentEvent
+from hookline.tape import Tape, TapeError, TapeHook
 from hookline.tape import entries as on
+from hookline.teams import Team
 
 
 @tool

@@ -29,23 +29,19 @@ from hookline import (
     HookResult,
     ModelRequest,
     ModelResponse,
-    Overloaded,
-    Replay,
     RunFailed,
     ScriptedModel,
     Session,
-    Tape,
-    TapeHook,
-    Team,
-    areplay,
     call,
     guard,
     hook,
     observer,
-    replay,
     tool,
 )
+from hookline.models import Overloaded
+from hookline.tape import Replay, Tape, TapeHook, areplay, replay
 from hookline.tape import entries as on
+from hookline.teams import Team
 
 CALLED: list[str] = []
 

@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import Phase, assume, given, settings
 
 from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
+from hookline.tape._replay import Replay, areplay
 from hookline.tape.entries import CancelledFrom, Happened
 from hookline.tape.record import TapeHook
-from hookline.tape._replay import Replay, areplay
 
 from ..invariants.strategies import TOOLS, Scenario, scenarios
 

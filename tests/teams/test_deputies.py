@@ -2,7 +2,8 @@
 
 import pytest
 
-from hookline import Agent, HookResult, Plugin, ScriptedModel, Session, call, guard, hook, observer, tool
+from hookline import Agent, HookResult, ScriptedModel, Session, call, guard, hook, observer, tool
+from hookline.plugins import Plugin
 from hookline.teams.roster import Roster
 
 

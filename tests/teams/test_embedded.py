@@ -2,7 +2,9 @@
 
 import pytest
 
-from hookline import Agent, SubagentEvent, Team, get_model, hook, observer
+from hookline import Agent, get_model, hook, observer
+from hookline.events import SubagentEvent
+from hookline.teams import Team
 
 
 @hook("before_llm")

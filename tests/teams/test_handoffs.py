@@ -2,22 +2,11 @@
 
 import pytest
 
-from hookline import (
-    Agent,
-    AgentContext,
-    HookResult,
-    JsonSessionStore,
-    PersistSessionHook,
-    PlanModeHook,
-    ScriptedModel,
-    Session,
-    Team,
-    call,
-    guard,
-    hook,
-    observer,
-)
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer
 from hookline.channels.protocol import Answerer
+from hookline.hooks import PersistSessionHook, PlanModeHook
+from hookline.stores import JsonSessionStore
+from hookline.teams import Team
 
 
 def script(*turns, **options):

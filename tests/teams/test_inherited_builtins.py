@@ -4,25 +4,18 @@ import json
 
 import pytest
 
-from hookline import (
-    Agent,
+from hookline import Agent, ScriptedModel, Session, call, tool
+from hookline.hooks import (
     AuditLogHook,
     EpisodeLoggerHook,
-    JsonSessionStore,
     MemoryInjectionHook,
-    MemoryStore,
     ObservabilityHook,
     OpenTelemetryHook,
     PersistSessionHook,
     PlanModeHook,
-    RunStore,
-    ScriptedModel,
-    Session,
-    Team,
-    call,
-    run_stats,
-    tool,
 )
+from hookline.stores import JsonSessionStore, MemoryStore, RunStore, run_stats
+from hookline.teams import Team
 
 
 @tool

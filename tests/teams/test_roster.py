@@ -11,11 +11,8 @@ from hookline import (
     AgentContext,
     HookRegistry,
     HookResult,
-    JsonSessionStore,
-    Plugin,
     ScriptedModel,
     Session,
-    SqliteSessionStore,
     call,
     guard,
     hook,
@@ -23,6 +20,8 @@ from hookline import (
     tool,
 )
 from hookline.config.errors import ConfigError
+from hookline.plugins import Plugin
+from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.teams.errors import SwitchRefused
 from hookline.teams.roster import Roster
 
@@ -131,7 +130,8 @@ def test_a_file_that_cannot_be_used_is_told_and_does_not_concern_the_others(fold
         folder,
         "twice.py",
         """
-        from hookline import tool, Plugin
+        from hookline import tool
+        from hookline.plugins import Plugin
         @tool
         def look() -> str:
             "Look again."

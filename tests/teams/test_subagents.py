@@ -12,14 +12,13 @@ from hookline import (
     RegistrationError,
     RunFailed,
     ScriptedModel,
-    SubagentRefused,
-    Team,
     call,
     guard,
     hook,
     observer,
     tool,
 )
+from hookline.teams import SubagentRefused, Team
 
 
 def script(*turns, **options):

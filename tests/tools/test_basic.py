@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, ScriptedModel, calculator, call, clock, reply
+from hookline import Agent, ScriptedModel, call, reply
+from hookline.tools import calculator, clock
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hookline import Egress, EgressError, FetchError, RegistrationError
+from hookline import RegistrationError
+from hookline.tools import Egress, EgressError, FetchError
 from hookline.tools.addresses import reach
 from hookline.tools.urls import Url, UrlError, parse_url
 

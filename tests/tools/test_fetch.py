@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from hookline import Egress, EgressError, FetchError, RegistrationError, call, fetch_tool
+from hookline import RegistrationError, call
 from hookline.testing import scripted_agent
-from hookline.tools import http_client
+from hookline.tools import Egress, EgressError, FetchError, fetch_tool, http_client
 from hookline.tools.html_text import html_text
 
 

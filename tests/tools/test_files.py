@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, RegistrationError, ScriptedModel, call, file_tools, observer, reply
+from hookline import Agent, RegistrationError, ScriptedModel, call, observer, reply
 from hookline._base.files import folder_below
-from hookline.tools import files
+from hookline.tools import file_tools, files
 
 SECRET = "the secret outside"
 

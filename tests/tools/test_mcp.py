@@ -10,24 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline import (
-    Agent,
-    HookResult,
-    McpError,
-    NotInstalled,
-    RegistrationError,
-    ScriptedModel,
-    ToolProgressed,
-    ToolRegistry,
-    call,
-    guard,
-    hook,
-    mcp,
-    observer,
-    reply,
-    tool,
-)
-from hookline.tools import mcp_connection
+from hookline import Agent, HookResult, RegistrationError, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline.errors import NotInstalled
+from hookline.events import ToolProgressed
+from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
 from hookline.tools._tool import Checked
 
@@ -634,7 +620,7 @@ def test_closing_during_a_call_gives_an_error_result(fresh):
 
 def test_nothing_is_left_behind_when_the_program_ends(tmp_path):
     notes = tmp_path / "notes"
-    code = f"from hookline import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"
+    code = f"from hookline.tools import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("17\n", "")

@@ -2,18 +2,10 @@
 
 import pytest
 
-from hookline import (
-    Agent,
-    RegistrationError,
-    RunFailed,
-    ScriptedModel,
-    TimingHook,
-    Tool,
-    ToolRegistry,
-    ToolSpec,
-    call,
-    tool,
-)
+from hookline import Agent, RegistrationError, RunFailed, ScriptedModel, call, tool
+from hookline.hooks import TimingHook
+from hookline.payloads import ToolSpec
+from hookline.tools import Tool, ToolRegistry
 
 
 @tool

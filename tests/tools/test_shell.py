@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hookline import (
-    Agent,
-    RegistrationError,
-    ScriptedModel,
-    ToolProgressed,
-    call,
-    reply,
-    shell_tool,
-)
+from hookline import Agent, RegistrationError, ScriptedModel, call, reply
+from hookline.events import ToolProgressed
 from hookline.testing import EventLog
+from hookline.tools import shell_tool
 
 
 @pytest.fixture

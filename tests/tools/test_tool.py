@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from hookline import RegistrationError, Tool, ToolCallResult, call, freeze, tool
-from hookline._base.frozen import FrozenDict
+from hookline import RegistrationError, ToolCallResult, call, tool
+from hookline._base.frozen import FrozenDict, freeze
+from hookline.tools import Tool
 from hookline.tools._tool import Checked, jsonable
 
 

@@ -57,7 +57,8 @@ def count_words(text: str) -> str:
 
 TEST = """from pathlib import Path
 
-from hookline import PluginManager, call, load_plugin, reply
+from hookline import call, reply
+from hookline.plugins import PluginManager, load_plugin
 from hookline.testing import scripted_agent
 
 HERE = Path(__file__).parent

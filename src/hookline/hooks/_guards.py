@@ -33,7 +33,7 @@ def guards(
         max_execution_time: seconds.
         max_cost: USD.
         max_tool_calls: tool calls that run.
-        finish_reasons: some of :data:`hookline.FINISH_REASONS`, which complete the run.
+        finish_reasons: some of :data:`hookline.models.FINISH_REASONS`, which complete the run.
         soft_limit: from this share of a limit on, each request ends with a note; ``None`` for none.
 
     Raises:

@@ -19,7 +19,7 @@ class FinishReasonHook:
     """Completes a run after a step whose model reply finished for one of the given reasons.
 
     Args:
-        stop_reasons: some of :data:`hookline.FINISH_REASONS`.
+        stop_reasons: some of :data:`hookline.models.FINISH_REASONS`.
         finish_reason_resolver: gives the reason from the state; that of the step just done if left out.
 
     Raises:

@@ -103,7 +103,7 @@ class _Fault(msgspec.Struct):
 
 @contextmanager
 def in_our_words(source: Source, model: str) -> Iterator[None]:
-    """What a vendor's client raises inside comes out as a :class:`~hookline.ProviderError`."""
+    """What a vendor's client raises inside comes out as a :class:`~hookline.models.ProviderError`."""
     try:
         yield
     except ProviderError:

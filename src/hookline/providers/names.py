@@ -56,5 +56,5 @@ def as_model(given: Model | str) -> Model:
     lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(made, name)]
     if lacks or isinstance(made, type):
         problem = "it is a class: make an instance" if isinstance(made, type) else f"it lacks {', '.join(lacks)}"
-        raise RegistrationError(f"{given!r} is not a model ({problem}); see hookline.Model")
+        raise RegistrationError(f"{given!r} is not a model ({problem}); see hookline.models.Model")
     return made

@@ -142,7 +142,7 @@ def count(usage: Any, *keys: str) -> int:
 
 
 def finish(reason: str, calls: list[ToolCall], refused: bool) -> str:
-    """One of :data:`~hookline.FINISH_REASONS`, once it is known what the reply holds."""
+    """One of :data:`~hookline.models.FINISH_REASONS`, once it is known what the reply holds."""
     if refused:
         return "content_filter"
     return "tool_calls" if calls and reason == "stop" else reason

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ToolCall, ToolSpec
+from hookline import Message, ModelRequest
+from hookline.payloads import ToolCall, ToolSpec
 from hookline.providers.local.constrained import AnswerReader, Constrained
 from hookline.providers.wire import ToolNames
 

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hookline import BadRequest, ContextOverflow, Message, ModelRequest, UnknownModel
+from hookline import Message, ModelRequest
+from hookline.models import BadRequest, ContextOverflow, UnknownModel
 from hookline.providers.local import engine as engine_module
 from hookline.providers.local import weights
 from hookline.providers.local.engine import engine_for, threads

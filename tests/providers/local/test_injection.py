@@ -1,6 +1,7 @@
 """The injection guard around the embedded model."""
 
-from hookline import APPROVAL_REQUESTED, Agent, HookResult, InjectionGuard, ScriptedModel, call, hook, tool
+from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, call, hook, tool
+from hookline.hooks import InjectionGuard
 from hookline.hooks.injection.fence import fenced
 
 

@@ -1,6 +1,8 @@
 """The embedded model with a memory: a whole run."""
 
-from hookline import Agent, EpisodeLoggerHook, MemoryInjectionHook, MemoryStore
+from hookline import Agent
+from hookline.hooks import EpisodeLoggerHook, MemoryInjectionHook
+from hookline.stores import MemoryStore
 
 
 def test_a_run_on_the_embedded_model_is_given_what_is_remembered(local, tmp_path):

@@ -15,13 +15,12 @@ from hookline import (
     ModelResponse,
     RegistrationError,
     RunFailed,
-    ToolCall,
-    ToolSpec,
     hook,
     observer,
     tool,
 )
 from hookline.models.protocol import FINISH_REASONS, Model
+from hookline.payloads import ToolCall, ToolSpec
 from hookline.providers.local import weights
 from hookline.providers.local.model import LocalModel
 

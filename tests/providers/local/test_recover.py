@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Agent, Message, ModelRequest, ToolSpec, tool
+from hookline import Agent, Message, ModelRequest, tool
+from hookline.payloads import ToolSpec
 from hookline.providers.local.recover import Recovering, recover_calls
 from hookline.providers.wire import ToolNames
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
-from hookline import ToolSpec
+from hookline.payloads import ToolSpec
 from hookline.providers.local.shapes import example as example_of
 from hookline.providers.local.shapes import plain_shape, reply_shape, text_shape
 

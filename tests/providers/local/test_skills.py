@@ -1,6 +1,7 @@
 """The embedded model looks at a run for skills."""
 
-from hookline import Agent, ScriptedModel, SkillEvolverHook, call, hook, observer, tool
+from hookline import Agent, ScriptedModel, call, hook, observer, tool
+from hookline.hooks import SkillEvolverHook
 from hookline.hooks.skill_analysis import NAME
 
 

@@ -25,29 +25,18 @@ from a2a.utils.errors import (
 )
 from google.protobuf.json_format import MessageToDict
 
-from hookline import (
-    AFTER_LLM,
-    BEFORE_TOOL,
-    POINTS,
-    Agent,
-    HookResult,
-    ScriptedModel,
-    Team,
-    call,
-    guard,
-    hook,
-    reply,
-    tool,
-)
+from hookline import AFTER_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.payloads import ApprovalRequest, Question, ToolCallRequest
 from hookline._kernel.values import Ids
 from hookline._run.events import ApprovalAsked
+from hookline.points import POINTS
 from hookline.server.a2a.following import Following
 from hookline.server.a2a.mapping import asks_in
 from hookline.stores import run_log
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.run_log import ServedRun, StoredEvent
+from hookline.teams import Team
 
 from ..rig import ADMIN, make, until
 from .rig import VERSION, data_of, got, put_together, reply_of, saying, sent, serving_a2a, state, text_of, told
