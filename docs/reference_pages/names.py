@@ -28,9 +28,10 @@ MODULES = {
     "channels": "messages in and out, and the gateway between them and an agent",
     "teams": "subagents and personalities",
     "server": "agents over HTTP",
+    "config": "settings of a program that runs agents",
     "tape": "recordings of runs, and replaying them",
     "testing": "to [test your own hooks](../guides/testing.md)",
-    "compat": "second names, for those who [come from another system](../coming-from/index.md)",
+    "compat": "names that only one other system uses: see [coming from](../coming-from/index.md)",
 }
 """Every public module below `hookline`, in the order they are shown, with what is in it."""
 
@@ -96,7 +97,7 @@ def _is(value: object, kind: type) -> bool:
 def _section(name: str, value: Any) -> str:
     text = f"\n### {name}\n\n"
     usual = getattr(value, "__name__", name)
-    if name in import_module("hookline.compat").__all__:
+    if usual != name and name in import_module("hookline.compat").__all__:
         return f"{text}Another name of [`{usual}`](#{usual.lower()}).\n"
     if name in CONSTANTS:
         return f"{text}{CONSTANTS[name]}\n"

@@ -2,7 +2,7 @@
 
 The names that most programs use are here; ``__init__.pyi`` lists them. The others are in the public modules:
 ``agents``, ``hooks``, ``points``, ``payloads``, ``events``, ``errors``, ``tools``, ``models``, ``plugins``, ``stores``,
-``channels``, ``teams``, ``server``, ``tape`` and ``testing``. A name is imported when it is first used.
+``channels``, ``teams``, ``server``, ``config``, ``tape`` and ``testing``. A name is imported when it is first used.
 """
 
 from ._base.lazy import attach

@@ -6,7 +6,6 @@ from .agents import Run as Run
 from .agents import Session as Session
 from .errors import HookError as HookError
 from .errors import HooklineError as HooklineError
-from .errors import ModelError as ModelError
 from .errors import RegistrationError as RegistrationError
 from .errors import RunFailed as RunFailed
 from .events import Event as Event

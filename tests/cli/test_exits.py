@@ -2,9 +2,9 @@
 
 import pytest
 
-from hookline import AgentResult, ModelError, RunFailed
+from hookline import AgentResult, RunFailed
 from hookline.cli.exits import exit_code
-from hookline.errors import NotInstalled
+from hookline.errors import ModelError, NotInstalled
 from hookline.models import AuthError, Overloaded, UnknownModel
 from hookline.payloads import Step
 from hookline.providers.local.weights import WeightsError

@@ -16,7 +16,6 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_START,
     HookResult,
-    ModelError,
     RegistrationError,
     ScriptedModel,
     Session,
@@ -27,6 +26,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.errors import ModelError
 from hookline.events import HookExecuted
 from hookline.hooks import GroundedReplyHook, InjectionGuard, ToolOutputTruncatorHook
 from hookline.hooks.injection.fence import RULE, fence, fenced, unfenced

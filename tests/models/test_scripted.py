@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Message, ModelError, ModelRequest, ModelResponse, ScriptedModel, call, reply
+from hookline import Message, ModelRequest, ModelResponse, ScriptedModel, call, reply
 from hookline.compat import ScriptedLLM
+from hookline.errors import ModelError
 from hookline.models import Model
 from hookline.payloads import Usage
 

@@ -47,7 +47,7 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
         ('hooks = ["rules.py:Made"]', {"rules": "class Made:\n def __init__(self): 1 / 0"}, "cannot be made: ZeroDiv"),
         ('hooks = ["rules.py:one"]', {"__init__": "raise OSError('first')", "rules": ONE}, "OSError: first"),
         ('hooks = ["rules.py:one"]',
-         {"rules": f"{ONE}from hookline.payloads import Frozen\nfrom hookline.points import Point\nP = Point('p_one', Frozen)"},
+         {"rules": f"{ONE}from hookline import ToolCallRequest as P, points\npoints.Point('p_one', P)"},
          "declares the point p_one"),
     ],
 )  # fmt: skip

@@ -26,7 +26,6 @@ from hookline import (
     HookRegistry,
     HookResult,
     Message,
-    ModelError,
     ModelResponse,
     RunFailed,
     ScriptedModel,
@@ -38,7 +37,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import InvalidResult
+from hookline.errors import InvalidResult, ModelError
 from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
 from hookline.hooks import HookAction, Verdict
 from hookline.plugins import Plugin

@@ -13,7 +13,6 @@ from hookline import (
     Agent,
     HookResult,
     Message,
-    ModelError,
     ModelResponse,
     RunFailed,
     ScriptedModel,
@@ -23,7 +22,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import CallRefused
+from hookline.errors import CallRefused, ModelError
 from hookline.events import Discarded, ModelCalled, ModelReplied, TextDelta
 from hookline.models import RateLimited
 from hookline.payloads import ToolCall, Usage

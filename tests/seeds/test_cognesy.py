@@ -35,7 +35,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._kernel.registry import HookStack
+from hookline.compat import HookStack
 from hookline.events import HookExecuted, Signalled
 from hookline.hooks import (
     ApplyContextConfigHook,

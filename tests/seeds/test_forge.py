@@ -18,7 +18,6 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    ModelError,
     ModelResponse,
     RunFailed,
     ScriptedModel,
@@ -27,6 +26,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.errors import ModelError
 from hookline.events import ModelReplied, ToolEnded, ToolProgressed, ToolStarted
 from hookline.hooks import AuditLogHook
 from hookline.payloads import Usage

@@ -1,5 +1,8 @@
 from .._run.llm import GatedModel as GatedModel
+from ..providers.anthropic import AnthropicModel as AnthropicModel
+from ..providers.local.model import LocalModel as LocalModel
 from ..providers.names import get_model as get_model
+from ..providers.openai import OpenAIModel as OpenAIModel
 from .errors import AuthError as AuthError
 from .errors import BadRequest as BadRequest
 from .errors import ContextOverflow as ContextOverflow
