@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-_read: dict[str, Mapping[str, tuple[str, str]]] = {}
+_read: dict[str, dict[str, tuple[str, str]]] = {}
 
 
 def exports(module: str) -> Mapping[str, tuple[str, str]]:
@@ -29,12 +29,12 @@ def exports(module: str) -> Mapping[str, tuple[str, str]]:
 
         spec: Any = sys.modules[module].__spec__
         stub = ast.parse(spec.loader.get_data(f"{spec.origin.rpartition('.')[0]}.pyi"))
-        _read[module] = {
-            alias.asname or alias.name: (resolve_name(f"{'.' * line.level}{line.module}", spec.parent), alias.name)
-            for line in stub.body
-            if isinstance(line, ast.ImportFrom)
-            for alias in line.names
-        }
+        found: dict[str, tuple[str, str]] = {}
+        for line in stub.body:
+            if isinstance(line, ast.ImportFrom):
+                home = resolve_name("." * line.level + (line.module or ""), spec.parent)
+                found |= {alias.asname or alias.name: (home, alias.name) for alias in line.names}
+        _read[module] = found
     return _read[module]
 
 
