@@ -57,9 +57,11 @@ def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
     assert loaded & heavy == set()
 
 
-def test_importing_hookline_reads_no_list_of_names_and_imports_nothing_else():
-    loaded = python("-c", "import sys, hookline; print(*(n for n in sys.modules if n.startswith('hookline')))").stdout
-    assert set(loaded.split()) == {"hookline", "hookline._base", "hookline._base.lazy", "hookline._base.version"}
+def test_importing_hookline_imports_nothing_but_what_reads_the_lists_of_names():
+    code = "import sys, hookline; print(*(name for name in sys.modules if name.startswith('hookline.')))"
+    loaded = python("-c", code).stdout.split()
+    assert "hookline._base.lazy" in loaded
+    assert [name for name in loaded if not name.startswith("hookline._base")] == []
 
 
 @pytest.mark.parametrize("path", MODULES)
