@@ -118,14 +118,16 @@ def test_nothing_teaches_to_import_everything():
     assert [str(path) for path in texts if path.exists() and star in path.read_text()] == []
 
 
-def test_pages_and_examples_use_public_modules_only():
+def test_pages_examples_and_templates_use_public_modules_only():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
     wrong = []
-    for page in pages:
-        for path, names in re.findall(r"from (hookline(?:\.\w+)*) import ([\w, ]+)", page.read_text()):
-            known = MODULES[path].__all__ if path in MODULES else ()
-            asked = [name.split(" as ")[0].strip() for name in names.split(",")]
-            wrong += [(page.name, path, name) for name in asked if name and name not in (*known, "testing")]
+    for page in [*pages, *(ROOT / "src/hookline/cli").glob("*.py")]:
+        for path, several, one in re.findall(
+            r"from (hookline(?:\.\w+)*) import (?:\(([^)]*)\)|([\w, ]+))", page.read_text()
+        ):
+            known = {*MODULES[path].__all__, "testing"} if path in MODULES else set()
+            asked = {name.split(" as ")[0].strip() for name in (several or one).split(",")} - {""}
+            wrong += [(page.name, path, name) for name in asked - known]
     assert wrong == []
 
 
