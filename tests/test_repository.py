@@ -1,5 +1,8 @@
 """What the README and the design say of the repository itself."""
 
+import inspect
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +10,13 @@ from pathlib import Path
 import pytest
 
 import hookline
+from hookline import Event
+from hookline.points import POINTS
+
+from .release.surface import public_modules
 
 ROOT = Path(__file__).parent.parent
+MODULES = public_modules()
 KERNEL = sorted((ROOT / "src/hookline/_kernel").glob("*.py"))
 
 
@@ -44,18 +52,78 @@ def test_importing_hookline_pulls_in_no_extra_and_not_even_pydantic():
     assert loaded & heavy == set()
 
 
-def test_every_public_name_is_exported_and_documented():
-    for name in hookline.__all__:
-        value = getattr(hookline, name)
-        if isinstance(value, type) or callable(value):
+def test_importing_hookline_imports_nothing_but_what_reads_the_lists_of_names():
+    code = "import sys, hookline; print(*(name for name in sys.modules if name.startswith('hookline.')))"
+    loaded = python("-c", code).stdout.split()
+    assert "hookline._base.lazy" in loaded
+    assert [name for name in loaded if not name.startswith("hookline._base")] == []
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_every_public_name_is_exported_and_documented(path):
+    module = MODULES[path]
+    assert module.__doc__
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
             assert value.__doc__, f"{name} has no docstring"
-    assert set(hookline.api._LATER) <= set(hookline.__all__)
 
 
-def test_the_point_table_can_be_printed():
-    out = python("-c", "import hookline; print(hookline.points_table())").stdout
-    assert len(out.splitlines()) == 30
-    assert "BeforeToolExec (Forge)" in out
+def test_every_public_name_belongs_to_one_module_and_the_root_repeats_some():
+    homes = {}
+    for path, module in MODULES.items():
+        for name in module.__all__ if path not in ("hookline", "hookline.testing", "hookline.compat") else ():
+            homes.setdefault(name, []).append(path)
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+    for name in hookline.__all__:
+        assert getattr(hookline, name) is getattr(MODULES[homes[name][0]], name)
+
+
+def test_no_public_name_is_also_the_name_of_a_module_beside_it():
+    """The import system puts a module into its package under its name, and would put it in the place of the other."""
+    for path, module in MODULES.items():
+        inside = {name for _, name, _ in pkgutil.iter_modules(getattr(module, "__path__", ()))}
+        assert inside & set(module.__all__) == set(), path
+
+
+def test_every_payload_event_and_point_is_in_its_public_module():
+    wanted = {kind.__name__ for point in POINTS.values() for kind in (point.payload, point.result) if kind}
+    assert wanted <= set(MODULES["hookline.payloads"].__all__)
+    assert {str(point).upper() for point in POINTS.values()} <= set(MODULES["hookline.points"].__all__)
+    events = {kind.__name__ for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")}
+    assert events <= set(MODULES["hookline.events"].__all__)
+
+
+def test_the_root_is_short_and_has_what_the_pages_use():
+    assert len(hookline.__all__) <= 60
+    pages = [ROOT / "README.md", *(ROOT / "docs/guides").rglob("*.md"), *(ROOT / "docs/concepts").rglob("*.md")]
+    code = "\n".join(
+        "\n".join(re.findall(r"^ *```(?:python|py)\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE))
+        for page in pages
+    )
+    code += "\n".join(path.read_text() for path in (ROOT / "examples").rglob("*.py"))
+    assert [name for name in hookline.__all__ if not re.search(rf"\b{name}\b", code)] == []
+
+
+def test_nothing_teaches_to_import_everything():
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
+    texts = (ROOT / file for file in files if file.endswith((".py", ".md", ".pyi")))
+    star = "from hookline import " + "*"
+    assert [str(path) for path in texts if path.exists() and star in path.read_text()] == []
+
+
+def test_pages_examples_and_templates_use_public_modules_only():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    wrong = []
+    for page in [*pages, *(ROOT / "src/hookline/cli").glob("*.py")]:
+        for path, several, one in re.findall(
+            r"from (hookline(?:\.\w+)*) import (?:\(([^)]*)\)|([\w, ]+))", page.read_text()
+        ):
+            known = {*MODULES[path].__all__, "testing"} if path in MODULES else set()
+            asked = {name.split(" as ")[0].strip() for name in (several or one).split(",")} - {""}
+            wrong += [(page.name, path, name) for name in asked - known]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (ROOT / "examples").glob("*.py")))

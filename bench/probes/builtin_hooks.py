@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import hookline
-import hookline.stores
 from hookline import (
     AFTER_LLM,
     AFTER_STEP,
@@ -38,6 +36,8 @@ from hookline import (
     ScriptedModel,
     ToolCallRequest,
     ToolCallResult,
+    hooks,
+    stores,
     tool,
 )
 from hookline.models import GatedModel
@@ -45,7 +45,7 @@ from hookline.payloads import ErrorInfo, Ids, Question, RunStart, Step, StepStar
 from hookline.points import BEFORE_TICKET_COMPLETE
 from hookline.tools import ToolRegistry
 
-h: Any = hookline
+h: Any = hooks
 
 
 @tool
@@ -67,7 +67,7 @@ def _turn(n: int) -> tuple[Message, ...]:
 MESSAGES = (Message("system", "You are a careful assistant."), *_turn(1), *_turn(2), Message("user", "And the third?"))
 TOOLS = ToolRegistry([read_file])
 REQUEST = ModelRequest(MESSAGES, TOOLS.specs, "bench", 2)
-READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([hookline.stores.SkillStore("skills")]).specs))
+READING = REQUEST.replace(tools=(*TOOLS.specs, *ToolRegistry([stores.SkillStore("skills")]).specs))
 REPLY = ModelReply("It is empty. " * 20, hop=2, usage=Usage(1500, 60), cost=0.01, model="bench", request=REQUEST)
 CALL = ToolCallRequest("c3", "read_file", {"path": "notes/3.txt"}, 2)
 ASKED = ApprovalRequest(CALL, (Question("May read_file run?", "PlanModeHook"),), CALL.digest)
@@ -108,7 +108,7 @@ def _warm_cache() -> Any:
 
 def _granted() -> Any:
     """A store in which the call that is asked about is allowed for good."""
-    store = h.ApprovalStore(":memory:")
+    store = stores.ApprovalStore(":memory:")
     row = store.ask(ASKED, seconds=3600, ids=Ids())
     store.decide(row.id, decision="approve", digest=row.digest, by="bench", remember="always")
     return store
@@ -143,7 +143,7 @@ CASES = [
     Case("EpisodeLoggerHook", lambda: h.EpisodeLoggerHook(_memory()), AFTER_TOOL, RESULT),
     Case("SkillsHook", lambda: h.SkillsHook(_skills()), BEFORE_LLM, READING),
     Case("SkillEvolverHook, a run with few calls", lambda: h.SkillEvolverHook(_skills()), ON_RUN_END, DONE),
-    Case("PersistSessionHook", lambda: h.PersistSessionHook(h.JsonSessionStore("sessions")), ON_RUN_END, DONE),
+    Case("PersistSessionHook", lambda: h.PersistSessionHook(stores.JsonSessionStore("sessions")), ON_RUN_END, DONE),
     Case("LoopDetectorHook", lambda: h.LoopDetectorHook(), BEFORE_TOOL, CALL),
     Case("EchoedPayloadHook", lambda: h.EchoedPayloadHook(), AFTER_LLM, REPLY),
     Case("GroundedReplyHook", lambda: h.GroundedReplyHook(), AFTER_LLM, REPLY),
@@ -179,22 +179,22 @@ def _model() -> ScriptedModel:
 
 
 def _memory() -> Any:
-    memory = h.MemoryStore()
+    memory = stores.MemoryStore()
     for n in range(10):
         memory.add_fact(f"fact {n}", "The user likes short answers.")
     return memory
 
 
 def _skills() -> Any:
-    skills = h.SkillStore("skills")
+    skills = stores.SkillStore("skills")
     for number in range(10):
-        if skills.propose(h.Skill(f"skill-{number}", "What the user wants done.", "1. Do it.")):
+        if skills.propose(stores.Skill(f"skill-{number}", "What the user wants done.", "1. Do it.")):
             skills.accept(f"skill-{number}")
     return skills
 
 
 def _notes() -> Any:
-    notes = h.NotesFile("notes.md")
+    notes = stores.NotesFile("notes.md")
     for _ in range(10):
         notes.append("The user likes short answers.")
     return notes

@@ -287,14 +287,14 @@ def state() -> Canvas:
 
 
 PARTS = {
-    "cli": "the command line", "channels": "people", "team": "subagents", "server": "HTTP, A2A",
+    "cli": "the command line", "channels": "people", "teams": "subagents", "server": "HTTP, A2A",
     "config": "settings, and an agent made of them", "testing": "for tests of your own hooks",
-    "builtin": "hooks that are ready", "stores": "what is kept", "web": "a web server", "run": "the agent loop",
+    "hooks": "hooks that are ready", "stores": "what is kept", "_web": "a web server", "_run": "the agent loop",
     "plugins": "bundles, switched on and off", "providers": "model vendors", "tools": "what a tool is",
-    "models": "what a model is", "reference": "the point table", "kernel": "points, payloads, verbs, dispatch",
-    "base": "frozen data, threads, files", "tape": "replay",
+    "models": "what a model is", "_kernel": "points, payloads, verbs, dispatch",
+    "_base": "frozen data, threads, files", "tape": "replay",
 }  # fmt: skip
-TINTS = {"kernel": "amber", "run": "violet", "builtin": "blue"}
+TINTS = {"_kernel": "amber", "_run": "violet", "hooks": "blue"}
 
 
 def layers() -> Canvas:

@@ -1,8 +1,8 @@
 """`reference/hooks/index.md`: the built-in hooks, with what each is made with."""
 
-from importlib import import_module
 from typing import Any
 
+from hookline import hooks
 from hookline.hooks.catalogue import CONCERNS, BuiltinRow, builtin_rows
 
 from .markdown import GENERATED, block, call, cell, listed, table
@@ -21,14 +21,14 @@ def page(_: str) -> str:
     rows, text = builtin_rows(), HEAD
     for concern in CONCERNS:
         mine = [row for row in rows if row.concern == concern]
-        cells = ((f"[`{row.name}`]({row.module}.md)", cell(row.what)) for row in mine)
+        cells = ((f"[`{row.name}`]({row.page}.md)", cell(row.what)) for row in mine)
         text += f"\n## {concern}\n\n" + table(("hook", "what it does"), cells)
         text += "".join(map(_section, mine))
     return text
 
 
 def _section(row: BuiltinRow) -> str:
-    value: Any = getattr(import_module(f"hookline.hooks.{row.module}"), row.name)
+    value: Any = getattr(hooks, row.name)
     text = f"\n### {row.name}\n\n{block(call(row.name, value), 'py')}"
     options = listed(value)
     if options:
@@ -38,4 +38,4 @@ def _section(row: BuiltinRow) -> str:
         text += f"\nFires at {', '.join(places)}. "
     else:
         text += "\n"
-    return text + f"[More]({row.module}.md)\n"
+    return text + f"[More]({row.page}.md)\n"

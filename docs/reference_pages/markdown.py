@@ -42,7 +42,7 @@ def cell(text: str) -> str:
 
 def prose(text: str) -> str:
     """Words of a docstring as Markdown."""
-    text = re.sub(r":(?:class|func|meth|mod|attr):`~?([^`]+)`", r"`\1`", text)
+    text = re.sub(r":(?:class|func|meth|mod|attr|data):`~?([^`]+)`", r"`\1`", text)
     text = text.replace("``", "`")
     return re.sub(r"\s*\(DESIGN [\d.]+\)", "", text)
 

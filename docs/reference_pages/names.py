@@ -1,113 +1,104 @@
-"""`reference/names.md`: every public name."""
+"""`reference/names.md`: every public name, by the module it is imported from."""
 
 import inspect
 from collections.abc import Iterator
 from enum import Enum
+from importlib import import_module
 from typing import Any, Literal, get_args, get_origin
 
-import hookline
-import hookline.points
-from hookline import Event, testing
-from hookline.api import _LATER
+from hookline import Event
 from hookline.hooks.catalogue import BUILTINS
 from hookline.payloads import Frozen
-from hookline.points import Point
+from hookline.points import POINTS, Point
 from hookline.tools import Tool
 
-from .markdown import GENERATED, block, call, listed, more, signature, told
+from .markdown import GENERATED, block, call, listed, more, signature, table, told
+
+MODULES = {
+    "agents": "agents, and what belongs to one run",
+    "hooks": "what hooks are written with, and the built-in hooks",
+    "points": "every point where a hook can take part, and the class to declare your own",
+    "payloads": "what hooks receive, and the values in it",
+    "events": "what a run reports",
+    "errors": "errors of runs and hooks; those of a feature are in its module",
+    "tools": "tools to give to an agent, and what makes them",
+    "models": "models, scripted ones, and the errors of providers",
+    "plugins": "hooks and tools that are installed and switched on by name",
+    "stores": "what outlives a run: sessions, memory, tickets, approvals, runs, the audit log",
+    "channels": "messages in and out, and the gateway between them and an agent",
+    "teams": "subagents and personalities",
+    "server": "agents over HTTP",
+    "config": "settings of a program that runs agents",
+    "tape": "recordings of runs, and replaying them",
+    "testing": "to [test your own hooks](../guides/testing.md)",
+    "compat": "names that only one other system uses: see [coming from](../coming-from/index.md)",
+}
+"""Every public module below `hookline`, in the order they are shown, with what is in it."""
 
 HEAD = f"""# Names
 
-Every name that `from hookline import ...` knows, by where it belongs, and those of `hookline.testing`. {GENERATED}
+Every public name, by the module that it is imported from. `hookline` itself has those that most programs use; each of
+them is in its own module too. Modules that are not listed here are not public. {GENERATED}
 
 """
-
-GROUPS = {
-    "_run": "Agents and runs",
-    "_kernel": "Hooks, points and what travels through them",
-    "models": "Models",
-    "providers": "Models",
-    "tools": "Tools",
-    "hooks": "Beside the built-in hooks",
-    "stores": "Stores",
-    "plugins": "Plugins",
-    "channels": "Channels",
-    "_web": "Server",
-    "server": "Server",
-    "teams": "Teams",
-    "tape": "Tapes",
-    "_base": "Frozen data and events",
-    "reference": "Hooks, points and what travels through them",
-}
 CONSTANTS = {
     "FINISH_REASONS": "Why a model stopped: each reply has one of these.",
     "HOOKLINE_API": "The version of what plugins are given; a manifest names it as `api`.",
     "POINTS": "Every declared point by its name, in the order of the table.",
+    "Sink": "What takes events: a function that is called with each of them.",
 }
 TOOLS = "A tool, ready to be given to an agent."
-OTHERS = {"AgentEvent": "Event", "LLMAgent": "Agent", "ScriptedLLM": "ScriptedModel"}
-"""Second names, and what they stand for."""
 
 
 def page(_: str) -> str:
     """The page."""
-    groups: dict[str, list[str]] = {}
-    points, payloads, events, builtins = [], [], [], []
-    for name in sorted(hookline.__all__, key=str.lower):
-        value = getattr(hookline, name)
-        if isinstance(value, Point):
-            points.append(name)
-        elif name in BUILTINS:
-            builtins.append(name)
-        elif _is(value, Event) and value is not Event:
-            events.append(name)
-        elif _payload_of(value):
-            payloads.append(name)
-        else:
-            groups.setdefault(GROUPS[_part(name, value)], []).append(name)
-    text = HEAD + _elsewhere(points, payloads, events, builtins)
-    for title in dict.fromkeys(GROUPS.values()):
-        if title in groups:
-            text += f"\n## {title}\n" + "".join(_section(name, getattr(hookline, name)) for name in groups[title])
-    text += "\n## hookline.testing\n\nTo test your own hooks: see [testing](../guides/testing.md).\n"
-    return text + "".join(
-        _section(name, getattr(testing, name)) for name in testing.__all__ if name not in hookline.__all__
-    )
+    modules = {name: import_module(f"hookline.{name}") for name in MODULES}
+    root = import_module("hookline")
+    homes = {name: module for module in reversed(MODULES) for name in modules[module].__all__}
+    rows = [("[`hookline`](#hookline)", "what most programs use", str(len(root.__all__)))]
+    rows += [
+        (f"[`hookline.{name}`](#hookline{name})", MODULES[name], str(len(modules[name].__all__))) for name in MODULES
+    ]
+    text = HEAD + table(("module", "what is in it", "names"), rows)
+    text += "\n## hookline\n\n" + _links(root, root.__all__) + "\n"
+    for name, module in modules.items():
+        text += f"\n## hookline.{name}\n\n{told(module)}\n"
+        listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes[each] == name]
+        elsewhere = [each for each in module.__all__ if _page_of(each, getattr(module, each)) or homes[each] != name]
+        if elsewhere:
+            text += "\n" + _links(module, elsewhere) + "\n"
+        for each in listed_here:
+            if each not in elsewhere:
+                text += _section(each, getattr(module, each))
+    return text
+
+
+def _links(module: Any, names: list[str]) -> str:
+    places = ((name, _page_of(name, getattr(module, name)) or f"#{name.lower()}") for name in names)
+    return ", ".join(f"[`{name}`]({place})" for name, place in sorted(places, key=lambda pair: pair[0].lower()))
+
+
+def _page_of(name: str, value: Any) -> str:
+    """The place on another page that describes it; empty if this page does."""
+    if isinstance(value, Point):
+        return f"points.md#{value}"
+    if BUILTINS.get(name):
+        return f"hooks/{BUILTINS[name]}.md"
+    if _is(value, Event) and value is not Event:
+        return f"events.md#{name.lower()}"
+    points = [point for point in POINTS.values() if value in (point.payload, point.result)]
+    return f"points.md#{points[0]}" if points else ""
 
 
 def _is(value: object, kind: type) -> bool:
     return isinstance(value, type) and issubclass(value, kind)
 
 
-def _part(name: str, value: Any) -> str:
-    module = _LATER[name].removeprefix(".") if name in _LATER else getattr(value, "__module__", "")
-    if name in ("POINTS", "FINISH_REASONS", "HOOKLINE_API"):
-        module = {"POINTS": "_kernel", "FINISH_REASONS": "models", "HOOKLINE_API": "plugins"}[name]
-    return str(module).removeprefix("hookline.").split(".")[0]
-
-
-def _payload_of(value: Any) -> list[Point[Any]]:
-    return [point for point in hookline.points.POINTS.values() if value in (point.payload, point.result)]
-
-
-def _elsewhere(points: list[str], payloads: list[str], events: list[str], builtins: list[str]) -> str:
-    rows = [
-        ("points", ", ".join(f"[`{name}`](points.md#{getattr(hookline, name)})" for name in points)),
-        ("payloads", ", ".join(f"[`{n}`](points.md#{_payload_of(getattr(hookline, n))[0]})" for n in payloads)),
-        ("events", ", ".join(f"[`{name}`]({_event_page(name)})" for name in events)),
-        ("built-in hooks", ", ".join(f"[`{name}`](hooks/{BUILTINS[name]}.md)" for name in builtins)),
-    ]
-    return "".join(f"## {title.capitalize()}\n\n{names}\n\n" for title, names in rows).rstrip() + "\n"
-
-
-def _event_page(name: str) -> str:
-    return f"events.md#{name.lower()}"
-
-
 def _section(name: str, value: Any) -> str:
     text = f"\n### {name}\n\n"
-    if name in OTHERS and OTHERS[name] != name and getattr(value, "__name__", name) == OTHERS[name]:
-        return f"{text}Another name of [`{OTHERS[name]}`](#{OTHERS[name].lower()}).\n"
+    usual = getattr(value, "__name__", name)
+    if usual != name and name in import_module("hookline.compat").__all__:
+        return f"{text}Another name of [`{usual}`](#{usual.lower()}).\n"
     if name in CONSTANTS:
         return f"{text}{CONSTANTS[name]}\n"
     if isinstance(value, Tool):

@@ -25,14 +25,13 @@ from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
 from ._run.context import AgentContext, services_of
-from .models.scripted import ScriptedLLM, ScriptedModel, call, reply
+from .models.scripted import ScriptedModel, call, reply
 from .tools.registry import ToolRegistry
 
 __all__ = [
     "EventLog",
     "FakeClock",
     "Fault",
-    "ScriptedLLM",
     "ScriptedModel",
     "afire_hook",
     "call",

@@ -7,11 +7,8 @@ import httpx
 
 from hookline import Agent, ScriptedModel, hook
 from hookline._web.host import HttpHost
-from hookline.channels.gateway import Gateway
-from hookline.channels.web import WebChannel
-from hookline.channels.webhook import WebhookChannel
-from hookline.stores import SqliteSessionStore
-from hookline.stores.mailbox import Mailbox
+from hookline.channels import Gateway, GatewayOptions, MemoryChannel, WebChannel, WebhookChannel
+from hookline.stores import Mailbox, SqliteSessionStore
 
 from .desk import CODE, Desk
 from .rig import SECRET, signed, signed_get
@@ -63,6 +60,23 @@ async def test_a_conversation_goes_on_after_a_restart(tmp_path):
 def kept_texts(folder):
     channel = WebhookChannel(secret=SECRET, store=folder / "chats.db")
     return [one.text for one in channel._store.since("webhook", "room", side="out")]
+
+
+async def test_a_gateway_serves_its_web_channels_where_its_options_say(tmp_path):
+    channels = [WebChannel(store=tmp_path / "chats.db"), WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")]
+    kept = {"mailbox": Mailbox(str(tmp_path / "m.db")), "sessions": SqliteSessionStore(tmp_path / "s.db")}
+    agent = Agent("bot", llm=ScriptedModel([echo], loop=True))
+    gateway = Gateway(agent, channels, **kept, options=GatewayOptions(port=0))
+    await gateway.start()
+    (url,) = gateway.urls
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
+        assert (await client.get("/")).status_code == 200
+        request = signed({"id": "m1", "chat": "room", "text": "hello"})
+        assert (await client.post("/webhook/webhook", **request)).status_code == 202
+        assert await replies(client, 1) == ["1: hello"]
+    await gateway.stop()
+    assert Gateway(agent, [MemoryChannel()], **kept).urls == []
+    assert Gateway(agent, channels, **kept, hosts=()).urls == []
 
 
 async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):

@@ -6,8 +6,10 @@ before that has it killed. A fork is a process of its own in a session of its ow
 """
 
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -38,6 +40,10 @@ def serve(path: str) -> None:
 
     for name in hookline.__all__:
         getattr(hookline, name)
+    for _, name, _ in pkgutil.iter_modules(hookline.__path__):
+        public = importlib.import_module(f"hookline.{name}") if name[0] != "_" else None
+        for each in getattr(public, "__all__", ()):
+            getattr(public, each)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listening = socket.socket(socket.AF_UNIX)

@@ -139,7 +139,7 @@ def test_a_run_that_was_left_is_looked_at_under_the_hooks_of_the_configuration(h
     queue = SkillQueue(folder / "skills")
     assert len(queue.ids()) == 1
     (folder / "no.py").write_text(
-        "from hookline import *\n@guard(BEFORE_LLM)\ndef no(ctx, request):\n"
+        "from hookline import BEFORE_LLM, HookResult, guard\n@guard(BEFORE_LLM)\ndef no(ctx, request):\n"
         "    return HookResult.end('no', reason=ctx.agent_name)\n"
     )
     model = script(json.dumps(FOUND))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import hookline
 import hookline.hooks
 from hookline._kernel.hook import compile_hook
 from hookline.hooks.catalogue import BUILTINS, CONCERNS, builtin_rows
@@ -24,7 +23,7 @@ def test_a_row_says_in_one_sentence_what_it_does_and_where(name):
     (row,) = [row for row in builtin_rows() if row.name == name]
     assert row.what.endswith(".")
     assert len(row.what) < 130
-    if isinstance(getattr(hookline, name), type):
+    if isinstance(getattr(hookline.hooks, name), type):
         assert row.points
         assert set(row.phase) == set(row.priority) == set(row.points) <= set(POINTS)
 
@@ -44,12 +43,12 @@ def test_a_row_says_what_the_registry_makes_of_the_hook():
 
 @pytest.mark.parametrize("row", [row for row in builtin_rows() if row.points], ids=lambda row: row.name)
 def test_its_page_says_where_it_fires_and_with_what_priority(row):
-    paragraphs = (PAGES / f"{row.module}.md").read_text().split("\n\n")
+    paragraphs = (PAGES / f"{row.page}.md").read_text().split("\n\n")
     (said,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]
     assert [point for point in row.points if f"`{point}`" not in said] == []
     priorities = re.findall(r"-?\b\d+\b", said.partition("· priority ")[2])
     assert {f"{priority:g}" for priority in row.priority.values()} == set(priorities)
-    listens = hasattr(getattr(hookline, row.name), "on_event")
+    listens = hasattr(getattr(hookline.hooks, row.name), "on_event")
     assert listens == ("listens to events" in said)
 
 

@@ -407,7 +407,7 @@ def test_the_same_problem_is_logged_once_not_for_every_batch(tmp_path, caplog):
 
 def test_a_program_that_ends_at_once_has_recorded_its_run(tmp_path):
     code = (
-        "import sys; from hookline import *\n"
+        "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
         "Agent('a', llm=ScriptedModel(['x']), hooks=[ObservabilityHook(sys.argv[1])]).run('x')\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -419,7 +419,8 @@ def test_a_program_that_ends_at_once_has_recorded_its_run(tmp_path):
 
 def test_a_killed_program_leaves_a_run_that_was_interrupted(tmp_path):
     code = (
-        "import os, sys; from hookline import *\n"
+        "import os, sys\nfrom hookline import Agent, ScriptedModel, call\n"
+        "from hookline.hooks import ObservabilityHook\n"
         "h = ObservabilityHook(sys.argv[1])\n"
         "def die() -> str:\n    'Die.'\n    h.flush(); os.kill(os.getpid(), 9)\n"
         "Agent('a', llm=ScriptedModel([call('die')]), tools=[die], hooks=[h]).run('x')\n"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import hookline
+import hookline.hooks
 from hookline import (
     BEFORE_TOOL,
     ON_PROGRESS,
@@ -617,7 +617,7 @@ SENSIBLE: dict[str, set[str]] = {
 }  # fmt: skip
 """What makes sense after all, as the docstrings say; ``None`` also does where it is the default or a soft limit."""
 
-MADE = {**{name: getattr(hookline, name) for name in BUILTINS}, "Compactor": Compactor}
+MADE = {**{name: getattr(hookline.hooks, name) for name in BUILTINS}, "Compactor": Compactor}
 PARAMETERS = [(name, parameter) for name, made in MADE.items() for parameter in inspect.signature(made).parameters]
 
 

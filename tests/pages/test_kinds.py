@@ -262,7 +262,7 @@ def test_the_example_of_a_verb_may_be_returned(section):
     signature, example = (block.text for block in blocks_in(section))
     compile(f"def {signature.strip().removeprefix('HookResult.')}: ...", verb, "exec")
     space = {}
-    exec(f"from hookline import *\ndef example(ctx, request):\n    {example}", space)
+    exec(f"from hookline import HookResult\ndef example(ctx, request):\n    {example}", space)
     points = re.findall(r"\(points\.md#(\w+)\)", section) or ["before_tool"]
     point = next((each for each in ("before_tool", "before_ticket_complete") if each in points), points[0])
     fields = {"name": "send", "arguments": {"to": "ann"}} if point == "before_tool" else {}

@@ -47,7 +47,8 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
         ('hooks = ["rules.py:Made"]', {"rules": "class Made:\n def __init__(self): 1 / 0"}, "cannot be made: ZeroDiv"),
         ('hooks = ["rules.py:one"]', {"__init__": "raise OSError('first')", "rules": ONE}, "OSError: first"),
         ('hooks = ["rules.py:one"]',
-         {"rules": ONE + "from hookline.payloads import Frozen; from hookline.points import Point\nP = Point('p_one', Frozen)"}, "declares the point p_one"),
+         {"rules": f"{ONE}from hookline import ToolCallRequest as P, points\npoints.Point('p_one', P)"},
+         "declares the point p_one"),
     ],
 )  # fmt: skip
 def test_code_that_cannot_be_used_is_told_and_leaves_nothing(write, manifest, files, says):

@@ -6,6 +6,7 @@ from email.utils import formatdate
 import pytest
 
 import hookline
+import hookline.models
 from hookline import Agent, Message, ModelRequest, hook
 from hookline.models import (
     AuthError,
@@ -124,7 +125,7 @@ async def test_every_error_of_anthropic_has_its_class(script, anthropic, status,
 async def test_every_class_of_the_set_can_come():
     kinds = {kind for *_, kind in OPENAI} | {kind for *_, kind in ANTHROPIC} | {Unreachable}
     assert kinds == set(ProviderError.__subclasses__())
-    assert all(getattr(hookline, kind.__name__) is kind for kind in kinds)
+    assert all(getattr(hookline.models, kind.__name__) is kind for kind in kinds)
 
 
 @pytest.mark.parametrize(

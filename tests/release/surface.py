@@ -1,17 +1,19 @@
 """What a version promises to those who use it: things, each with its parts.
 
-A thing is a public name (parts: its parameters), a member of a public class, a point, a payload, an event, a command
-and so on. ``python tests/release/surface.py`` adds to ``surface.txt`` what is new; it never takes anything away.
+A thing is a public module (parts: its names), a public name (parts: its parameters), a member of a public class, a
+point, a payload, an event, a command and so on. ``python tests/release/surface.py`` adds to ``surface.txt`` what is new
+and takes nothing away; with ``--rewrite`` it also takes away what is gone, which the changelog then lists.
 """
 
 import inspect
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 from typer.main import get_command
 
 import hookline
-import hookline.testing
 from hookline import Event
 from hookline.cli.app import make_app
 from hookline.cli.exits import MEANINGS
@@ -19,25 +21,35 @@ from hookline.config.settings import KEYS
 from hookline.hooks.catalogue import BUILTINS
 from hookline.payloads import Frozen
 from hookline.points import POINTS
-from hookline.server.options import ServerOptions
-from hookline.server.records import RunAccepted, RunClosed
+from hookline.server import ServerOptions
 
 CATCH_ALL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 PROMISED = Path(__file__).parent / "surface.txt"
+
+
+def public_modules():
+    """The public modules by name, ``hookline`` first: those with a stub, and those that list their names themselves."""
+    package = Path(hookline.__file__).parent
+    stubs = [stub.parent.name for stub in package.glob("*/__init__.pyi")]
+    stubs += [stub.stem for stub in package.glob("*.pyi") if stub.stem != "__init__"]
+    names = [f"hookline.{name}" for name in sorted((*stubs, "testing", "compat"))]
+    return {name: import_module(name) for name in ("hookline", *names)}
 
 
 def surface():
     """Everything that holds now."""
     now = {"built-in hooks": set(BUILTINS), "settings": set(KEYS), "exit codes": {str(code) for code in MEANINGS}}
     now["settings of the server"] = set(ServerOptions.__struct_fields__)
-    for module in (hookline, hookline.testing):
-        for name in module.__all__:
-            now |= _of(f"{module.__name__}.{name}", getattr(module, name))
+    for path, module in public_modules().items():
+        now[f"module {path}"] = set(module.__all__)
+        for name in module.__all__ if path != "hookline" else ():  # each name of the root has its lines in its module
+            now |= _of(f"{path}.{name}", getattr(module, name))
     for point in POINTS.values():
         now[f"point {point}"] = set(point.verbs)
         now[f"names of {point}"] = {alias.replace(" ", "-") for alias in point.names.values()}
         now[f"payload of {point}"] = set(point.payload.__struct_fields__)
-    for event in {value for value in vars(hookline.api).values() if _is_event(value)} | {RunAccepted, RunClosed}:
+    events = import_module("hookline.events")
+    for event in filter(_is_event, (getattr(events, name) for name in events.__all__)):
         now[f"event {msgspec.inspect.type_info(event).tag}"] = set(event.__struct_fields__)
     return now | _commands("hookline", get_command(make_app()))
 
@@ -86,7 +98,7 @@ def promised():
 
 
 if __name__ == "__main__":
-    both = promised()
+    both = {} if "--rewrite" in sys.argv else promised()
     for thing, parts in surface().items():
         both[thing] = both.get(thing, set()) | parts
     text = "".join(f"{thing}: {' '.join(sorted(parts))}".rstrip() + "\n" for thing, parts in sorted(both.items()))

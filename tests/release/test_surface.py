@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hookline
 
-from .surface import promised, surface
+from .surface import promised, public_modules, surface
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +22,13 @@ def test_everything_that_is_new_is_written_down():
     new = {thing: parts - before.get(thing, set()) for thing, parts in surface().items()}
     unwritten = {thing: parts for thing, parts in new.items() if parts or thing not in before}
     assert unwritten == {}, "python tests/release/surface.py writes it down"
+
+
+def test_every_public_module_is_on_the_page_of_names_and_on_the_page_of_versions():
+    names = (ROOT / "docs/reference/names.md").read_text()
+    versions = (ROOT / "docs/versions.md").read_text()
+    assert set(re.findall(r"^## (hookline[.\w]*)$", names, re.M)) == set(public_modules())
+    assert [path for path in public_modules() if f"`{path}`" not in versions] == []
 
 
 def test_the_version_is_a_semantic_one_and_has_its_changes_written_down():

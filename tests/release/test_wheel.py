@@ -13,7 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import hookline
-import hookline.errors
+
+from .surface import public_modules
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,10 +85,13 @@ def test_it_works_in_an_empty_environment_without_extras(empty, tmp_path):
 
 def test_every_public_name_is_there_without_extras_or_says_what_to_install(empty, tmp_path):
     code = (
-        "import hookline\n"
-        "for name in hookline.__all__:\n"
-        "    try: getattr(hookline, name)\n"
-        "    except hookline.errors.NotInstalled as error: assert 'pip install' in str(error), name\n"
+        "from importlib import import_module\n"
+        "from hookline.errors import NotInstalled\n"
+        f"for path in {list(public_modules())}:\n"
+        "    module = import_module(path)\n"
+        "    for name in module.__all__:\n"
+        "        try: getattr(module, name)\n"
+        "        except NotInstalled as error: assert 'pip install' in str(error), name\n"
     )
     done = ran(empty, "-I", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -200,7 +200,7 @@ def test_a_folder_is_no_file(tmp_path):
 def test_two_programs_write_one_file(tmp_path):
     path = tmp_path / "runs.db"
     code = (
-        "import sys; from hookline import *\n"
+        "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
         "h = ObservabilityHook(sys.argv[1])\n"
         "a = Agent('a', llm=ScriptedModel(['x'], loop=True), hooks=[h])\n"
         "for _ in range(40): a.run('x'); h.flush()\n"

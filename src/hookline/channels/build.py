@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from .._base.files import user_folder
 from .._base.frozen import EMPTY
 from .._base.names import describe, nearest, words
 from .._kernel.errors import HooklineError
-from .._web.host import HttpHost
 from ..config.build import context
 from ..config.errors import ConfigError
 from ..config.loading import check_args
@@ -84,7 +83,7 @@ def build_gateway(
         mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
         sessions=session_store_at(settings.sessions), options=options, access=access,
         context=lambda session: context(settings, session), metadata=settings.metadata,
-        hosts=_web_host(channels, options), approvals=_approvals(settings),
+        approvals=_approvals(settings),
     )  # fmt: skip
 
 
@@ -223,11 +222,3 @@ def _secret(use: str, name: str, variable: str) -> str:
     if not found:
         raise ConfigError(f"channel {use}: {name} is to come from the environment, but {variable} is not set")
     return found
-
-
-def _web_host(channels: Sequence[Channel], options: GatewayOptions) -> list[Any]:
-    """The one web server of the channels that need one."""
-    served: list[Any] = [channel for channel in channels if hasattr(channel, "routes")]
-    if not served:
-        return []
-    return [HttpHost(served, options.host, options.port, hosts=options.hosts)]

@@ -16,6 +16,7 @@ from .._base.names import describe, nearest, words
 from .._base.tasks import OutOfTime, within
 from .._run.context import AgentContext
 from .._run.session import Session
+from .._web.host import HttpHost
 from .._web.starting import Starting
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
@@ -92,7 +93,8 @@ class Gateway:
         access: who may talk, by the name of the channel; everybody where there is none.
         context: makes the context of a run, for its limits.
         metadata: for ``ctx.state.metadata`` of every run, beside where the message came from.
-        hosts: what is to be started with the channels.
+        hosts: what is to be started with the channels; if left out, one web server at ``options.host`` and
+            ``options.port`` for the channels that have routes.
         approvals: where calls that need approval wait, to be decided in their conversation by those whom ``access``
             lets, or elsewhere; without it, such calls are denied unless a hook decides.
 
@@ -104,7 +106,7 @@ class Gateway:
         self, answerer: Answerer, channels: Sequence[Channel], *, mailbox: Mailbox, sessions: SessionStore,
         options: GatewayOptions | None = None, access: Mapping[str, Access] | None = None,
         context: Callable[[Session], AgentContext] | None = None, metadata: Mapping[str, Any] = EMPTY,
-        hosts: Sequence[Host] = (), approvals: ApprovalStore | None = None,
+        hosts: Sequence[Host] | None = None, approvals: ApprovalStore | None = None,
     ) -> None:  # fmt: skip
         self.channels: dict[str, Channel] = {}
         for channel in channels:
@@ -118,7 +120,8 @@ class Gateway:
         for name in self._access:
             if name not in self.channels:
                 raise ConfigError(f"access: there is no channel {name!r}.{nearest(name, self.channels)}")
-        self._mailbox, self.hosts = mailbox, tuple(hosts)
+        self._mailbox = mailbox
+        self.hosts: tuple[Host, ...] = self._web_server() if hosts is None else tuple(hosts)
         self._tally = Tally()
         self._conversations = Conversations(answerer, mailbox, sessions)
         self._postman = Postman(mailbox, self._conversations, self.channels, self.options, self._tally)
@@ -140,6 +143,17 @@ class Gateway:
         self._over, self._hurry = asyncio.Event(), asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._lanes = (self._reception.lanes, self._answering.lanes, self._postman.lanes)
+
+    def _web_server(self) -> tuple[Host, ...]:
+        """The one web server of the channels that need one."""
+        served: list[Any] = [channel for channel in self.channels.values() if hasattr(channel, "routes")]
+        options = self.options
+        return (HttpHost(served, options.host, options.port, hosts=options.hosts),) if served else ()
+
+    @property
+    def urls(self) -> list[str]:
+        """Where its web servers can be reached from this machine."""
+        return [host.url for host in self.hosts if hasattr(host, "url")]
 
     async def start(self) -> None:
         """Open the mailbox, take up what was left there, and begin to receive.

@@ -87,7 +87,7 @@ class PlainView(logging.Handler):
     async def watch(self) -> None:
         """Say where it listens, and then what changes."""
         names = ", ".join(self._gateway.channels)
-        urls = "".join(f", at {url}" for url in urls_of(self._gateway))
+        urls = "".join(f", at {url}" for url in self._gateway.urls)
         self.say(f"listening on {counted(len(self._gateway.channels), 'channel')}: {names}{urls}")
         while True:
             self.look(self._gateway.status())
@@ -164,8 +164,3 @@ def _numbers(items: list[tuple[str, int]], style: str) -> Text:
 
     parts = [Text.assemble((f"{label} ", "dim"), (f"{value:,}", style if value else "dim")) for label, value in items]
     return Text(" · ", style="dim").join(parts)
-
-
-def urls_of(gateway: Gateway) -> list[str]:
-    """Where its web pages are."""
-    return [host.url for host in gateway.hosts if hasattr(host, "url")]

@@ -112,14 +112,14 @@ def why_taken(name: str) -> str:
     """What else has this name, so that the file or the function would stand in its way; empty if nothing has."""
     from importlib.metadata import packages_distributions
 
-    from .. import __all__ as public
+    from .._base.lazy import exports
 
     module = "the name of a module that others import"
     if name == "hookline" or name in sys.stdlib_module_names:
         return module
     if hasattr(builtins, name):
         return "a name of Python's own"
-    if name in public:
+    if name in exports("hookline"):
         return "a name of hookline's own"
     if any(name in _names_in(text) for texts in TEMPLATES.values() for text in texts):
         return "a name that the files need themselves"

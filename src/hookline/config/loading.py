@@ -14,7 +14,7 @@ from .._base.names import describe, nearest, words
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
-from ..hooks import BUILTINS
+from ..hooks.catalogue import BUILTINS
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
@@ -203,7 +203,7 @@ def _built_in(name: str) -> Any:
         known = nearest(name, BUILTINS)
         own = "For a hook of your own, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
-    return getattr(importlib.import_module(f"..hooks.{BUILTINS[name]}", __package__), name)
+    return getattr(importlib.import_module("..hooks", __package__), name)
 
 
 def _value(reference: Reference, home: Path, kind: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..hooks import BUILTINS
+from ..hooks.catalogue import BUILTINS
 from ..plugins.discovery import is_path
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
@@ -55,7 +55,7 @@ def anchored(key: str, value: Any, folder: Path) -> Any:
 
 def _anchored(item: Any, folder: Path) -> Any:
     if not isinstance(item, str):
-        ours = item.use in BUILTINS or item.use.startswith("hookline:")
+        ours = item.use in BUILTINS or re.match(r"hookline[.:]", item.use) is not None
         args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
         return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
     found = _FILE.fullmatch(item)

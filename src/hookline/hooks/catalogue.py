@@ -1,4 +1,4 @@
-"""What there is to use: every built-in hook with where it fires and what it does, for tables."""
+"""The built-in hooks by what they are for: configuration files use their names, and tables show them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,43 @@ from importlib import import_module
 from typing import Any
 
 from .._base.frozen import EMPTY, Frozen
+from .._base.lazy import exports
 from .._kernel.points import POINTS
-from . import BUILTINS, CONCERNS
+
+_MODULES = {
+    "Limits": ("limits", "rate_limit", "finish_reason", "_guards"),
+    "Safety and access": (
+        "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
+        "terminal_guard",
+    ),
+    "What the model is given": (
+        "context_config", "memory", "notes", "skills", "token_budget", "compaction", "truncation",
+    ),
+    "Failures": ("model_retry", "fallback", "tool_retry"),
+    "Small models": ("loop_detector", "echoed_payload", "grounded_reply", "schema_retry", "small_models"),
+    "Keeping and watching": (
+        "sessions", "episodes", "audit_log", "audit_trail", "timing", "observability", "metrics", "telemetry",
+        "echoing",
+    ),
+    "Teams": ("ticket_rules", "ticket_judge"),
+    "Learning": ("skill_evolver",),
+    "Saving and trying out": ("response_cache", "_shadow"),
+}  # fmt: skip
+"""The modules with built-in hooks by what they are for, in the order they are shown; the stub has their names."""
+
+_PARTS = frozenset(("Compactor",))
+"""Names from those modules that are no hooks but are given to one."""
+
+_HOMES = {name: home for name, (home, _) in exports(__package__).items() if name not in _PARTS}
+
+CONCERNS = {
+    concern: tuple(name for part in parts for name, home in _HOMES.items() if home == f"{__package__}.{part}")
+    for concern, parts in _MODULES.items()
+}
+"""The names of the built-in hooks and bundles by what they are for."""
+
+BUILTINS = {name: _HOMES[name].rpartition(".")[2].lstrip("_") for names in CONCERNS.values() for name in names}
+"""The same names, each with its page in ``docs/reference/hooks``. Configuration files may use them."""
 
 
 class BuiltinRow(Frozen, frozen=True):
@@ -18,7 +53,7 @@ class BuiltinRow(Frozen, frozen=True):
     """
 
     name: str
-    module: str
+    page: str
     concern: str
     what: str
     points: tuple[str, ...] = ()
@@ -38,13 +73,12 @@ def builtin_rows() -> list[BuiltinRow]:
 
 
 def _row(name: str, concern: str) -> BuiltinRow:
-    module = BUILTINS[name]
-    value = getattr(import_module(f".{module}", __package__), name)
+    value = getattr(import_module(__package__), name)
     what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
     phase = {point: _at(value, "phase", point) or _usual_phase(point) for point in points}
     priority = {point: _at(value, "priority", point) or 0 for point in points}
-    return BuiltinRow(name, module, concern, " ".join(what.split()), points, phase, priority)
+    return BuiltinRow(name, BUILTINS[name], concern, " ".join(what.split()), points, phase, priority)
 
 
 def _in_words(by_point: Mapping[str, str]) -> str:

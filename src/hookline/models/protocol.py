@@ -19,8 +19,9 @@ class Model(Protocol):
     Of a request, ``tool_choice`` is ``None`` or ``"auto"`` (as the model likes), ``"none"``, ``"required"`` or
     a tool's name; ``params`` may hold ``temperature``, ``max_tokens``, ``top_p``, ``stop`` and ``seed``, and
     settings of the provider's own. A reply's ``finish_reason`` is one of :data:`FINISH_REASONS`. What fails
-    raises a :class:`~hookline.models.ProviderError`. A model may also have ``price(usage)``, which gives USD or ``None``
-    (calls that are broken off are charged by it), and ``count_request(request)``, the tokens of a whole request.
+    raises a :class:`~hookline.models.ProviderError`. A model may also have ``price(usage)``, which gives USD or
+    ``None`` (calls that are broken off are charged by it), and ``count_request(request)``, the tokens of a whole
+    request.
     """
 
     @property

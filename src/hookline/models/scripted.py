@@ -105,9 +105,6 @@ class ScriptedModel:
         return turn if turn.cost is not None else turn.replace(cost=0.0)  # type: ignore[no-any-return]
 
 
-ScriptedLLM = ScriptedModel
-
-
 def _checked(turn: Any) -> Any:
     if isinstance(turn, (str, ModelResponse, ToolCall, BaseException)) or callable(turn):
         return turn

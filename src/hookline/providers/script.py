@@ -23,8 +23,8 @@ def script_model(path: str, *, delay: float = 0.0, loop: bool = False) -> Script
     """The model for ``scripted:PATH``.
 
     Each turn is a text, or ``{"tool": NAME, "arguments": {...}}``, or a list of these, or
-    ``{"error": NAME, "message": TEXT}`` with the name of a :class:`~hookline.models.ProviderError`. The file is a JSON list of
-    turns, or ``{"turns": [...], "delay": SECONDS, "loop": true}``, or has one turn on each line.
+    ``{"error": NAME, "message": TEXT}`` with the name of a :class:`~hookline.models.ProviderError`. The file is a
+    JSON list of turns, or ``{"turns": [...], "delay": SECONDS, "loop": true}``, or has one turn on each line.
 
     Raises:
         RegistrationError: the file is missing or holds something else.

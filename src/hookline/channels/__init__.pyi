@@ -1,0 +1,14 @@
+from .access import Access as Access
+from .gateway import Gateway as Gateway
+from .memory import MemoryChannel as MemoryChannel
+from .mqtt import MqttChannel as MqttChannel
+from .options import GatewayOptions as GatewayOptions
+from .protocol import Address as Address
+from .protocol import Capabilities as Capabilities
+from .protocol import Channel as Channel
+from .protocol import ChannelError as ChannelError
+from .protocol import Health as Health
+from .protocol import Undeliverable as Undeliverable
+from .telegram import TelegramChannel as TelegramChannel
+from .web import WebChannel as WebChannel
+from .webhook import WebhookChannel as WebhookChannel

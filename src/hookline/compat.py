@@ -1,0 +1,15 @@
+"""Names that only one other system uses; its page in ``docs/coming-from`` tells which.
+
+EdgeVox: :class:`LLMAgent`, :class:`ScriptedLLM`, :class:`AgentEvent`. Cognesy: :class:`HookStack`.
+"""
+
+from ._base.event import Event
+from ._kernel.registry import HookStack
+from ._run.agent import Agent
+from .models.scripted import ScriptedModel
+
+__all__ = ["AgentEvent", "HookStack", "LLMAgent", "ScriptedLLM"]
+
+AgentEvent = Event
+LLMAgent = Agent
+ScriptedLLM = ScriptedModel

@@ -1,0 +1,2 @@
+from .errors import ConfigError as ConfigError
+from .settings import Settings as Settings

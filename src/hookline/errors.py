@@ -1,0 +1,5 @@
+"""The errors of runs and hooks. Errors of a feature are in its module, such as ``hookline.stores.StoreError``."""
+
+from ._base.lazy import attach
+
+__getattr__, __dir__ = attach(__name__)

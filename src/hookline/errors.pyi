@@ -1,0 +1,9 @@
+from ._base.installing import NotInstalled as NotInstalled
+from ._kernel.errors import CallRefused as CallRefused
+from ._kernel.errors import HookError as HookError
+from ._kernel.errors import HooklineError as HooklineError
+from ._kernel.errors import HookTimeout as HookTimeout
+from ._kernel.errors import InvalidResult as InvalidResult
+from ._kernel.errors import ModelError as ModelError
+from ._kernel.errors import RegistrationError as RegistrationError
+from ._run.causes import RunFailed as RunFailed

@@ -1,0 +1,5 @@
+"""Every point where a hook can take part, and the class to declare your own."""
+
+from ._base.lazy import attach
+
+__getattr__, __dir__ = attach(__name__)

@@ -1,0 +1,16 @@
+from ._mcp import McpServer as McpServer
+from ._mcp import mcp as mcp
+from ._tool import Tool as Tool
+from ._tool import tool as tool
+from .basic import calculator as calculator
+from .basic import clock as clock
+from .egress import Egress as Egress
+from .egress import EgressError as EgressError
+from .files import file_tools as file_tools
+from .http_client import FetchError as FetchError
+from .mcp_connection import McpError as McpError
+from .pages import FetchedPage as FetchedPage
+from .registry import ToolRegistry as ToolRegistry
+from .registry import Toolset as Toolset
+from .shell import shell_tool as shell_tool
+from .web import fetch_tool as fetch_tool
