@@ -23,6 +23,8 @@ from hookline import (
     ModelResponse,
     tool,
 )
+from hookline._kernel.dispatch import fire
+from hookline._kernel.scope import scope_of
 from hookline.payloads import StepStart, ToolCall
 
 HOOKS, TOOLS = {"noop"}, {"add"}
@@ -83,15 +85,15 @@ def build(spec: Spec) -> Callable[[], Awaitable[int]]:
 
 
 def dispatchers() -> dict[str, tuple[bool, Callable[[int], Callable[[], Any]]]]:
-    ctx, payload = AgentContext(), StepStart(1)
+    scope, payload = scope_of(AgentContext()), StepStart(1)
 
     def of(fn: Any) -> Callable[[int], Callable[[], Any]]:
         def make(n: int) -> Callable[[], Any]:
             registry = HookRegistry()
             for _ in range(n):
                 registry.on(BEFORE_STEP, fn)
-            stack = registry.stack
-            return lambda: stack.intercept(BEFORE_STEP, payload, ctx)
+            chain = registry.stack.chain(BEFORE_STEP)
+            return lambda: fire(chain, BEFORE_STEP, payload, scope)
 
         return make
 

@@ -40,6 +40,9 @@ from hookline import (
     stores,
     tool,
 )
+from hookline._kernel.scope import Scope
+from hookline._kernel.state import AgentState
+from hookline._run.context import make_window, services_of
 from hookline.models import GatedModel
 from hookline.payloads import ErrorInfo, Ids, Question, RunStart, Step, StepStart, Ticket, ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
@@ -202,15 +205,15 @@ def _notes() -> Any:
 
 def _ctx() -> AgentContext:
     """A context as a run has it."""
-    ctx = AgentContext()
-    ctx.tool_registry = TOOLS
-    ctx.open(MESSAGES[1:], {}, "You are a careful assistant.", None)
 
     async def ask(model: Any, request: ModelRequest) -> ModelReply:
         return REPLY
 
-    ctx.llm = GatedModel(_model(), ask)
-    return ctx
+    ctx = AgentContext()
+    services_of(ctx).tools = TOOLS
+    services_of(ctx).llm = GatedModel(_model(), ask)
+    state = AgentState(messages=MESSAGES[1:], system_prompt="You are a careful assistant.")
+    return make_window(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
 
 
 def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -> Callable[[], Any]:

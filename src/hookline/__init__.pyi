@@ -2,6 +2,7 @@ from ._base.version import __version__ as __version__
 from .agents import Agent as Agent
 from .agents import AgentContext as AgentContext
 from .agents import Budget as Budget
+from .agents import Limits as Limits
 from .agents import Run as Run
 from .agents import Session as Session
 from .errors import HookError as HookError

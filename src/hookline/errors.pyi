@@ -5,5 +5,6 @@ from ._kernel.errors import HooklineError as HooklineError
 from ._kernel.errors import HookTimeout as HookTimeout
 from ._kernel.errors import InvalidResult as InvalidResult
 from ._kernel.errors import ModelError as ModelError
+from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
 from ._run.causes import RunFailed as RunFailed

@@ -11,6 +11,7 @@ from ._run.events import EventStream as EventStream
 from ._run.events import Failed as Failed
 from ._run.events import ModelCalled as ModelCalled
 from ._run.events import ModelReplied as ModelReplied
+from ._run.events import OutputChecked as OutputChecked
 from ._run.events import RunFinished as RunFinished
 from ._run.events import RunStarted as RunStarted
 from ._run.events import Signalled as Signalled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -20,20 +20,44 @@ from .hook import Entry, Phase
 from .points import Point
 from .records import PointFired
 from .results import Verdict
-from .scope import ACTIVE, CURRENT, Scope, is_being_closed
+from .scope import ACTIVE, Scope, is_being_closed
 from .settlement import Settlement
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):
-    """The hooks of one point, in the order in which they are called."""
+    """The hooks of one point, in the order in which they are called; ``simple`` if all of them are rewriters."""
 
     rewriters: tuple[Entry, ...] = ()
     guards: tuple[Entry, ...] = ()
     observers: tuple[Entry, ...] = ()
+    simple: bool = True
+
+
+Said = tuple[Entry, Any, BaseException | None]
+"""The hook that said something, what it returned, and what it raised."""
+
+
+def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> Said | None:
+    """Call hooks in order until one has something to say: most fires are over after this loop.
+
+    An async hook says something too: an awaitable, which :meth:`Firing.go_on` awaits.
+    """
+    ctx, outer = scope.ctx, scope.entry
+    try:
+        for entry in walk:
+            scope.entry = entry
+            result = entry.call(ctx, payload)
+            if result is not None:
+                return entry, result, None
+    except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
+        return entry, None, error
+    finally:
+        scope.entry = outer
+    return None
 
 
 class Firing(Settlement):
-    """One fire of one point: calls its hooks step by step; the settlement collects what they say."""
+    """One fire of one point: takes its steps, and collects what the hooks say."""
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = "") -> None:
         self.chain = chain
@@ -42,28 +66,14 @@ class Firing(Settlement):
         self.scope = scope
         self.no_retry = no_retry
 
-    async def run(self) -> Verdict:
-        """Take all steps."""
-        chain = self.chain
-        if chain.rewriters:
-            await self.rewrite()
-        if chain.guards:
-            await self.guard()
-        if self.said or chain.observers or self.scope.recording:
-            return await self.conclude()
-        return Verdict(self.payload)
-
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        before = self.payload
-        await self._call(self.chain.rewriters, "rewrite")
-        if self.changed:
-            self.report_early_judges(self.chain.rewriters, before)
+        await self.go_on(self.chain.rewriters, "rewrite")
 
     async def guard(self) -> None:
         """Call the guards, unless the point is settled already."""
         if self.open:
-            await self._call(self.chain.guards, "guard")
+            await self.go_on(self.chain.guards, "guard")
 
     async def conclude(self) -> Verdict:
         """Call the observers, whatever happened before, and give the verdict. ``error`` holds a closed failure."""
@@ -78,25 +88,34 @@ class Firing(Settlement):
             self.error.verdict = verdict
         return verdict
 
-    async def _call(self, entries: tuple[Entry, ...], phase: Phase) -> None:
-        """Call deciders in order, until one of them settles the point. This is the loop of every fire."""
-        scope = self.scope
+    async def go_on(self, entries: Iterable[Entry], phase: Phase, said: Said | None = None) -> None:
+        """Call hooks, await the async ones, and act on what they say, until one of them settles the point.
+
+        The async continuation of :func:`call_hooks`: ``said`` is what the first of these hooks has said already. An
+        async hook counts as running until it is done, so that a model call or run that it starts does not enter it
+        again (DESIGN 4.8); while a sync hook runs, ``scope.entry`` tells that.
+        """
+        scope, before = self.scope, self.payload
         ctx, outer, tracing = scope.ctx, scope.entry, scope.tracing
         around, marked = ACTIVE.get(), False
         try:
             for entry in entries:
+                raised = None
                 if tracing:
                     self.began = time.perf_counter()
                 try:
-                    if marked and not entry.is_async:
-                        ACTIVE.set(around)
-                        marked = False
-                    scope.entry = entry
-                    result = entry.call(ctx, self.payload)
-                    if entry.is_async or (result is not None and hasattr(result, "__await__")):
-                        # It counts as running until it is done, so that a model call or run that it starts does not
-                        # enter it again (DESIGN 4.8); while a sync hook runs, ``scope.entry`` tells that.
+                    if said is not None:
+                        (_, result, raised), said = said, None
+                        if raised is not None:
+                            raise raised
+                    else:
+                        if marked and not entry.is_async:
+                            ACTIVE.set(around)
+                            marked = False
+                        scope.entry = entry
+                        result = entry.call(ctx, self.payload)
                         scope.entry = outer
+                    if entry.is_async or hasattr(result, "__await__"):
                         ACTIVE.set(around | entry.alone if around else entry.alone)
                         marked = True
                         if entry.timeout is None and scope.cancellation.deadline is None:
@@ -106,12 +125,12 @@ class Firing(Settlement):
                     if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
                 except asyncio.CancelledError as cancelled:
-                    if scope.cancellation.is_cancelled() and not self.point.resilient:
+                    if raised is None and scope.cancellation.is_cancelled() and not self.point.resilient:
                         raise
                     if self.fail(entry, cancelled):
                         return
                 except GeneratorExit as closed:
-                    if is_being_closed(scope):
+                    if raised is None and is_being_closed(scope):
                         raise
                     if self.fail(entry, closed):
                         return
@@ -122,6 +141,8 @@ class Firing(Settlement):
             scope.entry = outer
             if marked:
                 ACTIVE.set(around)
+            if self.changed and phase == "rewrite":
+                self.report_early_judges(self.chain.rewriters, before)
 
     async def _in_time(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
         """Await what a hook returned, within its own timeout and the deadline after a cancellation."""
@@ -189,19 +210,21 @@ class Firing(Settlement):
             self.apply(entry, "observe", result)
 
 
-async def fire(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
-    """Fire a point outside the loop: rewriters, guards, observers.
-
-    Raises:
-        HookError: a hook failed closed.
-        CallRefused: a model call was refused inside a hook, and the hook let that pass.
-    """
-    token = CURRENT.set(scope)
-    try:
-        firing = Firing(chain, point, payload, scope)
-        verdict = await firing.run()
-    finally:
-        CURRENT.reset(token)
-    if firing.error is not None:
-        raise firing.error
-    return verdict
+async def fire(
+    chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
+) -> tuple[Verdict, Firing | None]:
+    """Fire a point: rewriters, guards, observers. Gives the verdict and, if there is more to know, the fire itself."""
+    if chain.simple and not scope.recording and not scope.tracing:
+        walk = iter(chain.rewriters)
+        said = call_hooks(walk, payload, scope)
+        if said is None:
+            return Verdict(payload), None
+        firing = Firing(chain, point, payload, scope, no_retry)
+        await firing.go_on((said[0], *walk), "rewrite", said)
+        if not firing.said:
+            return Verdict(payload), None
+    else:
+        firing = Firing(chain, point, payload, scope, no_retry)
+        await firing.rewrite()
+        await firing.guard()
+    return await firing.conclude(), firing

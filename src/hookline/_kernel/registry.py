@@ -13,7 +13,7 @@ from .errors import RegistrationError
 from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import POINTS, Point, resolve
 from .results import Verdict
-from .scope import scope_of
+from .scope import CURRENT, Scope, scope_of
 
 _NOTHING = Chain()
 _lock = threading.Lock()
@@ -123,10 +123,10 @@ EMPTY_STACK = HookStack()
 
 
 def _chain(entries: list[Entry]) -> Chain:
-    by_phase = {"rewrite": [], "guard": [], "observe": []}  # type: dict[str, list[Entry]]
-    for entry in entries:
-        by_phase[entry.phase].append(entry)
-    return Chain(*map(tuple, by_phase.values()))
+    rewriters, guards, observers = (
+        tuple(entry for entry in entries if entry.phase == phase) for phase in ("rewrite", "guard", "observe")
+    )
+    return Chain(rewriters, guards, observers, simple=not guards and not observers)
 
 
 class HookRegistry:
@@ -242,4 +242,21 @@ class HookRegistry:
         """
         where = resolve(point)
         chain = self.stack.only(allowed_plugins).chain(where)
-        return await fire(chain, where, where.payload.of(payload), scope_of(ctx))
+        return await fire_outside(chain, where, where.payload.of(payload), scope_of(ctx))
+
+
+async def fire_outside(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
+    """Fire a point that no loop fires.
+
+    Raises:
+        HookError: a hook failed closed.
+        CallRefused: a model call was refused inside a hook, and the hook let that pass.
+    """
+    token = CURRENT.set(scope)
+    try:
+        verdict, firing = await fire(chain, point, payload, scope)
+    finally:
+        CURRENT.reset(token)
+    if firing is not None and firing.error is not None:
+        raise firing.error
+    return verdict

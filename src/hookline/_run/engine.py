@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 
 from .._base.tasks import OutOfTime, within
-from .._kernel.dispatch import Firing
+from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import Failure, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point
@@ -159,9 +159,8 @@ class Engine(Scope):
             self.refresh()
         if point not in self.heard:
             return Verdict(payload)
-        firing = Firing(self.hooks.chain(point), point, payload, self, no_retry)
-        verdict = await firing.run()
-        return await self._act(firing, verdict, fatal=fatal) if firing.said else verdict
+        verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
+        return verdict if firing is None or not firing.said else await self._act(firing, verdict, fatal=fatal)
 
     async def observe(self, point: Point[Any], payload: Any) -> None:
         """Show the observers of a point something that nobody decides any more."""

@@ -19,6 +19,7 @@ from .memory import MemoryStore as MemoryStore
 from .memory_rows import Episode as Episode
 from .memory_rows import Fact as Fact
 from .notes import NotesFile as NotesFile
+from .runs import RunRecord as RunRecord
 from .runs import RunStore as RunStore
 from .sessions import JsonSessionStore as JsonSessionStore
 from .sessions import SessionStore as SessionStore
