@@ -20,9 +20,8 @@ from hookline import (
     hook,
     observer,
 )
-from hookline._kernel.dispatch import fire
 from hookline._kernel.hook import compile_hook
-from hookline._kernel.registry import intercepting
+from hookline._kernel.registry import fire_outside, intercepting
 from hookline._kernel.scope import CURRENT, Scope, Window, scope_of
 from hookline.compat import HookStack
 from hookline.hooks import PassThrough
@@ -478,7 +477,7 @@ class Recorder:
 
 async def fired(interceptor, *hooks, point=BEFORE_TOOL, payload=CALL, ctx=None):
     stack = HookStack(intercepting(interceptor), *(compile_hook(each) for each in hooks))
-    return await fire(stack.chain(point), point, payload, Scope(ctx))
+    return await fire_outside(stack.chain(point), point, payload, Scope(ctx))
 
 
 def test_an_interceptor_is_a_hook_at_every_point():
