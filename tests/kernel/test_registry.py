@@ -68,7 +68,7 @@ def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
     rank = {"rewrite": 0, "guard": 1, "observe": 2}
     expected = sorted(range(len(made)), key=lambda n: (rank[made[n][0]], made[n][1], -made[n][2], n))
     assert labels(stack.at(BEFORE_TOOL)) == [str(n) for n in expected]
-    asyncio.run(fire(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
+    asyncio.run(fire_outside(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
     assert calls == [str(n) for n in expected]
 
 
