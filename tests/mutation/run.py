@@ -19,8 +19,6 @@ JUDGES = {
     "kernel": [
         "tests/kernel",
         "--deselect=tests/kernel/test_state.py::test_appending_messages_does_not_copy_the_history",
-        # A point knows the module that declares it, and a mutated one is declared by mutmut's wrapper.
-        "--deselect=tests/kernel/test_points.py::test_the_table_has_the_29_points_of_the_design_in_order",
     ],
     "loop": ["tests/run", "tests/invariants/test_every_point.py"],
 }
