@@ -58,7 +58,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     inherit: bool
     """Whether the hooks, the budget, the metadata and the cancellation of the run around this one hold here too.
 
-    Inside a run (in a tool or a hook) that is the default; ``False`` is the explicit way out.
+    Inside a run (in a tool or a hook) that is the default; ``False`` is the explicit way out. With the ``ctx`` of that
+    run, ``False`` leaves out its hooks and metadata only: the context brings its budget and its cancellation.
     """
 
 
