@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from .._base.frozen import Frozen
@@ -82,7 +83,7 @@ class Point(str, Generic[Payload_co]):
         self.resilient = resilient
         if model != "pipeline" and self.verbs:
             raise RegistrationError(f"point {name!r}: only pipeline points have verbs")
-        self.module = sys._getframe(1).f_globals.get("__name__", "")
+        self.module = _declaring_module()
         if self.module != __name__ and self.module not in POINT_MODULES:
             import_declarations()  # a name that is taken is refused here, not when its owner is imported
         known = TABLE.get(name)
@@ -103,6 +104,14 @@ class Point(str, Generic[Payload_co]):
 
     def _shape(self) -> tuple[object, ...]:
         return self.payload.__name__, self.model, self.verbs
+
+
+def _declaring_module() -> str:
+    """The module whose code makes a point: the first one up the stack, past the functions of this one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == __name__ and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
 def resolve(name: str) -> Point[Any]:
