@@ -325,6 +325,11 @@ class History(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return chain(self._head, islice(self._items, self._size))
 
+    def __reversed__(self) -> Iterator[T]:
+        for index in range(self._size - 1, -1, -1):
+            yield self._items[index]
+        yield from reversed(self._head)
+
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload

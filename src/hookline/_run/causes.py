@@ -9,6 +9,7 @@ from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import STOP_KINDS, Status, StopSignal
 
+_STRENGTH = {kind: place for place, kind in enumerate(STOP_KINDS)}
 _RANK: dict[Status, int] = {"completed": 0, "stopped": 1, "ended": 2, "cancelled": 3, "failed": 4}
 
 
@@ -57,4 +58,4 @@ class RunFailed(HooklineError):
 
 def strength(signal: StopSignal) -> int:
     """Where a stop signal stands in the order of DESIGN 5.4; 0 is the strongest."""
-    return STOP_KINDS.index(signal.kind)
+    return _STRENGTH[signal.kind]
