@@ -374,7 +374,8 @@ class Run(Generic[OutputT]):
             RunFailed: the run ended ``failed``.
         """
         result = await self._run()
-        await self._engine.cancellation.give_back()
+        if self._engine.cancellation.is_owed:
+            await self._engine.cancellation.give_back()
         return self._judge(result)
 
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:

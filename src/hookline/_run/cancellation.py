@@ -196,15 +196,19 @@ class Cancellation:
         for _ in range(self._cuts):
             self._task.uncancel()  # type: ignore[union-attr]
 
+    @property
+    def is_owed(self) -> bool:
+        """Whether somebody else cancelled the run's task, which its caller must see now that the run is over."""
+        return self.by_caller > 0 or self.arrived
+
     async def give_back(self) -> None:
-        """Hand the caller's own cancellations back to its task, now that the run is over.
+        """Hand the caller's own cancellations back to its task.
 
         Raises:
-            CancelledError: there were some.
+            CancelledError: always, for those.
         """
         task = self._task
-        if task is None or (not self.by_caller and not self.arrived):
-            return
+        assert task is not None  # somebody cancelled it
         for _ in range(self.by_caller):
             task.cancel()
         with suppress(asyncio.CancelledError):

@@ -79,8 +79,10 @@ class Loop:
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await engine.take_cause(cause)
         # A hook may have cancelled the run and then said something else: the cancellation is still on its way.
-        if (pending := await engine.take_in_cancellation()) is not None:
-            await engine.take_cause(pending)
+        if engine.cancellation.arrived or engine.cancellation.pending:
+            pending = await engine.take_in_cancellation()
+            if pending is not None:
+                await engine.take_cause(pending)
         result = await self._finish()
         engine.cancellation.end()
         CURRENT.reset(current)

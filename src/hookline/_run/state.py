@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._base.frozen import Growing, History, as_history, private_copy
+from .._base.frozen import Growing, History, as_history, empty, private_copy
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Ids, Message, Step, StopSignal, Usage
 from .budget import Budget
@@ -32,7 +32,7 @@ class RunState:
     ) -> None:
         self.ids = ids
         self.budget = budget
-        self.metadata: Mapping[str, Any] = private_copy(metadata if metadata is not None else {})
+        self.metadata: Mapping[str, Any] = metadata if metadata is not None else empty()
         self.system_prompt = system_prompt
         self.response_format = response_format
         self.signals: tuple[StopSignal, ...] = ()
