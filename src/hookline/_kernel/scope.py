@@ -56,9 +56,11 @@ class Cancellable(Protocol):
 
     def is_cancelled(self) -> bool:
         """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
+        ...
 
     def hurry(self) -> None:
         """Give the hooks that follow only a short time."""
+        ...
 
 
 class _Unlimited:
@@ -89,7 +91,7 @@ class Scope:
     """Whether somebody wants a record of every hook call."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None) -> None:
-        self.ctx = ctx
+        self.ctx: Any = ctx
         self.cancellation: Cancellable = _UNLIMITED
         self.entry: Entry | None = None
         """The sync hook that is running now."""
