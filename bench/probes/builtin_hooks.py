@@ -119,10 +119,10 @@ def _granted() -> Any:
 
 CASES = [
     Case("StepsLimitHook", lambda: h.StepsLimitHook(10), BEFORE_STEP, STEP),
-    Case("TokenUsageLimitHook", lambda: h.TokenUsageLimitHook(10**9), BEFORE_LLM, REQUEST),
-    Case("ExecutionTimeLimitHook", lambda: h.ExecutionTimeLimitHook(10**6), BEFORE_LLM, REQUEST),
-    Case("CostLimitHook", lambda: h.CostLimitHook(10**6), BEFORE_LLM, REQUEST),
-    Case("ToolCallsLimitHook", lambda: h.ToolCallsLimitHook(10**9), BEFORE_TOOL, CALL),
+    Case("TokenUsageLimitHook", lambda: h.TokenUsageLimitHook(10**9), BEFORE_STEP, STEP),
+    Case("ExecutionTimeLimitHook", lambda: h.ExecutionTimeLimitHook(10**6), BEFORE_STEP, STEP),
+    Case("CostLimitHook", lambda: h.CostLimitHook(10**6), BEFORE_STEP, STEP),
+    Case("ToolCallsLimitHook", lambda: h.ToolCallsLimitHook(10**9), BEFORE_STEP, STEP),
     Case("FinishReasonHook", lambda: h.FinishReasonHook(["length"]), AFTER_STEP, STEPPED),
     Case("ApplyContextConfigHook", lambda: h.ApplyContextConfigHook("You are brief."), ON_RUN_START, START),
     Case("RateLimitHook", lambda: h.RateLimitHook(10**9), BEFORE_TOOL, CALL),

@@ -38,4 +38,4 @@ if __name__ == "__main__":
 # prints:
 # ok: shop is back
 # blocked: The policy forbids it.
-# blocked: Blocked: hook 'ask_the_policy_server' failed at before_tool: HookTimeout: still running after 0.1 s
+# blocked: Blocked: the hook 'ask_the_policy_server' failed.

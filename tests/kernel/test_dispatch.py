@@ -67,9 +67,7 @@ class Listening(Quiet):
         super().__init__()
         self.recording = True
         self.tracing, self.events = tracing, []
-
-    def emit(self, kind, /, **fields):
-        self.events.append(kind(**fields))
+        self.emit = lambda kind, /, **fields: self.events.append(kind(**fields))
 
     def of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]

@@ -20,9 +20,8 @@ from hookline import (
     hook,
     observer,
 )
-from hookline._kernel.dispatch import fire
 from hookline._kernel.hook import compile_hook
-from hookline._kernel.registry import intercepting
+from hookline._kernel.registry import fire_outside, intercepting
 from hookline._kernel.scope import CURRENT, Scope, Window, scope_of
 from hookline.compat import HookStack
 from hookline.hooks import PassThrough
@@ -69,7 +68,7 @@ def test_hooks_fire_in_order_of_phase_layer_priority_and_registration(made):
     rank = {"rewrite": 0, "guard": 1, "observe": 2}
     expected = sorted(range(len(made)), key=lambda n: (rank[made[n][0]], made[n][1], -made[n][2], n))
     assert labels(stack.at(BEFORE_TOOL)) == [str(n) for n in expected]
-    asyncio.run(fire(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
+    asyncio.run(fire_outside(stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, Scope(Window())))
     assert calls == [str(n) for n in expected]
 
 
@@ -478,7 +477,7 @@ class Recorder:
 
 async def fired(interceptor, *hooks, point=BEFORE_TOOL, payload=CALL, ctx=None):
     stack = HookStack(intercepting(interceptor), *(compile_hook(each) for each in hooks))
-    return await fire(stack.chain(point), point, payload, Scope(ctx))
+    return await fire_outside(stack.chain(point), point, payload, Scope(ctx))
 
 
 def test_an_interceptor_is_a_hook_at_every_point():

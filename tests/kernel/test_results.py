@@ -360,17 +360,12 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
     ],
 )
 async def test_a_verb_that_is_checked_keeps_its_reason_and_state(point, result):
-    class Heard(Scope):
-        reasons = ()
-
-        def emit(self, kind, /, **fields):
-            self.reasons = [*self.reasons, fields["reason"]]
-
+    reasons = []
     ctx = Window()
-    scope = ctx._scope = Heard(ctx)
+    scope = ctx._scope = Scope(ctx, emit=lambda kind, /, **fields: reasons.append(fields["reason"]))
     await fire(point, result(scope.state.with_metadata(seen=1)), ctx=ctx)
     assert scope.state.metadata == {"seen": 1}
-    assert scope.reasons == ["r"]
+    assert reasons == ["r"]
 
 
 async def test_an_answer_and_a_claim_keep_their_reason():

@@ -28,6 +28,7 @@ from hookline import (
     tool,
 )
 from hookline._kernel.points import POINTS
+from hookline._kernel.values import ModelResponse
 from hookline._web.host import HttpHost
 from hookline.server.chat import ChatApi
 from hookline.server.gate import Gate
@@ -357,6 +358,7 @@ class Hanging(ScriptedModel):
         yield "Well,"
         await self.go.wait()
         yield " yes."
+        yield ModelResponse("Well, yes.")
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -11,7 +11,6 @@ that is not known yet, or for the whole table. A program declares its own points
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
@@ -38,6 +37,7 @@ Model = Literal["pipeline", "merge", "claim", "observe"]
 TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
 NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
 _imported: list[str] = []
+_RUN_POINTS: list[str] = []  # names of the points below, once all of them are declared
 
 
 class Point(str, Generic[Payload_co]):
@@ -46,7 +46,7 @@ class Point(str, Generic[Payload_co]):
     ``payload`` travels through it. ``model`` says how its hooks are combined, ``verbs`` what they may return,
     ``result`` what merge and claim handlers give. ``when``, ``closed`` (what a closed failure means there),
     ``fired_by`` and ``names`` (what other systems call it) are for people. Hooks can select calls by ``tools=``
-    where ``tool`` is set; a failure skips no later hook where it is ``resilient``. ``module`` declared it.
+    where ``tool`` is set; a failure skips no later hook where it is ``resilient``.
 
     For type checkers, ``Point("deployed", Deployment)`` is a ``Point[Deployment]``: they check that its hooks take one.
     """
@@ -82,14 +82,10 @@ class Point(str, Generic[Payload_co]):
         self.resilient = resilient
         if model != "pipeline" and self.verbs:
             raise RegistrationError(f"point {name!r}: only pipeline points have verbs")
-        self.module = sys._getframe(1).f_globals.get("__name__", "")
-        if self.module != __name__ and self.module not in POINT_MODULES:
-            import_declarations()  # a name that is taken is refused here, not when its owner is imported
+        import_declarations()  # a name that is taken is refused here, not when its owner is imported
         known = TABLE.get(name)
-        if known is not None:
-            if known._shape() != self._shape():
-                raise RegistrationError(f"point {name!r} is already declared, with another shape")
-            self.module = known.module
+        if known is not None and known._shape() != self._shape():
+            raise RegistrationError(f"point {name!r} is already declared, with another shape")
         for alias in self.aliases:
             if NAMES.get(alias, self) != self:
                 raise RegistrationError(f"point {name!r}: the name {alias!r} belongs to point {NAMES[alias]!s}")
@@ -121,11 +117,11 @@ def resolve(name: str) -> Point[Any]:
 
 
 def import_declarations() -> None:
-    """Import the modules that declare the points of other packages."""
-    if _imported != POINT_MODULES:
+    """Import the modules that declare the points of other packages, once the points of a run are declared."""
+    if _imported != POINT_MODULES and _RUN_POINTS:
+        _imported[:] = POINT_MODULES  # first: these modules declare points, too
         for name in POINT_MODULES:
             import_module(name)
-        _imported[:] = POINT_MODULES
 
 
 class _Points(Mapping[str, Point[Any]]):
@@ -142,9 +138,10 @@ class _Points(Mapping[str, Point[Any]]):
 
     def __iter__(self) -> Iterator[str]:
         import_declarations()
-        rank = {module: place for place, module in enumerate((__name__, *POINT_MODULES))}
-        points = sorted(TABLE.copy().items(), key=lambda item: rank.get(item[1].module, len(rank)))
-        return iter([name for name, _ in points])
+        names = dict.fromkeys(_RUN_POINTS)
+        for module in _imported:
+            names |= {str(each): None for each in vars(import_module(module)).values() if isinstance(each, Point)}
+        return iter([name for name in names | dict.fromkeys(TABLE.copy()) if name in TABLE])
 
     def __len__(self) -> int:
         import_declarations()
@@ -277,3 +274,5 @@ APPROVAL_REQUESTED = Point(
 APPROVAL_DECIDED = Point(
     "approval_decided", p.ApprovalDecision, model="observe", when="after an approval was decided, or cancelled"
 )
+
+_RUN_POINTS.extend(TABLE)

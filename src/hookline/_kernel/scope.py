@@ -79,6 +79,18 @@ class _Unlimited:
 _UNLIMITED = _Unlimited()
 
 
+class Emit(Protocol):
+    """Puts an event of a type, with these fields, into the stream of a run."""
+
+    def __call__(self, kind: type[Event], /, **fields: Any) -> None:
+        """Make the event, if anybody wants it."""
+        ...
+
+
+def _drop(kind: type[Event], /, **fields: Any) -> None:
+    """Outside a run nobody hears of events."""
+
+
 class Scope:
     """What dispatch needs besides the hooks: their context, the state, events, and whether to hurry.
 
@@ -90,8 +102,10 @@ class Scope:
     tracing = False
     """Whether somebody wants a record of every hook call."""
 
-    def __init__(self, ctx: Any, state: AgentState | None = None) -> None:
+    def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx
+        self.emit: Emit = emit
+        """Puts an event into the stream of the run, if there is one."""
         self.cancellation: Cancellable = _UNLIMITED
         self.entry: Entry | None = None
         """The sync hook that is running now."""
@@ -111,9 +125,6 @@ class Scope:
             TypeError: it changes something that hooks may not change.
         """
         self._state = self.state.accept(state)
-
-    def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Put an event into the stream of the run. There is none here."""
 
 
 def scope_of(ctx: Any) -> Scope:

@@ -54,16 +54,17 @@ class Batch:
         calls: the calls, as the model made them.
         hop: the number of the step.
         withdrawn: names of the tools that a hook took out of the request, which the model may not call.
+        reports: tells of the calls.
     """
 
     def __init__(
-        self, engine: Engine, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str] = frozenset()
+        self, engine: Engine, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str], reports: CallReports
     ) -> None:
         self.engine = engine
         self.hop = hop
         self._withdrawn = withdrawn
         self._tools = engine.tools
-        self._reports = CallReports(engine)
+        self._reports = reports
         self.calls = [self._pending(call, attempt=1) for call in calls]
         self.cause: BaseException | None = None
         self.outcomes: tuple[Outcome, ...] = ()

@@ -260,7 +260,7 @@ class Budget:
     def _collect_notes(self, lines: dict[str, None], steps: int = 0) -> None:
         for meter, limit, own, share in self._soft:
             used = steps if meter is STEPS else getattr(self, meter.used)
-            if used >= own * share:
+            if used / own >= share:
                 lines[meter.line(used, limit)] = None
         for parent in self.parents:
             parent._collect_notes(lines)  # its steps are not those of this run

@@ -74,13 +74,12 @@ class Engine(Scope):
         *,
         every_call: bool = False,
     ) -> None:
-        super().__init__(make_window(services, self, hook_state={}, scratch=scratch))
+        super().__init__(make_window(services, self, hook_state={}, scratch=scratch), emit=events.emit)
         self.agent = agent
         self.services = services
         self.run_state = state
         self.hooks = hooks
         self.events = events
-        self.emit = events.emit  # type: ignore[method-assign] # one call less for each event
         self.wants = events.wants
         self.recording = events.recording
         self.tracing = every_call

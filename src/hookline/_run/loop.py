@@ -42,6 +42,7 @@ from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTake
 from .model_call import call_model
 from .session import Session
 from .state import RunState
+from .tool_call import CallReports
 
 MAX_KEEP_GOING = 3
 COMPLETED = StopSignal("completed")
@@ -57,6 +58,7 @@ class Loop:
         self.state = engine.run_state
         self.task = task
         self._base = base
+        self._reports = CallReports(engine)
         self._recording = False
         self._kept_going = 0
         self._steps_begun = 0
@@ -173,7 +175,7 @@ class Loop:
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
             if reply.tool_calls:
-                batch = Batch(engine, reply.tool_calls, index, _withdrawn(request, reply.request))
+                batch = Batch(engine, reply.tool_calls, index, _withdrawn(request, reply.request), self._reports)
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await engine.take_cause(cause)

@@ -58,7 +58,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     inherit: bool
     """Whether the hooks, the budget, the metadata and the cancellation of the run around this one hold here too.
 
-    Inside a run (in a tool or a hook) that is the default; ``False`` is the explicit way out.
+    Inside a run (in a tool or a hook) that is the default; ``False`` is the explicit way out. With the ``ctx`` of that
+    run, ``False`` leaves out its hooks and metadata only: the context brings its budget and its cancellation.
     """
 
 
@@ -91,12 +92,14 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
     Raises:
         TypeError: an unknown option, or a value of the wrong type.
     """
+    if not isinstance(task, str):
+        raise TypeError(f"the task is text, not {type(task).__name__}")
+    if not options:
+        return
     if unknown := sorted(options.keys() - KNOWN):
         of_context = [name for name in unknown if name in _OF_CONTEXT]
         hint = f"; say ctx=AgentContext({of_context[0]}=...)" if of_context else ""
         raise TypeError(f"unknown option {', '.join(unknown)}{hint}; known: {', '.join(sorted(KNOWN))}")
-    if not isinstance(task, str):
-        raise TypeError(f"the task is text, not {type(task).__name__}")
     ctx, session, metadata = options.get("ctx"), options.get("session"), options.get("metadata")
     if ctx is not None and not isinstance(ctx, AgentContext):
         raise TypeError(f"ctx= takes an AgentContext, not {type(ctx).__name__}")

@@ -108,7 +108,7 @@ class ToolStart(Fields, frozen=True):
     """An attempt of a call begins."""
 
     type = "tool_start"
-    when = "an attempt of a call begins, after it was judged; one that is refused has its pair too"
+    when = "an attempt of a call starts, after it was judged; a call that is refused never starts"
 
     call_id: str
     tool: str
