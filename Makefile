@@ -14,6 +14,7 @@ test: $(VENV)/.dev debian
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # does not ask for a newer version
 	@$(BIN)/lint-imports
 	@$(BIN)/pytest -n 2
 

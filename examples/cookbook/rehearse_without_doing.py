@@ -10,8 +10,9 @@ from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel
 
 @guard(BEFORE_TOOL)
 def rehearse(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-    called = ctx.tool_registry and ctx.tool_registry.get(request.name)
-    if called and called.dangerous:
+    tools = ctx.tool_registry
+    called = tools.get(request.name) if tools is not None else None
+    if called is not None and called.dangerous:
         return HookResult.answer("done (rehearsed)", reason="a rehearsal")
     return None
 

@@ -83,7 +83,7 @@ class FrozenList(tuple[Any, ...]):
     """
 
     __slots__ = ()
-    __class__ = property(lambda self: list)
+    __class__ = property(lambda self: list)  # pyright: ignore[reportIncompatibleMethodOverride] # to be a list
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
     __lt__, __le__ = _compared(operator.lt), _compared(operator.le)
@@ -158,9 +158,11 @@ def freeze(value: Any, _depth: int = 0) -> Any:
         return frozen
     if isinstance(value, (list, tuple)):
         return _new_list(FrozenList, [v if type(v) in _SCALARS else freeze(v, _depth + 1) for v in value])
-    for plain_type in (str, int, float):  # enums and other subclasses, as what they are in JSON
+    if isinstance(value, str):  # enums and other subclasses, as what they are in JSON
+        return str.__str__(value)
+    for plain_type in (int, float):
         if isinstance(value, plain_type):
-            return plain_type.__str__(value) if plain_type is str else plain_type(value)
+            return plain_type(value)
     raise TypeError(f"{type(value).__name__} is not JSON (str, number, bool, None, list, dict)")
 
 
@@ -455,11 +457,12 @@ def _reader(kind: Any) -> Reader | None:
     readers = [read for read in map(_reader, arguments) if read is not None]
     if not readers:
         return None
-    if get_origin(kind) in (Union, UnionType):
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
         return readers[0] if len(readers) == 1 else None  # with two, nobody could tell which one is meant
-    if get_origin(kind) is Annotated:
+    if origin is Annotated:
         return readers[0]
-    is_mapping = isinstance(get_origin(kind), type) and issubclass(get_origin(kind), Mapping)
+    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
     return partial(_read_items if is_mapping else _read_sequence, readers[-1])
 
 

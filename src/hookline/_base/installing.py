@@ -20,8 +20,9 @@ def install_command(extra: str) -> str:
 
     folder = Path(__file__).parents[3]
     try:
-        is_checkout = '\nname = "hookline"\n' in (folder / "pyproject.toml").read_text("utf-8")
-        where = "." if folder == Path.cwd() else str(folder)
+        if '\nname = "hookline"\n' in (folder / "pyproject.toml").read_text("utf-8"):
+            where = "." if folder == Path.cwd() else str(folder)
+            return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
     except (OSError, ValueError):
-        is_checkout = False
-    return f"pip install -e {shlex.quote(f'{where}[{extra}]')}" if is_checkout else f"pip install 'hookline[{extra}]'"
+        pass  # not a checkout, or not one that can be read
+    return f"pip install 'hookline[{extra}]'"

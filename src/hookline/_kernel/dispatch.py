@@ -50,7 +50,7 @@ def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> Said | None
             if result is not None:
                 return entry, result, None
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
-        return entry, None, error
+        return entry, None, error  # pyright: ignore[reportPossiblyUnboundVariable] # only the call of a hook raises
     finally:
         scope.entry = outer
     return None

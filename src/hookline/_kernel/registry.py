@@ -24,6 +24,7 @@ class Interceptor(Protocol):
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """See the payload; return what a hook at this point may return, or an awaitable of it."""
+        ...
 
 
 class PassThrough:

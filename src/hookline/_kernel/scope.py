@@ -56,9 +56,11 @@ class Cancellable(Protocol):
 
     def is_cancelled(self) -> bool:
         """Whether the current task is really being cancelled; a hook may raise CancelledError itself."""
+        ...
 
     def hurry(self) -> None:
         """Give the hooks that follow only a short time."""
+        ...
 
 
 class _Unlimited:
@@ -82,6 +84,7 @@ class Emit(Protocol):
 
     def __call__(self, kind: type[Event], /, **fields: Any) -> None:
         """Make the event, if anybody wants it."""
+        ...
 
 
 def _drop(kind: type[Event], /, **fields: Any) -> None:
@@ -100,7 +103,7 @@ class Scope:
     """Whether somebody wants a record of every hook call."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
-        self.ctx = ctx
+        self.ctx: Any = ctx
         self.emit: Emit = emit
         """Puts an event into the stream of the run, if there is one."""
         self.cancellation: Cancellable = _UNLIMITED

@@ -93,8 +93,8 @@ class Agent(Generic[DepsT, OutputT]):
     """
 
     @overload
-    def __init__(
-        self: Agent[DepsT, str], name: str, description: str = "", instructions: str = "", *,
+    def __init__(  # OutputT is left at its default, str
+        self, name: str, description: str = "", instructions: str = "", *,
         output_type: None = None, **options: Unpack[AgentOptions[DepsT]],
     ) -> None: ...  # fmt: skip
     @overload

@@ -31,9 +31,11 @@ class Clock(Protocol):
 
     def time(self) -> float:
         """Unix time."""
+        ...
 
     def monotonic(self) -> float:
         """Seconds that never run backwards."""
+        ...
 
 
 class Limits(Frozen, frozen=True, kw_only=True):

@@ -34,15 +34,19 @@ class RunView(Protocol):
     @property
     def state(self) -> Any:
         """The state as it is now."""
+        ...
 
     def fire_for(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
         """Fire a point for a hook or a tool."""
+        ...
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event into the stream."""
+        ...
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would get such an event."""
+        ...
 
 
 class Services:

@@ -56,6 +56,7 @@ class Setup(Protocol):
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """The tools of a run with this filter."""
+        ...
 
 
 class Engine(Scope):
@@ -83,7 +84,7 @@ class Engine(Scope):
         self.recording = events.recording
         self.tracing = every_call
         self.budget = services.budget
-        self.cancellation: Cancellation = cancellation
+        self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.world = services.world
         self.ids = services.ids
         self.cause: BaseException | None = None

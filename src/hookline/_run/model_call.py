@@ -45,7 +45,8 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
     """
     inside_step = request.purpose == "step"
     model = engine.world.model(model)
-    attempt, extra = 1, ()  # type: int, tuple[Message, ...]
+    attempt = 1
+    extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not fit the output type: they have a limit of their own
     while True:
         base = request

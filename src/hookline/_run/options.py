@@ -79,7 +79,7 @@ class Owner(Setup, Protocol):
     output_spec: OutputSpec | None
     output_retries: int
     limits: Limits
-    deps_type: type[Any] | None
+    deps_type: Any
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
     unchecked_globs: bool

@@ -227,6 +227,7 @@ class _Reader(Protocol):
         Raises:
             InvalidOutput: it does not fit the type.
         """
+        ...
 
 
 class _PydanticReader:

@@ -48,7 +48,7 @@ class RunState:
         self._open: Message | None = None
         self._held: tuple[Message, ...] = ()
         self.version = 1
-        self._changed_at = dict.fromkeys(_FREE, 1)
+        self._changed_at: dict[str, int] = dict.fromkeys(_FREE, 1)
         self._view: AgentState | None = None
 
     @property

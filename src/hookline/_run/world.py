@@ -25,12 +25,15 @@ class Boundary(Protocol):
 
     def model(self, model: Model) -> Model:
         """The model to ask in the place of this one."""
+        ...
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
         """What ``tool.validate(arguments)`` gives."""
+        ...
 
     def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """What ``tool.call(values, ctx)`` gives."""
+        ...
 
     def approve(
         self,
@@ -39,9 +42,11 @@ class Boundary(Protocol):
         report: Callable[..., Awaitable[Verdict | None]],
     ) -> Awaitable[Verdict]:
         """What the approvers say. ``ask()`` asks them; ``report(error)`` puts a failure of theirs to ``on_error``."""
+        ...
 
     def steered(self, run_id: str, text: str) -> None:
         """A message was put into the run, for its next model call."""
+        ...
 
 
 class World:

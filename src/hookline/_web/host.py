@@ -32,6 +32,7 @@ class Served(Protocol):
 
     def routes(self) -> Sequence[Any]:
         """Its Starlette routes."""
+        ...
 
 
 class HttpHost:
@@ -139,8 +140,9 @@ class HttpHost:
         if serving is None:
             return
         for part in self.parts:
-            if hasattr(part, "hang_up"):
-                part.hang_up()
+            hang_up = getattr(part, "hang_up", None)
+            if hang_up is not None:
+                hang_up()
         self._server.should_exit = True
         try:
             await serving

@@ -342,7 +342,7 @@ def _remembered(rest: str) -> dict[str, Any]:
     except ValueError:
         return {"problem": wording.APPROVE_USAGE}
     scope = given.pop(0).lower() if given else "once"
-    pattern = dict(item.partition("=")[::2] for item in given)
+    pattern = {key: value for key, _, value in (item.partition("=") for item in given)}
     if scope not in _SCOPES or not all(pattern) or not all("=" in item for item in given):
         return {"problem": wording.APPROVE_USAGE}
     if pattern and scope == "once":

@@ -54,9 +54,11 @@ class Host(Protocol):
 
     async def start(self) -> None:
         """Begin."""
+        ...
 
     async def stop(self) -> None:
         """End."""
+        ...
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -153,7 +155,7 @@ class Gateway:
     @property
     def urls(self) -> list[str]:
         """Where its web servers can be reached from this machine."""
-        return [host.url for host in self.hosts if hasattr(host, "url")]
+        return [url for host in self.hosts if (url := getattr(host, "url", None)) is not None]
 
     async def start(self) -> None:
         """Open the mailbox, take up what was left there, and begin to receive.

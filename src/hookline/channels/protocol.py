@@ -80,9 +80,11 @@ class Channel(Protocol):
         Raises:
             ChannelError: it can never work as it is set up.
         """
+        ...
 
     async def stop(self) -> None:
         """Stop receiving; what is being delivered is delivered first. Sending still works until this returns."""
+        ...
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Send, and give the platform's id of the message; ``key`` is the same when it is sent again.
@@ -90,9 +92,11 @@ class Channel(Protocol):
         Raises:
             ChannelError: not now; ``Undeliverable``: never.
         """
+        ...
 
     def health(self) -> Health:
         """How it is now. It does not wait."""
+        ...
 
 
 class Asked(Frozen, frozen=True):
@@ -120,6 +124,7 @@ class Answerer(Protocol):
     @property
     def start(self) -> Callable[..., Any]:
         """Starts a run, as ``Agent.start`` does."""
+        ...
 
 
 class Command(Frozen, frozen=True):

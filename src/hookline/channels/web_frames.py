@@ -48,7 +48,7 @@ class Browser:
     def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
         self.socket, self.chat, self.rev = socket, chat, rev
         self.wake, self.typing = asyncio.Event(), False
-        self.shown = IDLE
+        self.shown: tuple[str, int] = IDLE
         self.asked: Sequence[Asked] = ()
 
     async def tell(self, type: str, **fields: Any) -> None:

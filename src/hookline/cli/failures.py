@@ -36,8 +36,9 @@ def report(error: Exception, args: Sequence[str]) -> int:
 
     if isinstance(error, typer.Abort):  # Ctrl-C or Ctrl-D at a question
         return CANCELLED
-    if hasattr(error, "format_message"):  # a mistake in the arguments, found by typer
-        say_error(error.format_message())
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # a mistake in the arguments, found by typer
+        say_error(format_message())
         context: Any = getattr(error, "ctx", None)
         if context is not None:
             sys.stderr.write(f"Try: {context.command_path} --help\n")

@@ -14,12 +14,15 @@ class Stoppable(Protocol):
 
     async def start(self) -> None:
         """Begin; it returns as soon as it has."""
+        ...
 
     async def stop(self, *, grace: float | None = None) -> None:
         """Stop; what is under way gets so many seconds."""
+        ...
 
     async def wait(self) -> None:
         """Go on until it is stopped."""
+        ...
 
 
 async def run_until_stopped(program: Stoppable, view: Any, begun: Callable[[], object]) -> None:

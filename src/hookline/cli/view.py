@@ -15,15 +15,19 @@ class View(Protocol):
 
     def __enter__(self) -> Self:
         """Begin to show."""
+        ...
 
     def __exit__(self, *exception: object) -> None:
         """Stop showing; what was shown stays."""
+        ...
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        ...
 
     def paused(self) -> AbstractContextManager[None]:
         """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        ...
 
 
 def choose_view(*, silent: bool = False) -> View:

@@ -41,8 +41,8 @@ def parse(text: str) -> Reference:
 
 def anchored(key: str, value: Any, folder: Path) -> Any:
     """A setting's value with its relative paths made absolute, from ``folder``."""
-    if key in _PLACES and value not in (None, "", ":memory:"):
-        return str(folder / Path(value).expanduser())
+    if key in _PLACES:
+        return value if value in (None, "", ":memory:") else str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"

@@ -34,10 +34,11 @@ _MODULES = {
 _PARTS = frozenset(("Compactor",))
 """Names from those modules that are no hooks but are given to one."""
 
-_HOMES = {name: home for name, (home, _) in exports(__package__).items() if name not in _PARTS}
+_PACKAGE = __name__.rpartition(".")[0]
+_HOMES = {name: home for name, (home, _) in exports(_PACKAGE).items() if name not in _PARTS}
 
 CONCERNS = {
-    concern: tuple(name for part in parts for name, home in _HOMES.items() if home == f"{__package__}.{part}")
+    concern: tuple(name for part in parts for name, home in _HOMES.items() if home == f"{_PACKAGE}.{part}")
     for concern, parts in _MODULES.items()
 }
 """The names of the built-in hooks and bundles by what they are for."""
@@ -73,7 +74,7 @@ def builtin_rows() -> list[BuiltinRow]:
 
 
 def _row(name: str, concern: str) -> BuiltinRow:
-    value = getattr(import_module(__package__), name)
+    value = getattr(import_module(_PACKAGE), name)
     what = (value.__doc__ or "").split("\n\n")[0].replace("``", "`")
     points = tuple(str(point) for point in POINTS.values() if point in getattr(value, "points", ()))
     phase = {point: _at(value, "phase", point) or _usual_phase(point) for point in points}

@@ -73,12 +73,11 @@ def path_of(value: Any, expected: str) -> str:
     """A path that a file or folder can have; the error says what is ``expected`` instead."""
     try:
         path = os.fspath(value)
-        possible = isinstance(path, str) and bool(path.strip()) and b"\0" not in os.fsencode(path)
+        if isinstance(path, str) and path.strip() and b"\0" not in os.fsencode(path):
+            return str(path)
     except (TypeError, UnicodeEncodeError):
-        possible = False
-    if not possible:
-        raise RegistrationError(f"{expected}, not {value!r:.80}")
-    return str(path)
+        pass  # refused below
+    raise RegistrationError(f"{expected}, not {value!r:.80}")
 
 
 def folder_of(value: Any, name: str) -> str:

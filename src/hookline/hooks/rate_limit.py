@@ -107,11 +107,12 @@ class RateLimitHook:
             if count > min(limits):
                 return f'{count}/{min(limits)} calls of "{tool}".'
         if self.per_minute is not None:
-            while self._window and (first := next(iter(self._window.items())))[1] <= now - _MINUTE:
-                del self._window[first[0]]
+            while self._window and next(iter(self._window.values())) <= now - _MINUTE:
+                del self._window[next(iter(self._window))]
             count = len(self._window) + 1
             if count > self.per_minute:
-                wait = max(1, ceil(first[1] + _MINUTE - now))
+                oldest = next(iter(self._window.values()))
+                wait = max(1, ceil(oldest + _MINUTE - now))
                 return f"{count}/{self.per_minute} tool calls in a minute. Try again in {wait} s."
         return ""
 

@@ -51,7 +51,7 @@ class ToolOutputTruncatorHook:
             artifacts = ArtifactStore(path_of(artifacts, _EXPECTED))
         elif artifacts is not None and not isinstance(artifacts, bool):
             able(artifacts, "save", _EXPECTED)
-        self.artifacts = None if artifacts is False else artifacts
+        self.artifacts: Any = None if artifacts is False else artifacts
 
     def __call__(self, point: str, ctx: Any, result: ToolCallResult) -> Any:
         """Look at one result."""

@@ -27,16 +27,21 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """Which model, as its provider calls it."""
+        ...
 
     @property
     def provider(self) -> str:
         """Who serves it."""
+        ...
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """The whole reply at once."""
+        ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Pieces of text as they come, then the whole reply as the last item."""
+        ...
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """How many tokens a text or some messages take."""
+        ...

@@ -29,9 +29,11 @@ class Host(Protocol):
 
     def plug(self, plugin: Plugin, *, renew: bool = False) -> None:
         """Put one in, whole, or raise ``RegistrationError``; ``renew``: in the place of an older one of its name."""
+        ...
 
     def unplug(self, name: str) -> None:
         """Take one out."""
+        ...
 
 
 class PluginManager:

@@ -64,9 +64,11 @@ class Modules(Protocol):
 
     def unload(self) -> None:
         """Take it out of ``sys.modules``."""
+        ...
 
     def put_back(self) -> None:
         """The opposite."""
+        ...
 
 
 class Plugin:

@@ -133,7 +133,7 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None)
         headers = response.headers if response is not None else {}
-        return _judge(_fault(error.body, words(error), status, retry_after(headers)), source, model)
+        return _judge(_fault(getattr(error, "body", None), words(error), status, retry_after(headers)), source, model)
     return None
 
 

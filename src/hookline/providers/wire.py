@@ -45,9 +45,11 @@ class Stream(Protocol):
 
     def add(self, event: Json) -> str:
         """Take in one event; gives the text in it."""
+        ...
 
     def whole(self) -> Json | None:
         """The reply as the API gives it when it is not streamed; ``None`` if it was cut off."""
+        ...
 
 
 class Dialect(Protocol):
@@ -56,18 +58,23 @@ class Dialect(Protocol):
     @property
     def path(self) -> str:
         """Where requests go, below the base URL."""
+        ...
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """The request, as this API wants it."""
+        ...
 
     def streamed(self, body: Json) -> Json:
         """The same request, for a reply in pieces."""
+        ...
 
     def read(self, data: Json) -> Reply | None:
         """What a whole reply says; ``None`` if it holds no answer."""
+        ...
 
     def stream(self) -> Stream:
         """Puts a streamed reply together."""
+        ...
 
 
 class ToolNames:

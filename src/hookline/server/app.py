@@ -47,6 +47,7 @@ class Part(Protocol):
 
     def endpoints(self) -> Sequence[Endpoint]:
         """What can be asked for."""
+        ...
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -128,12 +128,12 @@ def setup_logs(
     """
     if kind not in KINDS:
         raise ValueError(f"logs are {', '.join(KINDS)}, not {kind!r:.80}")
-    stream = sys.stderr if stream is None else stream
-    is_terminal = stream.isatty()
+    output: TextIO = sys.stderr if stream is None else stream
+    is_terminal = output.isatty()
     if kind == "auto":
         kind = "text" if is_terminal else "json"
     color = handler is None and is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    handler = handler or logging.StreamHandler(stream)
+    handler = handler or logging.StreamHandler(output)
     handler.setFormatter(JsonFormatter() if kind == "json" else TextFormatter(color=color))
     levels = {**dict.fromkeys(("", *OTHERS), logging.WARNING), "hookline": logging.DEBUG if debug else logging.INFO}
     before = [(logger, logger.level, logger.propagate) for logger in map(logging.getLogger, levels)]

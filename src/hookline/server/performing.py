@@ -121,13 +121,13 @@ class Performer:
         if first:
             services_of(ctx).world.new_id = _first_id(record.id)
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
-        live.run = answerer.start(
+        live.run = run = answerer.start(
             task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
             metadata={**self._metadata, **caller.metadata, **about}, task_id=record.task_id,
             correlation_id=record.correlation_id,
         )  # fmt: skip
         try:
-            result: AgentResult = await live.run.result()
+            result: AgentResult = await run.result()
         except RunFailed as failure:
             return failure.result
         return result

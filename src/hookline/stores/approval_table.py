@@ -137,6 +137,7 @@ def grant_values(grant: GrantRow) -> tuple[Any, ...]:
 
 def grant_of(values: Sequence[Any]) -> GrantRow:
     """A grant, of the values of its columns."""
-    fields = dict(zip(GrantRow.__struct_fields__, values, strict=True))
+    fields: dict[str, Any] = dict(zip(GrantRow.__struct_fields__, values, strict=True))
     fields |= {name: msgspec.json.decode(fields[name]) for name in ("pattern", "arguments", "hooks")}
-    return GrantRow(**fields | {"hooks": tuple(fields["hooks"])})
+    fields["hooks"] = tuple(fields["hooks"])
+    return GrantRow(**fields)

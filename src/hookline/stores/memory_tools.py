@@ -17,12 +17,15 @@ class Remembers(Protocol):
 
     def add_fact(self, key: str, value: Any, *, source: str = "") -> Any:
         """Record a fact."""
+        ...
 
     def facts(self, *, scope: str | None = None) -> Sequence[Any]:
         """The facts that are valid now."""
+        ...
 
     def forget_fact(self, key: str) -> bool:
         """End a fact; whether there was one."""
+        ...
 
 
 def memory_tools(memory: Remembers) -> tuple[Tool, ...]:

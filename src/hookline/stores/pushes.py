@@ -119,7 +119,8 @@ _FIELDS = ", ".join(PushRow.__struct_fields__)
 
 
 def _row(values: Sequence[Any]) -> PushRow:
-    return PushRow(*(*values[:-1], bool(values[-1])))
+    fields: list[Any] = [*values[:-1], bool(values[-1])]
+    return PushRow(*fields)
 
 
 def _me() -> tuple[str, int, float]:

@@ -586,7 +586,8 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
     """The runs in rows of the table; those without an end whose process is gone are interrupted."""
     known: dict[tuple[Any, ...], bool] = {}  # many open runs belong to one process: ask the system once
     for row in rows:
-        run = RunRecord(*(*row[:-1], bool(row[-1])))
+        fields: list[Any] = [*row[:-1], bool(row[-1])]
+        run = RunRecord(*fields)
         if run.status in OPEN:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:

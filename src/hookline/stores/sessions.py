@@ -33,15 +33,19 @@ class SessionStore(Protocol):
 
     def load(self, id: str) -> Session | None:
         """The session as it was saved last; ``None`` if there is none."""
+        ...
 
     def save(self, session: Session) -> None:
         """Keep the session; what others stored of it since it was loaded or saved is not lost."""
+        ...
 
     def list(self) -> Sequence[SessionSummary]:
         """All sessions, the one saved last first."""
+        ...
 
     def delete(self, id: str) -> bool:
         """Forget a session; whether there was one."""
+        ...
 
 
 class JsonSessionStore:

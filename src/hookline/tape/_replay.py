@@ -15,7 +15,6 @@ from .._base.frozen import digest, freeze, thaw
 from .._kernel.errors import OutputError
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
-from .._kernel.values import ToolSpec
 from .._run.agent import Agent
 from .._run.budget import Budget
 from .._run.causes import RunFailed
@@ -193,12 +192,8 @@ class StandIn(Tool):
             call, name=taped.spec.name, timeout=taped.timeout, folder=taped.folder, untrusted=taped.untrusted,
             dangerous=taped.dangerous, offer=None if taped.offered else lambda ctx: None,
         )  # fmt: skip
+        self.spec = taped.spec
         self._taped, self._checks, self.takes_ctx = taped, checks, True
-
-    @property
-    def spec(self) -> ToolSpec:
-        """What the model was told."""
-        return self._taped.spec
 
     def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
         """What the tool said of these arguments; others are taken as they are."""

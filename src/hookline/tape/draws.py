@@ -14,6 +14,7 @@ class Source(Protocol):
 
     def __call__(self, kind: str, real: Callable[[], Any]) -> Any:
         """The value; ``real()`` is the one of here and now."""
+        ...
 
 
 class SetAlarm(Protocol):
@@ -21,6 +22,7 @@ class SetAlarm(Protocol):
 
     def __call__(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """``clock`` is the one to go by, if it has a ``call_later`` of its own."""
+        ...
 
 
 class TapedClock:

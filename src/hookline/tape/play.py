@@ -193,7 +193,9 @@ class Player:
 
     def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
         """Count what was used inside a tool, which nobody uses now."""
-        for entry in self._positions.inside.get(called.number, ()) if ctx is not None else ():
+        if ctx is None:
+            return
+        for entry in self._positions.inside.get(called.number, ()):
             engine = services_of(ctx).run
             assert isinstance(engine, Engine)
             if isinstance(entry, on.ToolCalled):

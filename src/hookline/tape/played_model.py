@@ -20,9 +20,11 @@ class Answers(Protocol):
 
     async def answer_to(self, request: ModelRequest) -> tuple[on.ModelAnswered, int]:
         """What the model said to a request, and where on the tape."""
+        ...
 
     async def end_of(self, answer: on.ModelAnswered, end: int) -> ModelResponse | None:
         """Wait until it is the turn of an answer, and give how it ended."""
+        ...
 
 
 class PlayedModel:

@@ -20,12 +20,15 @@ class Notes(Protocol):
 
     def write(self, entry: on.Entry) -> None:
         """Write an entry."""
+        ...
 
     def asked(self, model: Model, request: ModelRequest) -> int:
         """A request goes to the model: its number."""
+        ...
 
     def counted(self, key: str, value: float | None) -> None:
         """A number that the model gave."""
+        ...
 
 
 class RecordedModel:
@@ -56,10 +59,11 @@ class RecordedModel:
     async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         number, pieces = self._tape.asked(self._model, request), list[str]()
         given, ended = self._model.stream(request), dict[str, Any]()
+        response: ModelResponse | None = None
         try:
             async for piece in given:
                 if isinstance(piece, ModelResponse):
-                    ended = _as_taped(self._model, piece)
+                    response, ended = piece, _as_taped(self._model, piece)
                     break
                 pieces.append(piece)
                 yield piece
@@ -74,8 +78,8 @@ class RecordedModel:
             self._tape.write(on.ModelAnswered(number=number, pieces=tuple(pieces)).replace(**ended))
             if (close := getattr(given, "aclose", None)) is not None:
                 await close()
-        if ended:
-            yield piece
+        if response is not None:
+            yield response
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """How many tokens a text or some messages take."""

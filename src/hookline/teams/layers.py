@@ -27,8 +27,8 @@ class LayeredRegistry(HookRegistry):
     def _entries(self) -> tuple[Entry, ...]:
         return (*self._base._entries, *self._own)
 
-    @_entries.setter
-    def _entries(self, entries: tuple[Entry, ...]) -> None:
+    @_entries.setter  # so it can be set, as the attribute of the base class can
+    def _entries(self, entries: tuple[Entry, ...]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         below = {id(entry) for entry in self._base._entries}
         self._own = tuple(entry for entry in entries if id(entry) not in below)
 

@@ -24,8 +24,10 @@ class Members:
         may: Callable[[str, str], bool] | None,
     ) -> None:
         self._first, self._may = first, may
-        self.agents: Mapping[str, Agent] = agents if isinstance(agents, Mapping) else {}
-        if not isinstance(agents, Mapping):
+        self.agents: Mapping[str, Agent] = {}
+        if isinstance(agents, Mapping):
+            self.agents = agents  # pyright: ignore[reportAttributeAccessIssue] # by name: no mapping has agents as keys
+        else:
             if isinstance(agents, str) or not isinstance(agents, Iterable):
                 raise RegistrationError(f"members are a list of agents, or a mapping, not {type(agents).__name__}")
             for agent in agents:

@@ -24,12 +24,13 @@ class Turns:
         Raises:
             RunFailed: a run ended ``failed``; it carries the result.
         """
-        said: str | None = task
-        while said is not None:
+        while True:
             agent, options["session"], full = self._prepared(options)
-            result = await agent.arun(said, **full)
-            said = self.follow_up(options["session"], result)
-        return result
+            result = await agent.arun(task, **full)
+            follow_up = self.follow_up(options["session"], result)
+            if follow_up is None:
+                return result
+            task = follow_up
 
     def run(self, task: str, **options: Any) -> AgentResult:
         """The same, and block.
@@ -37,12 +38,13 @@ class Turns:
         Raises:
             RunFailed: a run ended ``failed``; it carries the result.
         """
-        said: str | None = task
-        while said is not None:
+        while True:
             agent, options["session"], full = self._prepared(options)
-            result = agent.run(said, **full)
-            said = self.follow_up(options["session"], result)
-        return result
+            result = agent.run(task, **full)
+            follow_up = self.follow_up(options["session"], result)
+            if follow_up is None:
+                return result
+            task = follow_up
 
     def follow_up(self, session: Session, result: AgentResult) -> str | None:
         """The task of a run that is to follow this one at once, because it handed over; ``None`` if none is."""

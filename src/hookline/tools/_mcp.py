@@ -219,14 +219,9 @@ class McpTool(Tool):
         self.server, self._theirs = server, listed.name
         self.__doc__ = about
         try:
-            self._spec = ToolSpec(name, about, {"properties": {}, **scrub(listed.input_schema)})
+            self.spec = ToolSpec(name, about, {"properties": {}, **scrub(listed.input_schema)})
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"tool {name!r} of {server!r}: its schema is not usable: {error}") from error
-
-    @property
-    def spec(self) -> ToolSpec:
-        """Name, description and JSON schema, as the server gives them."""
-        return self._spec
 
     def validate(self, arguments: Mapping[str, Any]) -> Checked | str:
         """The arguments as they will be sent, or what is wrong with them in words."""
@@ -249,7 +244,7 @@ class McpTool(Tool):
         from jsonschema.validators import validator_for  # type: ignore[import-untyped]
         from referencing import Registry
 
-        schema = thaw(self._spec.parameters)
+        schema = thaw(self.spec.parameters)
         kind = validator_for(schema, default=Draft202012Validator)
         try:
             kind.check_schema(schema)

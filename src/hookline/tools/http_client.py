@@ -131,12 +131,14 @@ class _Head:
 class _Response(HTTPResponse):
     def begin(self) -> None:
         if self.headers is None:
-            file: Any = self.fp
-            self.fp = head = _Head(file)
+            file = self.fp
+            head: Any = _Head(file)
+            self.fp = head
             try:
                 super().begin()
             finally:
-                self.fp = file if self.fp is head else None
+                if self.fp is head:  # else it was closed, and is None
+                    self.fp = file
 
     def _read_next_chunk_size(self) -> int:
         size: int = super()._read_next_chunk_size()  # type: ignore[misc]

@@ -20,6 +20,7 @@ class Toolset(Protocol):
 
     def tools(self) -> Iterable[Tool | Callable[..., Any]]:
         """Its tools; asked again, the same ones."""
+        ...
 
 
 class ToolRegistry:

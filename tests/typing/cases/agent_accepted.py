@@ -36,6 +36,7 @@ def whoami(ctx: AgentContext[Deps]) -> str:
 
 # Without an output type the output is the reply; with one it is a value of that type.
 plain = Agent("plain", llm=ScriptedModel(["hello"], loop=True), hooks=[any_deps])
+assert_type(plain, Agent[object, str])
 assert_type(plain.run("x").output, str)
 
 typed = Agent("typed", llm=ScriptedModel(['{"degrees": 3}'], loop=True), tools=[whoami], output_type=Weather)

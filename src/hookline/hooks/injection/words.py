@@ -120,5 +120,5 @@ class Weights:
 @cache
 def learned() -> Weights:
     """The weights that come with the package."""
-    stored = json.loads(files(__package__).joinpath("weights.json").read_text("utf-8"))
+    stored = json.loads(files(__name__.rpartition(".")[0]).joinpath("weights.json").read_text("utf-8"))
     return Weights(stored["bias"], {feature: weight / 100 for feature, weight in stored["weights"].items()})

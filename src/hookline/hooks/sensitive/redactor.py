@@ -119,7 +119,7 @@ class Redactor:
         return "".join([*parts, text[at:end]])
 
     def _by_kind(self, action: Any, actions: Any) -> dict[str, Action]:
-        by_kind = dict.fromkeys((*self.kinds, *self.extra), _action(action, "an action"))
+        by_kind: dict[str, Action] = dict.fromkeys((*self.kinds, *self.extra), _action(action, "an action"))
         for kind, special in _mapping(actions, "actions").items():
             if kind not in by_kind:
                 raise RegistrationError(f"actions: {kind!r} is not looked for; there are {', '.join(by_kind)}")

@@ -119,7 +119,8 @@ class Engine:
             import xllamacpp  # type: ignore[import-untyped]
         except ImportError:
             raise NotInstalled("xllamacpp", "local") from None
-        params: Any = xllamacpp.CommonParams()
+        self._xllamacpp: Any = xllamacpp
+        params = self._xllamacpp.CommonParams()
         params.model.path = str(path)
         params.n_ctx, params.n_parallel = context, 1
         params.cpuparams.n_threads, params.cpuparams_batch.n_threads = threads()
@@ -129,7 +130,7 @@ class Engine:
         params.api_keys = [self._key]  # it also listens on loopback, where others could find it
         try:
             with _in_llama():
-                self._server: Any = xllamacpp.Server(params)
+                self._server: Any = self._xllamacpp.Server(params)
         except RuntimeError as error:
             raise UnknownModel(
                 f"{path} cannot be loaded: it is no whole GGUF file, a kind of model that llama.cpp does not know,"
@@ -137,7 +138,6 @@ class Engine:
             ) from error
         if _forked:
             _keep_for_good(self._server)
-        self._xllamacpp: Any = xllamacpp
         self.template: str = self._post("/props", None).get("chat_template", "")
 
     def grammar(self, schema: Mapping[str, Any]) -> str:

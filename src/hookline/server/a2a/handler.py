@@ -44,6 +44,7 @@ from a2a.utils.task import (
     validate_history_length,
     validate_page_size,
 )
+from google.protobuf.message import Message as ProtoMessage
 
 from ..._base.names import words
 from ...stores.approval_rows import ApprovalRow, DecisionRefused
@@ -376,7 +377,7 @@ def _again(refused: DecisionRefused, rows: list[ApprovalRow]) -> str:
 
 
 @contextmanager
-def _clean(params: object | None) -> Iterator[None]:
+def _clean(params: ProtoMessage | None) -> Iterator[None]:
     """What goes wrong in the words of the protocol; what should not go wrong is logged, and its words stay here."""
     try:
         if params is not None:

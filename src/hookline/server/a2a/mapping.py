@@ -325,7 +325,7 @@ def about(run: RunRecord) -> dict[str, Any]:
     return {"run_id": run.id, "correlation_id": run.correlation_id, "agent": run.agent}
 
 
-def struct(value: Mapping[str, Any]) -> Struct:
+def struct(value: dict[str, Any]) -> Struct:
     """Plain JSON as the protocol's own kind of object."""
     return ParseDict(value, Struct())
 
