@@ -1090,3 +1090,42 @@ def test_the_limit_that_calls_met_is_told_though_it_is_the_last_step():
     agent = scripted_agent([TWO, reply("x")], tools=[add], max_steps=1)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tool_calls=1))))
     assert (result.stop.kind, result.steps[0].outcomes) == ("tool_calls_limit", ("ok", "cancelled"))
+
+
+async def test_the_end_of_a_call_is_told_though_its_tool_ignored_the_cancellation_and_reported_on():
+    """A slow hook of on_progress keeps the report of an abandoned call waiting while the run ends."""
+    log, ready = EventLog(), asyncio.Event()
+
+    @tool
+    async def stubborn(ctx) -> str:
+        """Ignore a cancellation, and report."""
+        try:
+            ready.set()
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            ctx.progress(0.5, "still here")
+        return "late"
+
+    @tool
+    async def fail_the_run(ctx) -> str:
+        """End the run through a hook around a model call."""
+        await ready.wait()
+        await ctx.llm.complete("x")
+        return "never"
+
+    @hook(BEFORE_LLM)
+    def end(ctx, request):
+        return HookResult.end("over") if request.purpose != "step" else None
+
+    @observer(ON_PROGRESS)
+    async def slow(ctx, progress):
+        await asyncio.sleep(0.01)
+
+    agent = scripted_agent(
+        [[call("stubborn"), call("fail_the_run")]], tools=[stubborn, fail_the_run], hooks=[end, slow]
+    )
+    await agent.arun("x", sinks=[log])
+    started = [event.call_id for event in log.events if isinstance(event, ToolStarted)]
+    ended = [event.call_id for event in log.events if isinstance(event, ToolEnded)]
+    assert len(started) == 2
+    assert sorted(started) == sorted(ended)

@@ -116,7 +116,7 @@ class Batch:
                 await self._in_any_case(self._decide(call, "cancelled"))
             if call.result is None:
                 call.settle(engine, "cancelled", error="Cancelled: the call did not finish.")
-            if not call.ended:
+            if not call.told:
                 await self._in_any_case(self._reports.end(call))
 
     # Rewrite, validate, guard.
@@ -319,7 +319,7 @@ class Batch:
             call.settle(engine, "error", error=said)
         if engine.tells_calls or call.reporter is not None:
             await self._reports.end(call)
-        call.ended = True
+        call.ended = call.told = True
         if failure is not None:
             await self._report(call, type(failure).__name__, words(failure))
 

@@ -40,6 +40,9 @@ class PendingCall(msgspec.Struct):
     asking: bool = False
     started: bool = False
     ended: bool = False
+    """Whether the outcome stands: what the tool does afterwards comes too late."""
+    told: bool = False
+    """Whether its end was told, to those who want to know."""
     by: str = ""
     """The hook or person that blocked, denied or answered the call."""
     denied: bool = False
@@ -83,16 +86,16 @@ class CallReports:
 
     async def end(self, call: PendingCall) -> None:
         """The outcome of the attempt is known."""
-        result = call.result
-        if call.ended or result is None:
+        result, engine = call.result, self._engine
+        if call.told or result is None:
             return
         call.ended = True
-        engine = self._engine
         try:
             if call.reporter is not None:
                 await call.reporter
         finally:
-            if engine.tells_calls:
+            told, call.told = call.told, True  # an abandoned tool may have come to its end at the same moment
+            if engine.tells_calls and not told:
                 message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
                 engine.emit(
                     ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
