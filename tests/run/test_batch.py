@@ -1125,7 +1125,7 @@ async def test_the_end_of_a_call_is_told_though_its_tool_ignored_the_cancellatio
         [[call("stubborn"), call("fail_the_run")]], tools=[stubborn, fail_the_run], hooks=[end, slow]
     )
     await agent.arun("x", sinks=[log])
-    started = [event.call_id for event in log.events if isinstance(event, ToolStarted)]
-    ended = [event.call_id for event in log.events if isinstance(event, ToolEnded)]
+    started = [event.call_id for event in log if isinstance(event, ToolStarted)]
+    ended = [event.call_id for event in log if isinstance(event, ToolEnded)]
     assert len(started) == 2
     assert sorted(started) == sorted(ended)
