@@ -34,6 +34,7 @@ else:
 
 Model = Literal["pipeline", "merge", "claim", "observe"]
 
+LOOP = "the loop"
 TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
 NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
 _imported: list[str] = []
@@ -65,7 +66,7 @@ class Point(str, Generic[Payload_co]):
         result: type[Frozen] | None = None,
         when: str = "",
         closed: str = "the run fails",
-        fired_by: str = "the loop",
+        fired_by: str = LOOP,
         names: Mapping[str, str] | None = None,
         tool: bool = False,
         resilient: bool = False,
@@ -122,6 +123,11 @@ def import_declarations() -> None:
         _imported[:] = POINT_MODULES  # first: these modules declare points, too
         for name in POINT_MODULES:
             import_module(name)
+
+
+def is_fired_by_loop(point: Point[Any]) -> bool:
+    """Whether a point is one of a run that only its loop fires."""
+    return point in _RUN_POINTS and point.fired_by == LOOP
 
 
 class _Points(Mapping[str, Point[Any]]):

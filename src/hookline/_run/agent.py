@@ -151,7 +151,7 @@ class Agent(Generic[DepsT, OutputT]):
         loaded = load_plugins(plugins)
         if interceptor is None:
             self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        elif hooks or loaded:
+        elif isinstance(hooks, HookRegistry) or hooks or loaded:
             raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
         else:
             self.hooks = HookRegistry.of(interceptor)
@@ -434,6 +434,8 @@ class Run(Generic[OutputT]):
 
     def steer(self, message: str) -> bool:
         """Put a user message into the run before its next model call; false if the run is over."""
+        if not isinstance(message, str):
+            raise TypeError(f"steer() takes the text of a user message, not {type(message).__name__}")
         if self.done:
             return False
         return self._engine.steer(Message("user", message))

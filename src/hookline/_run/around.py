@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -9,6 +10,9 @@ from typing import Any, TypeVar
 from .events import log
 
 T = TypeVar("T")
+
+_ANYTHING = (Exception, asyncio.CancelledError, GeneratorExit)
+"""What sync code of a hook may raise of its own; none of it is a cancellation or an end of the run."""
 
 
 async def around(hooks: Iterable[Any], ctx: Any, payload: Any, work: Awaitable[T]) -> T:
@@ -23,7 +27,7 @@ async def around(hooks: Iterable[Any], ctx: Any, payload: Any, work: Awaitable[T
             if manager is not None:
                 manager.__enter__()
                 entered.append(manager)
-        except Exception:  # noqa: BLE001 - it decides nothing
+        except _ANYTHING:  # it decides nothing
             log.exception("hook %r failed to go around %s", hook, type(payload).__name__)
     try:
         result = await work
@@ -38,5 +42,5 @@ def _leave(entered: list[AbstractContextManager[Any]], payload: Any, error: Base
     for manager in reversed(entered):
         try:
             manager.__exit__(type(error) if error is not None else None, error, error and error.__traceback__)
-        except Exception:  # noqa: BLE001
+        except _ANYTHING:
             log.exception("%r failed at the end of %s", manager, type(payload).__name__)

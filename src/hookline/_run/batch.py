@@ -161,7 +161,7 @@ class Batch:
         tool = tools.get(request.name)
         if tool is None:
             return request, tools.unknown(request.name)
-        if request.name in self._withdrawn and request.name == call.call.name:
+        if request.name in self._withdrawn:
             return request, f"The tool {request.name!r} is not available in this step."
         # Hooks got a copy of the call's arguments: where none was returned in its place, the call's own count.
         arguments = call.call.arguments if request.arguments is call.handed_out else request.arguments
@@ -346,8 +346,12 @@ class Batch:
         assert result is not None  # _attempt gave each call one
         retried = False
         try:
-            verdict = await engine.fire(AFTER_TOOL, result, no_retry=self._no_retry(result))
-            call.result, retried = verdict.payload, verdict.action is HookAction.RETRY
+            shown = result
+            if AFTER_TOOL in engine.heard and isinstance(result.result, (dict, list)):
+                shown = replace(result, result=private_copy(result.result))  # hooks get a copy
+            verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
+            call.result = result if verdict.payload is shown else verdict.payload
+            retried = verdict.action is HookAction.RETRY
         except Ended as ended:
             call.result = ended.verdict.payload
             await self._take_cause(ended)

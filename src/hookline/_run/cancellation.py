@@ -59,7 +59,8 @@ class Cancellation:
     # What breaks off a run.
 
     def request(self, _reason: str = "") -> None:
-        """Cancel the run. Safe from any thread."""
+        """Cancel the run. Safe from any thread: its next checkpoint knows, also if nothing yields to the loop."""
+        self.requested = self.alert = True
         aio = self._aio
         if aio is None or running_loop() is aio:
             self._cancel()
@@ -68,7 +69,6 @@ class Cancellation:
             aio.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        self.requested = self.alert = True
         if self._task is None or self._aio is None or self.deadline is not None:
             return
         if self.finishing:  # hooks of on_run_end are not interrupted, but may not take for ever

@@ -15,7 +15,7 @@ from .._kernel.results import Verdict
 from .._kernel.scope import Scope, Window, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids
-from ..tools.registry import ToolRegistry
+from ..tools.registry import ToolRegistry, ToolsView
 from .budget import Budget, BudgetView
 from .events import ENGINE_EVENTS
 from .interrupt import Interrupt, make_id
@@ -228,9 +228,9 @@ class AgentContext(Window, Generic[DepsT]):
         return self._services.interrupt
 
     @property
-    def tool_registry(self) -> ToolRegistry | None:
-        """The tools of this run."""
-        return self._services.tools
+    def tool_registry(self) -> ToolsView | None:
+        """The tools of this run, to look at."""
+        return None if self._services.tools is None else ToolsView(self._services.tools)
 
     @property
     def llm(self) -> GatedModel | None:
@@ -273,7 +273,7 @@ class AgentContext(Window, Generic[DepsT]):
         Raises:
             TypeError: the type is one that the loop makes itself.
         """
-        if kind in ENGINE_EVENTS:
+        if issubclass(kind, tuple(ENGINE_EVENTS)):
             raise TypeError(f"{kind.__name__} is made by the loop: define an Event class of your own")
         if self._services.run is not None:
             self._services.run.emit(kind, **fields)

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from .._base.tasks import OutOfTime, within
 from .._kernel.dispatch import Firing, fire
-from .._kernel.errors import CallRefused, HookError
+from .._kernel.errors import CallRefused, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
-from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point
+from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import Scope, is_being_closed
@@ -202,7 +202,13 @@ class Engine(Scope):
         raise error
 
     async def fire_for(self, point: Point[Any], payload: Any) -> Verdict:
-        """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon."""
+        """``ctx.fire``: what a hook or a tool fires. An ``end`` there is the asker's to act upon.
+
+        Raises:
+            HooklineError: the loop fires this point itself, so its hooks would take it for real.
+        """
+        if is_fired_by_loop(point):
+            raise HooklineError(f"{point} is fired by the loop itself: declare a point of your own for this")
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except Ended as ended:

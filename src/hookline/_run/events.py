@@ -298,7 +298,7 @@ class EventStream:
         for sink in self._takers[kind]:
             try:
                 sink(event)
-            except Exception:
+            except (Exception, asyncio.CancelledError, GeneratorExit):
                 log.exception("event sink %r failed at seq %d", sink, self._seq)
         if self._kept is not None:
             self._kept.append(event)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import json_text
+from .._base.frozen import json_text, private_copy
 from .._base.names import describe, words
 from .._base.tasks import running_loop
 from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError, OutputError
@@ -64,12 +64,14 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         elif (retry := await _ask(generation, no_retry)) is not None:
             attempt, extra = attempt + 1, retry
             continue
-        received = generation.reply()
+        received = generation.reply(for_hooks=AFTER_LLM in engine.heard)
         verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
                 reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
+            elif reply.tool_calls:  # hooks had copies
+                reply = replace(reply, tool_calls=generation.response.tool_calls)
             problem = ""
             if inside_step and engine.output is not None:
                 problem = await _output_problem(engine, engine.output, reply, rejected)
@@ -195,12 +197,15 @@ class Generation(msgspec.Struct):
                 await self._withdraw()
                 raise
 
-    def reply(self) -> ModelReply:
-        """The reply as ``after_llm`` sees it."""
+    def reply(self, *, for_hooks: bool = True) -> ModelReply:
+        """The reply as ``after_llm`` sees it; hooks get copies of the arguments, whatever they do to them."""
         response, request, model = self.response, self.request, self.model
+        calls = response.tool_calls
+        if for_hooks and calls:
+            calls = tuple([replace(call, arguments=private_copy(call.arguments)) for call in calls])
         duration = self.engine.world.clock.monotonic() - self.began
         return ModelReply(
-            response.content, response.tool_calls, request.hop, request.attempt, request.purpose, response.usage,
+            response.content, calls, request.hop, request.attempt, request.purpose, response.usage,
             response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
             response.organization_id, duration, request, self.source, request.ids,
         )  # fmt: skip

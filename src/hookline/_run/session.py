@@ -36,7 +36,7 @@ class Session:
         personality_changes: Mapping[str, Any] = EMPTY,
     ) -> None:
         self.id = id
-        self.messages: Sequence[Message] = tuple(map(Message.of, messages)) if messages else ()
+        self.messages: Sequence[Message] = _distinct(map(Message.of, messages)) if messages else ()
         self.metadata = metadata
         self.key, self.platform, self.personality_id = key, platform, personality_id
         self.personality_changes = personality_changes
@@ -152,6 +152,18 @@ def with_free_call_ids(before: Sequence[Message], added: Sequence[Message]) -> S
         else message
         for message in added
     ]
+
+
+def _distinct(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages in which no two calls have the same id: some models number the calls of each reply from 0."""
+    distinct: list[Message] = []
+    turn: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            distinct += with_free_call_ids(distinct, turn)
+            turn = []
+        turn.append(message)
+    return (*distinct, *with_free_call_ids(distinct, turn))
 
 
 def news(before: Sequence[Message], after: Sequence[Message]) -> Sequence[Message]:

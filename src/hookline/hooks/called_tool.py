@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .._kernel.errors import HooklineError
-from ..tools._tool import Tool
+from ..tools.registry import ToolView
 
 
-def called_tool(ctx: Any, name: str) -> Tool | None:
+def called_tool(ctx: Any, name: str) -> ToolView | None:
     """The tool of that name, if the run has one."""
     return None if ctx.tool_registry is None else ctx.tool_registry.get(name)
 
 
-def judged_tool(ctx: Any, name: str) -> Tool:
+def judged_tool(ctx: Any, name: str) -> ToolView:
     """The same, for a guard that can judge a call only by its tool.
 
     Raises:

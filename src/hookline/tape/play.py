@@ -14,8 +14,8 @@ from .._kernel.errors import CallRefused, HookError
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
+from .._kernel.scope import CURRENT
 from .._kernel.values import ModelResponse
-from .._run.context import services_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted
 from ..models.protocol import Model
@@ -151,7 +151,7 @@ class Player:
         end, answer = given
         await self.playback.turn_of(end)
         self.playback.passed(end)
-        self._charge(called, ctx)
+        self._charge(called)
         if answer.refused:
             return await self.playback.leave(
                 f"a hook refused a model call inside {request.name}, which is not replayed"
@@ -191,13 +191,11 @@ class Player:
             abandon(task)
             abandon(limit)
 
-    def _charge(self, called: on.ToolCalled, ctx: Any) -> None:
+    def _charge(self, called: on.ToolCalled) -> None:
         """Count what was used inside a tool, which nobody uses now."""
-        if ctx is None:
-            return
         for entry in self._positions.inside.get(called.number, ()):
-            engine = services_of(ctx).run
-            assert isinstance(engine, Engine)
+            engine = CURRENT.get()
+            assert isinstance(engine, Engine)  # the run whose tool this is
             if isinstance(entry, on.ToolCalled):
                 engine.budget.count_tool_call()
             elif (known := self._positions.replies.get(entry.number)) and (response := known[1].response) is not None:

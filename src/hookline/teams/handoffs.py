@@ -17,7 +17,7 @@ from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._kernel.values import ToolSpec
 from .._run.agent import Agent
-from .._run.context import AgentContext
+from .._run.context import AgentContext, services_of
 from .._run.session import Session
 from ..tools._tool import Tool
 from .errors import HandoffRefused
@@ -174,9 +174,13 @@ class Handoffs(Turns):
             self._at_the_end(ctx, payload)
         return None
 
+    def _is_other_tool(self, ctx: Any, name: str) -> bool:
+        tools = services_of(ctx).tools
+        return tools is None or tools.get(name) is not self._handoff
+
     def _after_tool(self, ctx: Any, result: ToolCallResult) -> HookResult | None:
         tally = self._tally(ctx)
-        if not tally.to or ctx.tool_registry.get(result.name) is not self._handoff:
+        if not tally.to or self._is_other_tool(ctx, result.name):
             return None
         if result.outcome != "ok" or result.error is not None:  # a hook may have taken it back
             return None

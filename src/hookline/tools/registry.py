@@ -83,6 +83,61 @@ class ToolRegistry:
         return name in self._tools
 
 
+class ToolView:
+    """A tool to look at: hooks read its name, its spec and its marks here, and can change nothing."""
+
+    __slots__ = ("_tool",)
+    _tool: Tool
+
+    def __init__(self, tool: Tool) -> None:
+        object.__setattr__(self, "_tool", tool)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tool, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a hook cannot change {name!r} of the tool {self._tool.name!r}")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<tool {self._tool.name!r}>"
+
+
+class ToolsView:
+    """The tools of a run to look at, by name, as ``ctx.tool_registry``."""
+
+    __slots__ = ("_registry",)
+    _registry: ToolRegistry
+
+    def __init__(self, registry: ToolRegistry) -> None:
+        object.__setattr__(self, "_registry", registry)
+
+    def get(self, name: str) -> ToolView | None:
+        """The tool of that name."""
+        tool = self._registry.get(name)
+        return None if tool is None else ToolView(tool)
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told of them."""
+        return self._registry.specs
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a hook cannot change {name!r} of the tools of a run")
+
+    __delattr__ = __setattr__  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[ToolView]:
+        return map(ToolView, self._registry)
+
+    def __len__(self) -> int:
+        return len(self._registry)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._registry
+
+
 def _offer(tool: Tool, ctx: Any) -> ToolSpec | None:
     if tool.offer is None:
         return tool.spec
