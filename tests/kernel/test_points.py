@@ -387,6 +387,42 @@ print(POINTS["message_sent"].payload.__name__)
     assert run_alone(code) == ["point_'message_sent'_is_already_declared,_with_another_shape", "Outbound"]
 
 
+@pytest.fixture
+def late(monkeypatch, tmp_path):
+    """A package, not imported yet, that declares the point ``parcel_late``; a program declared ``own`` before."""
+    monkeypatch.setattr(module, "TABLE", dict(module.TABLE))
+    monkeypatch.setattr(module, "NAMES", dict(module.NAMES))
+    monkeypatch.setattr(module, "_imported", list(module.POINT_MODULES))
+    Point("own", Frozen)
+    code = "from hookline.payloads import Frozen\nfrom hookline.points import Point\n"
+    code += "LATE = Point('parcel_late', Frozen, names={'Post': 'LateParcel'})\n"
+    (tmp_path / "points_of_the_post.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "POINT_MODULES", [*module.POINT_MODULES, "points_of_the_post"])
+    yield
+    sys.modules.pop("points_of_the_post", None)
+
+
+@pytest.mark.parametrize("name", ["parcel_late", "LateParcel"])
+def test_the_packages_that_declare_points_are_imported_when_an_unknown_name_is_asked_for(late, name):
+    assert resolve("before_tool") == "before_tool"
+    assert "points_of_the_post" not in sys.modules
+    assert resolve(name) == "parcel_late"
+
+
+def test_the_packages_that_declare_points_are_imported_when_the_table_is_asked_for_an_unknown_name(late):
+    assert POINTS["before_tool"] == "before_tool"
+    assert "points_of_the_post" not in sys.modules
+    assert POINTS["parcel_late"].payload is Frozen
+
+
+def test_the_table_has_the_points_of_packages_before_those_of_programs(late):
+    *packages, program = list(POINTS)
+    assert packages == [name for name, _, _ in TABLE] + ["parcel_late"]
+    assert program == "own"
+    assert len(POINTS) == len(TABLE) + 2
+
+
 def test_the_table_cannot_be_changed_through_points():
     with pytest.raises(TypeError):
         POINTS["x"] = POINTS["before_tool"]
