@@ -780,6 +780,7 @@ class TestFailurePolicies:
             await fire()
         assert "".join(fire.called) == "ac"
         assert (caught.value.hook, caught.value.point) == ("a", "before_tool")
+        assert caught.value.cause is fault or not isinstance(fault, BaseException)
 
     async def test_block_blocks_that_call_and_asks_nobody_else(self, fault, phase, is_async):
         fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "block"}), (phase, PASS), observer(), is_async=is_async)

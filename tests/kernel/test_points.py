@@ -416,6 +416,12 @@ def test_the_packages_that_declare_points_are_imported_when_the_table_is_asked_f
     assert POINTS["parcel_late"].payload is Frozen
 
 
+def test_no_package_is_imported_while_the_points_of_a_run_are_being_declared(late, monkeypatch):
+    monkeypatch.setattr(module, "_RUN_POINTS", [])
+    Point("one_of_a_run", Frozen)
+    assert "points_of_the_post" not in sys.modules
+
+
 def test_the_table_has_the_points_of_packages_before_those_of_programs(late):
     *packages, program = list(POINTS)
     assert packages == [name for name, _, _ in TABLE] + ["parcel_late"]
