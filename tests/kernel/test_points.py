@@ -10,7 +10,7 @@ import pytest
 
 import hookline
 import hookline.points
-from hookline import HookRegistry, HookResult, RegistrationError
+from hookline import HookError, HookRegistry, HookResult, RegistrationError
 from hookline._kernel import points as module
 from hookline.payloads import Frozen
 from hookline.points import POINTS, Point, resolve
@@ -265,6 +265,22 @@ async def test_a_program_may_declare_and_fire_its_own_point():
     assert (await registry.fire(placed, Order("tea"))).payload == Order("tea", 2)
     verdict = await registry.fire("test_order_placed", {"item": "tea", "count": 2})
     assert (verdict.action, verdict.value) == ("block", "too many")
+
+
+class PaidOrder(Order, frozen=True):
+    def refuses(self, verb):
+        return "too late: the order is paid" if verb == "block" else None
+
+
+@pytest.mark.usefixtures("own")
+async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
+    paid = Point("test_order_paid", PaidOrder, verbs=("replace", "block"))
+    registry = HookRegistry()
+    registry.on(paid, lambda ctx, order: order.replace(count=5))
+    assert (await registry.fire(paid, PaidOrder("tea"))).payload.count == 5
+    registry.on(paid, lambda ctx, order: HookResult.block("no"), name="judge")
+    with pytest.raises(HookError, match="hook 'judge' at test_order_paid: 'block' is too late: the order is paid"):
+        await registry.fire(paid, PaidOrder("tea"))
 
 
 @pytest.mark.usefixtures("own")
