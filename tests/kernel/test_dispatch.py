@@ -1,6 +1,7 @@
 """One fire of one point: settlement and failure (DESIGN 4.2, 4.3, 5.1)."""
 
 import asyncio
+import contextvars
 import itertools
 import logging
 import threading
@@ -24,6 +25,7 @@ from hookline import (
     Message,
     ToolCallRequest,
 )
+from hookline._kernel import dispatch
 from hookline._kernel import points as points_module
 from hookline._kernel.dispatch import Firing
 from hookline._kernel.scope import CURRENT, Scope, Window, entered, scope_of
@@ -128,6 +130,18 @@ class Fire:
             raise firing.error
         return verdict
 
+    async def at_once(self):
+        """Take all steps in one go, as the loop does at most points. A chain of rewriters alone has a shorter way."""
+        chain = self.registry.stack.chain(self.point)
+        token = CURRENT.set(self.scope)
+        try:
+            verdict, firing = await dispatch.fire(chain, self.point, self.payload, self.scope, self.no_retry)
+        finally:
+            CURRENT.reset(token)
+        if firing is not None and firing.error is not None:
+            raise firing.error
+        return verdict
+
 
 def rewriter(result, **options):
     return "rewrite", result, options
@@ -153,6 +167,8 @@ SETTLEMENT = {
         [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()], "abd", "block", "no", "b"),
     "a guard's end skips the guards left": (
         [guard(R.end("bye")), guard(R.block("no")), observer()], "ac", "end", "bye", "a"),
+    "a rewriter's answer skips the rewriters left": (
+        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)], "ab", "answer", None, "b"),
     "a rewriter's answer skips rewriters, guards still judge": (
         [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()], "acd", "answer", None, "a"),
     "a guard's block beats a rewriter's answer": (
@@ -195,9 +211,9 @@ async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
 
 @pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
 async def test_settlement_is_the_same_when_nobody_listens(hooks, called, verb, value, hook):
-    for is_async in (False, True):
+    for is_async, at_once in itertools.product((False, True), repeat=2):
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Quiet())
-        verdict = await fire()
+        verdict = await (fire.at_once() if at_once else fire())
         assert "".join(fire.called) == called
         assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
 
@@ -382,11 +398,13 @@ async def test_a_failing_observer_does_not_keep_the_others_from_being_called():
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_an_observer_that_cancels_itself_has_failed_and_nobody_else(is_async):
-    fire = Fire(BEFORE_TOOL, observer(asyncio.CancelledError()), observer(), is_async=is_async)
-    verdict = await fire()
-    assert "".join(fire.called) == "ab"
-    assert [(f.type, f.source) for f in verdict.failures] == [("CancelledError", "a")]
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
+async def test_an_observer_that_cancels_or_closes_itself_has_failed_and_nobody_else(error, is_async):
+    for others in ([], [observer()]):
+        fire = Fire(BEFORE_TOOL, observer(error), *others, is_async=is_async)
+        verdict = await fire()
+        assert "".join(fire.called) == "ab"[: 1 + len(others)]
+        assert [(f.type, f.source) for f in verdict.failures] == [(type(error).__name__, "a")]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -498,6 +516,18 @@ async def test_a_fire_that_nobody_changes_is_recorded_too():
             assert (fired.point, fired.verb, fired.hook, fired.reason) == ("before_tool", "cont", "", "")
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_a_fire_in_one_go_is_recorded_like_any_other(is_async):
+    for hooks in ((rewriter(PASS), rewriter(PASS)), (rewriter(PASS), guard(PASS))):
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
+        await fire.at_once()
+        assert [(e.point, e.verb) for e in fire.scope.of(PointFired)] == [("before_tool", "cont")]
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
+        fire.scope.recording = False
+        await fire.at_once()
+        assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [("a", "cont"), ("b", "cont")]
+
+
 async def test_an_open_failure_is_told_as_data():
     fire = Fire(BEFORE_TOOL, rewriter(ValueError("oh no"), on_failure="open"), observer(KeyError("k")))
     verdict = await fire()
@@ -601,6 +631,20 @@ async def test_a_rewriter_that_let_pass_what_was_changed_after_it_is_reported(ki
     await fire()
     reported = [(e.hooks, e.by, e.point) for e in fire.scope.of(JudgedBeforeRewrite)]
     assert reported == ([] if hooks is None else [(hooks, by, "before_tool")])
+
+
+async def test_early_judges_are_reported_though_a_later_rewriter_settles_the_point():
+    hooks = [rewriter(PASS), rewriter(REWRITE), rewriter(R.block("no"))]
+    fire = Fire(BEFORE_TOOL, *hooks)
+    await fire()
+    assert [(e.hooks, e.by) for e in fire.scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
+
+
+async def test_early_judges_are_reported_where_nothing_else_is():
+    scope = Listening()
+    scope.recording = False
+    await Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), scope=scope).at_once()
+    assert [(e.hooks, e.by) for e in scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 
 
 async def test_judges_are_told_apart_even_when_they_share_a_name():
@@ -720,6 +764,7 @@ FAULTS = {
     "raises": ValueError("oh no"),
     "returns nonsense": True,
     "cancels itself": asyncio.CancelledError(),
+    "closes itself": GeneratorExit(),
     "raises what has no text": NoText(),
     "uses a wrong verb": R.keep_going(),
 }
@@ -735,6 +780,7 @@ class TestFailurePolicies:
             await fire()
         assert "".join(fire.called) == "ac"
         assert (caught.value.hook, caught.value.point) == ("a", "before_tool")
+        assert caught.value.cause is fault or not isinstance(fault, BaseException)
 
     async def test_block_blocks_that_call_and_asks_nobody_else(self, fault, phase, is_async):
         fire = Fire(BEFORE_TOOL, (phase, fault, {"on_failure": "block"}), (phase, PASS), observer(), is_async=is_async)
@@ -999,6 +1045,34 @@ async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
     assert seen[4:] == [outer]
 
 
+@pytest.mark.parametrize("last", [PASS, R.block("no"), ValueError("oh no")], ids=["passes", "blocks", "fails"])
+async def test_which_hook_runs_is_known_when_nobody_listens_too(last):
+    scope, seen, outer = Quiet(), [], object()
+    scope.entry = outer
+
+    def look(ctx, call):
+        seen.append(scope.entry.name)
+
+    fire = Fire(BEFORE_TOOL, rewriter(look), rewriter(look), rewriter(last, on_failure="open"), scope=scope)
+    await fire.at_once()
+    assert seen == ["a", "b"]
+    assert scope.entry is outer
+
+
+@pytest.mark.parametrize("phase", ["rewrite", "guard"])
+def test_a_fire_that_is_closed_calls_no_more_hooks_and_is_no_failure(phase, caplog):
+    """A coroutine that nobody awaits any more is closed outside the context of its run: nothing can be awaited then."""
+    fire = Fire(BEFORE_TOOL, (phase, PASS), (phase, PASS), is_async=True, on_failure="open")
+    firing = Firing(fire.registry.stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, fire.scope, "")
+    context = contextvars.copy_context()
+    context.run(CURRENT.set, fire.scope)
+    steps = firing.rewrite() if phase == "rewrite" else firing.guard()
+    context.run(steps.send, None)  # the first hook waits
+    steps.close()
+    assert (fire.called, fire.scope.events, firing.failures) == ([], [], ())
+    assert caplog.records == []
+
+
 async def test_within_a_deadline_a_cancellation_does_not_cut_a_hook_short():
     inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -1173,6 +1247,15 @@ async def test_a_retry_that_is_not_honoured_does_not_settle(why, phase):
     assert [(e.point, e.hook, e.why) for e in fire.scope.of(RetryIgnored)] == [("after_tool", "a", why)]
     kinds = [s.kind for s in verdict.signals]
     assert kinds == (["retry_limit"] if why == "retry_limit" else [])
+
+
+@pytest.mark.parametrize("others", [[], [observer()]], ids=["rewriters alone", "with an observer"])
+async def test_a_retry_over_the_limit_is_not_honoured_where_nobody_listens(others):
+    fire = Fire(AFTER_LLM, rewriter(R.retry("again")), *others, no_retry="retry_limit", scope=Quiet())
+    verdict = await fire.at_once()
+    assert (verdict.action, [s.kind for s in verdict.signals]) == ("stop", ["retry_limit"])
+    fire.no_retry = ""
+    assert (await fire.at_once()).action == "retry"
 
 
 async def test_a_retry_over_the_limit_alone_changes_nothing_but_the_signals():

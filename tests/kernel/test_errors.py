@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hookline import BEFORE_TOOL, HookError
-from hookline.errors import CallRefused
+from hookline.errors import CallRefused, OutputError
 
 
 def test_a_failed_hook_names_itself_its_point_and_its_cause():
@@ -18,9 +18,22 @@ def test_a_failed_hook_names_itself_its_point_and_its_cause():
 
 def test_a_refused_call_carries_how_the_run_is_to_end():
     bare = CallRefused("over budget", status="stopped")
-    assert (str(bare), bare.status, bare.reply, bare.hook, bare.verdict) == ("over budget", "stopped", "", "", None)
-    full = CallRefused("no", status="ended", reply="bye", hook="judge")
-    assert (full.status, full.reply, full.hook) == ("ended", "bye", "judge")
+    assert (str(bare), bare.status, bare.verdict) == ("over budget", "stopped", None)
+    assert (bare.reply, bare.hook, bare.reason) == ("", "", "")
+    full = CallRefused("no", status="ended", reply="bye", hook="judge", reason="too late")
+    assert (full.status, full.reply, full.hook, full.reason) == ("ended", "bye", "judge", "too late")
+
+
+def test_an_output_of_the_wrong_type_is_shown_with_its_problem():
+    error = OutputError("Invoice", "no idea", "Expected `object`")
+    assert str(error) == "the final reply is no Invoice: Expected `object`. It was: 'no idea'"
+    assert (error.reply, error.problem) == ("no idea", "Expected `object`")
+
+
+def test_a_long_output_of_the_wrong_type_is_cut_in_the_message_and_kept_whole_in_the_error():
+    error = OutputError("Invoice", "a" * 1000, "too long")
+    assert str(error).endswith("It was: '" + "a" * 299)
+    assert error.reply == "a" * 1000
 
 
 @pytest.mark.parametrize("cause", [KeyError("k"), asyncio.CancelledError()])

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import threading
+from typing import Generic, TypeVar
 
 import pytest
 
@@ -27,6 +28,7 @@ from hookline._kernel.scope import Window
 from hookline.points import MESSAGE_RECEIVED, MESSAGE_SENDING
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
+T = TypeVar("T")
 
 
 def entry_of(made, **options):
@@ -363,6 +365,15 @@ def test_every_option_can_be_given_in_every_way(how):
     assert {key: getattr(entry, key) for key in GIVEN} == {**GIVEN, "tools": ("read*",)}
 
 
+@pytest.mark.parametrize(
+    ("decorator", "phase", "on_failure"), [(guard, "guard", "block"), (observer, "observe", "closed")]
+)
+def test_guards_and_observers_take_every_other_option(decorator, phase, on_failure):
+    options = {key: value for key, value in GIVEN.items() if key != "phase"} | {"on_failure": on_failure}
+    entry = entry_of(decorator(BEFORE_TOOL, **options)(two))
+    assert {key: getattr(entry, key) for key in GIVEN} == {**options, "phase": phase, "tools": ("read*",)}
+
+
 def test_what_is_given_at_registration_beats_the_hooks_own_options():
     made = hook(BEFORE_TOOL, priority=3, name="own", timeout=9)(lambda ctx, payload: None)
     entry = entry_of(made, priority=0, name="given", points=AFTER_TOOL)
@@ -607,20 +618,23 @@ def test_points_of_options_may_have_any_of_their_names_and_must_exist():
 # Parameters in the wrong order
 
 
-class AgentContext:
+class AgentContext(Generic[T]):
     """Stands for the real one, which the kernel knows by name only."""
 
 
 def named_wrongly(request, ctx): ...
 def named_in_full(payload, context): ...
 def payload_first(payload, other): ...
+def request_first(request, other): ...
 def point_and_ctx(point, ctx): ...
 def point_and_payload(point, payload): ...
 def ctx_is_last(point, request, ctx): ...
 def point_is_last(ctx, payload, point): ...
 def one_too_many(ctx, request, limit): ...
 def annotated_ctx(x, y: AgentContext): ...
+def annotated_generic(x, y: AgentContext[int]): ...
 def annotated_in_text(x, y: "hookline.AgentContext[Deps]"): ...  # noqa: F821
+def annotated_in_quotes(x, y: "'AgentContext'"): ...  # what a quoted name is where annotations are not evaluated
 def annotated_payload(x: ToolCallRequest, y): ...
 def annotation_beats_the_name(ctx: ToolCallRequest, y): ...
 async def async_too(request, ctx): ...
@@ -636,9 +650,9 @@ class Swapped:
 @pytest.mark.parametrize(
     "made",
     [
-        named_wrongly, named_in_full, payload_first, point_and_ctx, point_and_payload, ctx_is_last, point_is_last,
-        one_too_many, annotated_ctx, annotated_in_text, annotated_payload, annotation_beats_the_name, async_too,
-        functools.partial(one_too_many), Swapped(),
+        named_wrongly, named_in_full, payload_first, request_first, point_and_ctx, point_and_payload, ctx_is_last,
+        point_is_last, one_too_many, annotated_ctx, annotated_in_text, annotated_in_quotes, annotated_generic,
+        annotated_payload, annotation_beats_the_name, async_too, functools.partial(one_too_many), Swapped(),
     ],
 )  # fmt: skip
 def test_parameters_in_the_wrong_order_are_refused_with_the_right_one(made):
@@ -657,6 +671,8 @@ def test_the_order_is_checked_where_the_hook_is_written_and_for_observers_too():
 def unusual_names(a, b): ...
 def payload_called_context(ctx, context): ...
 def ctx_annotated(c: AgentContext, request: ToolCallRequest): ...
+def ctx_called_request(request: AgentContext, other: ToolCallRequest): ...
+def annotated_with_a_value(a: 3, b: "any text"): ...  # noqa: F722
 def payload_of_another_point(run: ToolCallRequest, request): ...
 def default_ctx(point, ctx=None, payload=None): ...
 def everything(*args): ...
@@ -666,6 +682,7 @@ def everything(*args): ...
     ("made", "point"),
     [
         (unusual_names, BEFORE_TOOL), (payload_called_context, BEFORE_TOOL), (ctx_annotated, BEFORE_TOOL),
+        (ctx_called_request, BEFORE_TOOL), (annotated_with_a_value, BEFORE_TOOL),
         (payload_of_another_point, BEFORE_LLM), (default_ctx, BEFORE_TOOL), (everything, BEFORE_TOOL),
     ],
 )  # fmt: skip
@@ -688,9 +705,11 @@ def test_an_attribute_called_tools_that_holds_no_globs_is_explained():
 
     def a_tool(): ...
 
-    explained = "the attribute 'tools' of a hook is read as that option: rename it"
+    explained = "; the attribute 'tools' of a hook is read as that option: rename it if it is something else"
     for value in ([a_tool], 3, a_tool, object()):
-        with pytest.raises(RegistrationError, match=f"^hook 'Search' at before_tool: tools= takes a glob.*{explained}"):
+        with pytest.raises(
+            RegistrationError, match=f"^hook 'Search' at before_tool: tools= takes a glob.*[^X]{explained}$"
+        ):
             HookRegistry([make(value)])
     with pytest.raises(RegistrationError, match="^hook 'Search': option 'tools' is a dict, so its keys are points"):
         HookRegistry([make({"search": a_tool})])

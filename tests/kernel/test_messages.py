@@ -116,14 +116,26 @@ NOT_UNDERSTOOD = [
         {"role": "user", "content": [{"type": "text", "txt": "x"}]},
         ".content[0] has no field 'txt'. Did you mean 'text'?",
     ),
+    (
+        {"role": "user", "content": [{"type": "text", "text": "x", "tyype": "text"}]},
+        ".content[0] has no field 'tyype'. Did you mean 'type'?",
+    ),
     ({"role": "user", "content": [{"type": "text"}]}, ".content[0].text: expected text, got NoneType"),
+    ({"role": "user", "content": [{"type": "text", "text": 7}]}, ".content[0].text: expected text, got int"),
     ({"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}, ".tool_calls[0].type: expected 'function'"),
     ({"role": "assistant", "tool_calls": [{**CALL, "index": 0}]}, ".tool_calls[0] has no field 'index'"),
     ({"role": "assistant", "tool_calls": [{**CALL, "name": "g"}]}, ".tool_calls[0] has 'name' twice"),
-    ({"role": "assistant", "tool_calls": [{**CALL, "function": "f"}]}, ".tool_calls[0].function: expected a mapping"),
+    (
+        {"role": "assistant", "tool_calls": [{**CALL, "function": "f"}]},
+        ".tool_calls[0].function: expected a mapping, got str",
+    ),
     (
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"nmae": "f"}}]},
         ".tool_calls[0].function has no field 'nmae'. Did you mean 'name'?",
+    ),
+    (
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "argument": "{}"}}]},
+        ".tool_calls[0].function has no field 'argument'. Did you mean 'arguments'?",
     ),
     (
         {"role": "assistant", "tool_calls": [{"id": "c", "name": "f", "argument": {}}]},

@@ -10,7 +10,7 @@ import pytest
 
 import hookline
 import hookline.points
-from hookline import HookRegistry, HookResult, RegistrationError
+from hookline import HookError, HookRegistry, HookResult, RegistrationError
 from hookline._kernel import points as module
 from hookline.payloads import Frozen
 from hookline.points import POINTS, Point, resolve
@@ -267,6 +267,22 @@ async def test_a_program_may_declare_and_fire_its_own_point():
     assert (verdict.action, verdict.value) == ("block", "too many")
 
 
+class PaidOrder(Order, frozen=True):
+    def refuses(self, verb):
+        return "too late: the order is paid" if verb == "block" else None
+
+
+@pytest.mark.usefixtures("own")
+async def test_a_payload_of_ones_own_may_refuse_a_verb_that_its_point_allows():
+    paid = Point("test_order_paid", PaidOrder, verbs=("replace", "block"))
+    registry = HookRegistry()
+    registry.on(paid, lambda ctx, order: order.replace(count=5))
+    assert (await registry.fire(paid, PaidOrder("tea"))).payload.count == 5
+    registry.on(paid, lambda ctx, order: HookResult.block("no"), name="judge")
+    with pytest.raises(HookError, match="hook 'judge' at test_order_paid: 'block' is too late: the order is paid"):
+        await registry.fire(paid, PaidOrder("tea"))
+
+
 @pytest.mark.usefixtures("own")
 def test_declaring_a_point_again_with_the_same_shape_is_allowed():
     first = Point("test_order_placed", Order, verbs=("replace",))
@@ -385,6 +401,48 @@ except RegistrationError as error:
 print(POINTS["message_sent"].payload.__name__)
 """
     assert run_alone(code) == ["point_'message_sent'_is_already_declared,_with_another_shape", "Outbound"]
+
+
+@pytest.fixture
+def late(monkeypatch, tmp_path):
+    """A package, not imported yet, that declares the point ``parcel_late``; a program declared ``own`` before."""
+    monkeypatch.setattr(module, "TABLE", dict(module.TABLE))
+    monkeypatch.setattr(module, "NAMES", dict(module.NAMES))
+    monkeypatch.setattr(module, "_imported", list(module.POINT_MODULES))
+    Point("own", Frozen)
+    code = "from hookline.payloads import Frozen\nfrom hookline.points import Point\n"
+    code += "LATE = Point('parcel_late', Frozen, names={'Post': 'LateParcel'})\n"
+    (tmp_path / "points_of_the_post.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module, "POINT_MODULES", [*module.POINT_MODULES, "points_of_the_post"])
+    yield
+    sys.modules.pop("points_of_the_post", None)
+
+
+@pytest.mark.parametrize("name", ["parcel_late", "LateParcel"])
+def test_the_packages_that_declare_points_are_imported_when_an_unknown_name_is_asked_for(late, name):
+    assert resolve("before_tool") == "before_tool"
+    assert "points_of_the_post" not in sys.modules
+    assert resolve(name) == "parcel_late"
+
+
+def test_the_packages_that_declare_points_are_imported_when_the_table_is_asked_for_an_unknown_name(late):
+    assert POINTS["before_tool"] == "before_tool"
+    assert "points_of_the_post" not in sys.modules
+    assert POINTS["parcel_late"].payload is Frozen
+
+
+def test_no_package_is_imported_while_the_points_of_a_run_are_being_declared(late, monkeypatch):
+    monkeypatch.setattr(module, "_RUN_POINTS", [])
+    Point("one_of_a_run", Frozen)
+    assert "points_of_the_post" not in sys.modules
+
+
+def test_the_table_has_the_points_of_packages_before_those_of_programs(late):
+    *packages, program = list(POINTS)
+    assert packages == [name for name, _, _ in TABLE] + ["parcel_late"]
+    assert program == "own"
+    assert len(POINTS) == len(TABLE) + 2
 
 
 def test_the_table_cannot_be_changed_through_points():

@@ -259,13 +259,22 @@ def test_a_stack_knows_its_points_and_who_wants_more_than_to_be_called():
     class Both(Listener, Wrapper):
         pass
 
+    class Instrument(Named):
+        def instrument(self, services): ...
+
+    class Limiting(Named):
+        def limits(self): ...
+
     plain, both, listener = Named("plain"), Both("both", points=(BEFORE_TOOL, AFTER_TOOL)), Listener("listener")
-    wrapper = Wrapper("wrapper")
-    stack = HookStack(compile_hook(plain), [*compile_hook(both), *compile_hook(listener), *compile_hook(wrapper)])
+    wrapper, instrument, limiting = Wrapper("wrapper"), Instrument("instrument"), Limiting("limiting")
+    others = (both, listener, wrapper, instrument, limiting)
+    stack = HookStack(compile_hook(plain), [entry for each in others for entry in compile_hook(each)])
     assert stack.points == {BEFORE_TOOL, AFTER_TOOL}
     assert stack.listeners == (both, listener)
     assert stack.wrappers == (both, wrapper)
+    assert (stack.instruments, stack.limiting) == ((instrument,), (limiting,))
     assert (HookStack().points, HookStack().listeners, HookStack().wrappers) == (frozenset(), (), ())
+    assert (HookStack().instruments, HookStack().limiting) == ((), ())
 
 
 def test_a_stack_can_be_narrowed_and_is_the_same_where_nothing_falls_out():
@@ -484,6 +493,12 @@ def test_an_interceptor_is_a_hook_at_every_point():
     registry = HookRegistry.of(Recorder())
     assert registry.stack.points == frozenset(POINTS)
     assert {entry.name for point in POINTS for entry in registry.stack.entries(point)} == {"Recorder"}
+
+
+def test_the_hook_of_an_interceptor_tells_whose_it_is():
+    """So two agents with the same interceptor, one inside the other, have it once."""
+    recorder = Recorder()
+    assert all(entry.hook.interceptor is recorder for entry in intercepting(recorder))
 
 
 def test_a_stack_that_is_an_interceptor_stands_for_its_hooks():

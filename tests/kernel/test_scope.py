@@ -57,6 +57,18 @@ def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
     CURRENT.reset(token)
 
 
+async def test_outside_a_run_the_task_tells_whether_it_is_being_cancelled():
+    cancellation = Scope(None).cancellation
+    assert not cancellation.is_cancelled()
+    task = asyncio.current_task()
+    task.cancel()
+    assert cancellation.is_cancelled()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.sleep(0)
+    task.uncancel()
+    assert not cancellation.is_cancelled()
+
+
 def test_nobody_is_being_cancelled_outside_a_task():
     loop, seen = asyncio.new_event_loop(), []
     loop.call_soon(lambda: (seen.append(Scope(None).cancellation.is_cancelled()), loop.stop()))

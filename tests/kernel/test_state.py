@@ -396,6 +396,12 @@ def test_a_call_that_a_hook_adds_must_come_with_its_result():
     assert STATE.accept(answered) == answered
 
 
+def test_a_call_that_a_hook_appends_to_messages_the_run_appended_must_come_with_its_result_too():
+    grown = STATE.with_messages(HI)
+    with pytest.raises(TypeError, match="together"):
+        grown.accept(grown.with_messages(ASKED.replace(tool_calls=(CALL.replace(id="c2"),))))
+
+
 def test_results_come_in_the_order_of_their_calls():
     two = Message("assistant", "", (CALL, CALL.replace(id="c2")))
     first, second = RESULT, RESULT.replace(call_id="c2")
@@ -444,10 +450,53 @@ STEPS = (Step(0), Step(1))
          "ended (no): a b\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
         ({"status": "failed", "errors": (ErrorInfo("model", "ModelError", "no answer"),)},
          "failed (ModelError: no answer):\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"reply": "ok", "errors": (ErrorInfo("tool", "ValueError", "no"),)},
+         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"reply": "ok", "stop": StopSignal("completed", "done")},
+         "completed: ok\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"status": "failed", "reply": "a"}, "failed: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"status": "ended", "reply": "a"}, "ended: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
+        ({"status": "stopped", "reply": "a"}, "stopped: a\n0 steps, 0 tool calls, 0 tokens, 0 USD"),
     ],
 )  # fmt: skip
 def test_a_result_prints_as_two_short_lines(fields, shown):
     assert str(AgentResult(**fields)) == shown
+
+
+@pytest.mark.parametrize(("length", "first_line"), [(300, "a" * 300), (301, "a" * 299 + "…")])
+def test_the_first_line_of_a_printed_result_has_at_most_300_characters(length, first_line):
+    status = "completed: "
+    shown = str(AgentResult(reply="a" * (length - len(status)))).partition("\n")[0]
+    assert shown == status + first_line[len(status) :]
+
+
+OUTPUTS = {
+    "no output gives the reply": (None, "the reply"),
+    "text stays as it is": ("forty-two", "forty-two"),
+    "empty text is an output too": ("", ""),
+    "a number is written as JSON": (42, "42"),
+    "a structure is written as JSON": ({"a": [1, None]}, '{"a":[1,null]}'),
+    "a value is written as the JSON of its fields": (Usage(1, 2), '{"input_tokens":1,"output_tokens":2'),
+}
+
+
+@pytest.mark.parametrize(("output", "text"), OUTPUTS.values(), ids=OUTPUTS)
+def test_the_output_of_a_result_can_be_had_as_text(output, text):
+    shown = AgentResult(reply="the reply", output=output).output_text
+    assert shown.startswith(text)
+    assert bool(shown) == bool(text)
+
+
+def test_the_state_is_no_place_for_data_of_ones_own_and_says_where_that_belongs():
+    place = "Data of your own belongs in ctx.scratch, or in metadata if it is to be saved."
+    with pytest.raises(KeyError) as unknown:
+        STATE["mesages"]
+    assert unknown.value.args == (f"'mesages'. Did you mean 'messages'? {place}",)
+    with pytest.raises(TypeError) as refused:
+        STATE["mine"] = 1
+    change = "AgentState cannot be changed in place; a hook returns state=ctx.state.replace(...)."
+    assert str(refused.value) == f"{change} {place}"
+    assert STATE["system_prompt"] == "be kind"
 
 
 def test_a_printed_result_is_short_and_its_repr_is_whole():

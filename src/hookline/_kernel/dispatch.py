@@ -59,7 +59,7 @@ def call_hooks(walk: Iterator[Entry], payload: Any, scope: Scope) -> Said | None
 class Firing(Settlement):
     """One fire of one point: takes its steps, and collects what the hooks say."""
 
-    def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = "") -> None:
+    def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
         self.point = point
         self.payload = payload

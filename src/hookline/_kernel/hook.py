@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
@@ -406,5 +406,5 @@ def _annotation(param: inspect.Parameter) -> str:
     given = param.annotation
     if given is param.empty:
         return ""
-    text = given if isinstance(given, str) else getattr(get_origin(given) or given, "__name__", "")
+    text = given if isinstance(given, str) else getattr(given, "__name__", "")
     return text.strip("\"' ").partition("[")[0].rpartition(".")[2]

@@ -108,13 +108,12 @@ def resolve(name: str) -> Point[Any]:
         return name
     if not isinstance(name, str):
         raise RegistrationError(f"a point is a name, not {type(name).__name__} ({name!r})")
-    point = NAMES.get(snake(name))
-    if point is None:
+    key = snake(name)
+    if key not in NAMES:
         import_declarations()
-        point = NAMES.get(snake(name))
-    if point is None:
-        raise RegistrationError(f"unknown point {name!r}.{nearest(snake(name), NAMES)}")
-    return point
+    if key not in NAMES:
+        raise RegistrationError(f"unknown point {name!r}.{nearest(key, NAMES)}")
+    return NAMES[key]
 
 
 def import_declarations() -> None:

@@ -92,7 +92,7 @@ class AgentState(Frozen, frozen=True):
         if new.messages is not self.messages:
             tail = as_history(new.messages).tail_after(self.messages)
             whole = tail is None
-            open_calls = _open_calls(new.messages if whole else tail or ())
+            open_calls = _open_calls(new.messages if tail is None else tail)
             if open_calls is None or open_calls != (_open_calls(self.messages) if whole else []):
                 raise TypeError(
                     "AgentState.messages: a tool call and its result may only be removed together, and stay in order"
