@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args, overload
 
 import msgspec
 
@@ -25,8 +25,39 @@ from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
 from ._run.context import AgentContext, services_of
+from ._run.type_vars import DepsT, OutputT
 from .models.scripted import ScriptedModel, call, reply
-from .tools.registry import ToolRegistry
+from .tools._tool import Tool
+from .tools.registry import ToolRegistry, Toolset
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from random import Random
+
+    from typing_extensions import Unpack
+
+    from ._kernel.hook import Hook
+    from ._run.agent import CommonAgentOptions
+    from ._run.budget import Budget
+    from ._run.interrupt import Interrupt
+    from ._run.session import Session
+
+    class ContextOptions(TypedDict, total=False):
+        """The keyword options of :class:`AgentContext`."""
+
+        session: Session | None
+        hooks: HookRegistry | Sequence[Hook]
+        budget: Budget | None
+        memory: Any
+        artifacts: Any
+        blackboard: Any
+        deps: Any
+        interrupt: Interrupt | None
+        allowed_plugins: Sequence[str] | None
+        clock: Any
+        random: Random | None
+        new_id: Callable[[str], str]
+
 
 __all__ = [
     "EventLog",
@@ -107,7 +138,9 @@ def fire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = None, **
     return asyncio.run(afire_hook(hook, point, payload, ctx=ctx, **fields))
 
 
-def make_context(*, tools: Iterable[Any] = (), **options: Any) -> AgentContext[Any]:
+def make_context(
+    *, tools: Iterable[Tool | Callable[..., Any] | Toolset] = (), **options: Unpack[ContextOptions]
+) -> AgentContext[Any]:
     """A context with the tools of a run, for hooks that are tried outside of one; options as for :class:`AgentContext`.
 
     Example:
@@ -118,9 +151,27 @@ def make_context(*, tools: Iterable[Any] = (), **options: Any) -> AgentContext[A
     return ctx
 
 
-def scripted_agent(turns: Iterable[Any], *, name: str = "test", instructions: str = "", **options: Any) -> Agent:
+@overload
+def scripted_agent(
+    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
+    output_type: None = None, **options: Unpack[CommonAgentOptions[DepsT]],
+) -> Agent[DepsT, str]: ...  # fmt: skip
+@overload
+def scripted_agent(
+    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
+    output_type: type[OutputT], **options: Unpack[CommonAgentOptions[DepsT]],
+) -> Agent[DepsT, OutputT]: ...  # fmt: skip
+@overload
+def scripted_agent(
+    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
+    output_type: Any, **options: Unpack[CommonAgentOptions[Any]],
+) -> Agent[Any, Any]: ...  # fmt: skip
+def scripted_agent(
+    turns: Iterable[Any], *, name: str = "test", instructions: str = "",
+    output_type: Any = None, **options: Unpack[CommonAgentOptions[Any]],
+) -> Agent[Any, Any]:  # fmt: skip
     """An agent on a :class:`ScriptedModel` that plays ``turns``; options as for :class:`Agent`."""
-    return Agent(name, "", instructions, llm=ScriptedModel(turns), **options)
+    return Agent(name, "", instructions, llm=ScriptedModel(turns), output_type=output_type, **options)
 
 
 class FakeClock:
@@ -171,7 +222,7 @@ class EventLog(list[Event]):
 
 @contextmanager
 def inject_fault(
-    hooks: Agent | HookRegistry, name: str, fault: Fault, *, seconds: float | None = None
+    hooks: Agent[Any, Any] | HookRegistry, name: str, fault: Fault, *, seconds: float | None = None
 ) -> Iterator[list[str]]:
     """Make the hook called ``name`` fail at every call, until the block is left.
 

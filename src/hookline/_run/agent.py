@@ -8,7 +8,7 @@ import contextvars
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
 
 from .._base.event import Event
@@ -24,7 +24,7 @@ from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.names import as_model
 from ..tools._tool import Tool
-from ..tools.registry import ToolRegistry
+from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
 from .causes import RunFailed, status_of
 from .engine import Engine
@@ -41,14 +41,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from .._kernel.hook import Hook
+    from .._kernel.hook import Hook, PhaseOptions
 
-    class AgentOptions(TypedDict, Generic[DepsT], total=False):
-        """The keyword options of :class:`Agent`, for the signatures that type checkers choose from."""
+    class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
+        """The keyword options of :class:`Agent`, all but ``llm`` and ``output_type``."""
 
-        llm: Required[Model | str]
         deps_type: type[DepsT] | None
-        tools: Iterable[Any]
+        tools: Iterable[Tool | Callable[..., Any] | Toolset]
         hooks: Iterable[Hook] | HookRegistry
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
@@ -60,6 +59,14 @@ if TYPE_CHECKING:
         output_retries: int
         interceptor: Interceptor | HookStack | None
         sinks: Sequence[Sink]
+
+    class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
+        """The keyword options of :class:`Agent`, for the signatures that type checkers choose from."""
+
+        llm: Required[Model | str]
+
+
+T = TypeVar("T")
 
 
 class Agent(Generic[DepsT, OutputT]):
@@ -104,8 +111,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(  # a union is no type to type checkers: annotate the agent, Agent[Deps, A | B]
-        self, name: str, description: str = "", instructions: str = "", *,
-        output_type: Any, **options: Unpack[AgentOptions[DepsT]],
+        self: Agent[Any, Any], name: str, description: str = "", instructions: str = "", *,
+        output_type: Any, **options: Unpack[AgentOptions[Any]],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
@@ -115,7 +122,7 @@ class Agent(Generic[DepsT, OutputT]):
         *,
         llm: Model | str,
         deps_type: type[DepsT] | None = None,
-        tools: Iterable[Any] = (),
+        tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
         hooks: Iterable[Hook] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
@@ -171,7 +178,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.plugins: tuple[Plugin, ...] = ()
         self._brought: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
-        self._followers: WeakSet[Agent] = WeakSet()
+        self._followers: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self.plug(plugin)
 
@@ -246,7 +253,7 @@ class Agent(Generic[DepsT, OutputT]):
             for plugin in gone:
                 plugin.release()
 
-    def lead(self, other: Agent) -> None:
+    def lead(self, other: Agent[Any, Any]) -> None:
         """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
         with self._plugging:
             other.plugins, other._brought = self.plugins, self._brought
@@ -277,32 +284,80 @@ class Agent(Generic[DepsT, OutputT]):
         out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
-    def register_hook(self, hook: Any, **options: Any) -> Callable[[], None]:
-        """Register a hook for all runs, from their next fire on; the closure unregisters it."""
-        return self.hooks.register(hook, **options)
+    @overload
+    def register_hook(
+        self, hook: Hook, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+    ) -> Callable[[], None]: ...
+    @overload
+    def register_hook(
+        self, hook: Callable[..., Any], points: Iterable[str] | str, **options: Unpack[PhaseOptions]
+    ) -> Callable[[], None]: ...
+    def register_hook(
+        self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+    ) -> Callable[[], None]:
+        """Register a hook for all runs, from their next fire on; the closure unregisters it.
 
-    def start(self, task: str, *, keep: bool = True, **options: Unpack[RunOptions[DepsT]]) -> Run[OutputT]:
+        Options as for :meth:`HookRegistry.register`.
+        """
+        return self.hooks.register(hook, points, **options)
+
+    @overload
+    def start(
+        self, task: str, *, output_type: None = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+    ) -> Run[OutputT]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+    ) -> Run[Any]: ...
+    def start(
+        self, task: str, *, output_type: Any = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+    ) -> Run[Any]:
         """Start a run: in the running loop, else in a background loop thread.
 
         Args:
             task: what the user says.
+            output_type: the type of this run's output; the agent's if left out.
             keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
             options: see :class:`RunOptions`.
 
         Raises:
             HooklineError: the run that ``ctx`` belongs to is over.
         """
-        return self._prepare(task, options, keep=keep).begin(running_loop() or background_loop())
+        return self._prepare(task, options, output_type, keep=keep).begin(running_loop() or background_loop())
 
-    async def arun(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[OutputT]:
+    @overload
+    async def arun(
+        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def arun(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
+    async def arun(
+        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> AgentResult[Any]:
         """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
 
         Raises:
             RunFailed: the run ended ``failed``; it carries the result.
         """
-        return await self._prepare(task, options).here()
+        return await self._prepare(task, options, output_type).here()
 
-    def run(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[OutputT]:
+    @overload
+    def run(
+        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    def run(self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]) -> AgentResult[T]: ...
+    @overload
+    def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
+    def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
         """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
 
         Raises:
@@ -312,19 +367,21 @@ class Agent(Generic[DepsT, OutputT]):
             >>> result = agent.run("What is 17 * 23?")
             >>> print(result.reply)
         """
-        run = self._prepare(task, options)
+        run = self._prepare(task, options, output_type)
         if must_nest():
             with own_loop() as aio:
                 return run.begin(aio, nested=True).wait()
         return run.begin(background_loop()).wait()
 
-    async def stream(self, task: str, **options: Unpack[RunOptions[DepsT]]) -> AsyncIterator[Event]:
+    async def stream(
+        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
+    ) -> AsyncIterator[Event]:
         """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
 
         Raises:
             RunFailed: after the last event, if the run ended ``failed``.
         """
-        run = self._prepare(task, options, keep=True).begin(asyncio.get_running_loop())
+        run = self._prepare(task, options, output_type, keep=True).begin(asyncio.get_running_loop())
         try:
             async for event in run.events():
                 yield event
@@ -334,10 +391,10 @@ class Agent(Generic[DepsT, OutputT]):
                 await run.settled()
         await run.result()
 
-    def _prepare(self, task: str, options: RunOptions[DepsT], *, keep: bool = False) -> Run[OutputT]:
-        prepared = Preparation(self, task, options, keep=keep)
+    def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
+        prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
-        run: Run[OutputT] = Run(engine, Loop(engine, task, prepared.base))
+        run: Run[Any] = Run(engine, Loop(engine, task, prepared.base))
         if prepared.outer is not None:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from .._kernel.errors import CallRefused, HooklineError
 from .._kernel.results import Verdict
@@ -49,7 +50,7 @@ def stronger(old: BaseException | None, new: BaseException) -> BaseException:
 class RunFailed(HooklineError):
     """A run ended ``failed``. ``result`` holds everything up to the failure."""
 
-    def __init__(self, result: AgentResult, cause: BaseException | None = None) -> None:
+    def __init__(self, result: AgentResult[Any], cause: BaseException | None = None) -> None:
         first = result.errors[-1].message if result.errors else "unknown failure"
         super().__init__(str(cause) if cause is not None else first)
         self.result = result

@@ -21,11 +21,13 @@ from .events import ENGINE_EVENTS
 from .interrupt import Interrupt, make_id
 from .llm import GatedModel
 from .session import Session
-from .type_vars import DepsT
+from .type_vars import DepsT_co
 from .world import World
 
 if TYPE_CHECKING:
     from random import Random
+
+    from .._kernel.hook import Hook
 
 
 class RunView(Protocol):
@@ -101,7 +103,7 @@ class Services:
         return new
 
 
-class AgentContext(Window, Generic[DepsT]):
+class AgentContext(Window, Generic[DepsT_co]):
     """What hooks and tools see of a run: who and where, services, and the state, to read.
 
     Make one for a conversation and hand it to its runs with ``ctx=``; each run gets one of its own from it. Nothing on
@@ -119,12 +121,12 @@ class AgentContext(Window, Generic[DepsT]):
         self,
         *,
         session: Session | None = None,
-        hooks: HookRegistry | Sequence[Any] = (),
+        hooks: HookRegistry | Sequence[Hook] = (),
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
         blackboard: Any = None,
-        deps: DepsT | None = None,
+        deps: DepsT_co | None = None,
         interrupt: Interrupt | None = None,
         allowed_plugins: Sequence[str] | None = None,
         clock: Any = time,
@@ -188,7 +190,7 @@ class AgentContext(Window, Generic[DepsT]):
     # Services.
 
     @property
-    def deps(self) -> DepsT:
+    def deps(self) -> DepsT_co:
         """Whatever the caller gave for hooks and tools to use."""
         return self._services.deps  # type: ignore[no-any-return]
 
@@ -304,7 +306,7 @@ class AgentContext(Window, Generic[DepsT]):
             raise TypeError(f"message is text, not {type(message).__name__}")
         self._report(fraction, message)
 
-    def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT]:
+    def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT_co]:
         """A context for work that may outlive this run: runs started with it have the same hooks and plugin filter.
 
         It is not cancelled with the run, and counts in the run's ledger unless it is given one of its own.

@@ -207,7 +207,7 @@ class SubagentEvent(Event, frozen=True):
 class RunFinished(Event, frozen=True):
     """The last event of a run."""
 
-    result: AgentResult = AgentResult()
+    result: AgentResult[Any] = AgentResult()
 
 
 ENGINE_EVENTS: frozenset[type[Event]] = frozenset(

@@ -63,7 +63,7 @@ class Loop:
         self._kept_going = 0
         self._steps_begun = 0
 
-    async def run(self) -> AgentResult:
+    async def run(self) -> AgentResult[Any]:
         """Run to the end, whatever happens on the way."""
         engine = self.engine
         engine.cancellation.begin()

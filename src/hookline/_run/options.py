@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start``."""
+    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start``, all but ``output_type``."""
 
     ctx: AgentContext[Any] | None
     """The conversation's context; a fresh one if left out."""
@@ -49,8 +49,6 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """Ties the run to what caused it; the task id if left out."""
     allowed_plugins: Iterable[str] | None
     """``None`` all; ``[]`` none; a list: these."""
-    output_type: Any
-    """The type of this run's output; the agent's if left out."""
     sinks: Sequence[Sink]
     """Callables that get every event."""
     every_call: bool
@@ -66,7 +64,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
 _SILENT = EventStream("", time.time)
 """The stream of all runs that nobody listens to."""
 
-KNOWN = frozenset(RunOptions.__annotations__)
+KNOWN = frozenset((*RunOptions.__annotations__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
@@ -123,10 +121,11 @@ def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | Non
 class Preparation:
     """Makes the engine of a run from the agent, the options and the run around it, part by part."""
 
-    def __init__(self, agent: Owner, task: str, options: RunOptions[Any], *, keep: bool) -> None:
+    def __init__(self, agent: Owner, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
         check_options(task, options)
         self._agent = agent
         self._options = options
+        self._output_type = output_type
         self._keep = keep
         self._given = options.get("ctx")
         self._inherit = options.get("inherit", True)
@@ -218,8 +217,7 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
-        own_type = options.get("output_type")
-        output = agent.output_spec if own_type is None else output_spec(own_type)
+        output = agent.output_spec if self._output_type is None else output_spec(self._output_type)
         state = RunState(
             services.ids, services.budget, self.base, self._metadata(), agent.instructions,
             agent.response_format if output is None else output.schema,

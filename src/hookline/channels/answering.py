@@ -219,7 +219,7 @@ class Answering:
             self.lanes.put_first(letter.key, late)
         return texts or ([] if active.stopped else [wording.NO_ANSWER])
 
-    async def _run(self, active: _Active, session: Session, text: str, speaker: str) -> AgentResult | None:
+    async def _run(self, active: _Active, session: Session, text: str, speaker: str) -> AgentResult[Any] | None:
         letter = active.letter
         message, channel = letter.message, self._channels.get(letter.channel)
         if channel is None:
@@ -247,7 +247,7 @@ class Answering:
                     asker.hook.root_id = active.run.id
                 if active.stopped or active.broken_off:
                     active.run.cancel("stopped before it began")
-                result: AgentResult = await active.run.result()
+                result: AgentResult[Any] = await active.run.result()
             except RunFailed as failure:
                 log.error("%s: the run failed: %s", place(letter.key), words(failure))
                 result = failure.result
@@ -272,7 +272,7 @@ class Answering:
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
 
-    async def _next_task(self, session: Session, result: AgentResult | None) -> str:
+    async def _next_task(self, session: Session, result: AgentResult[Any] | None) -> str:
         if self._follow_up is None or result is None:
             return ""
         try:
@@ -296,7 +296,7 @@ class Answering:
         return list(unheard)
 
 
-def _told(result: AgentResult | None, stopped: bool) -> str:
+def _told(result: AgentResult[Any] | None, stopped: bool) -> str:
     """What people are told of a run."""
     if stopped and (result is None or result.status == "cancelled"):
         return ""  # /stop has its own answer

@@ -119,7 +119,10 @@ class Answerer(Protocol):
     task of a further run that is to follow this one at once (after a handoff), or ``None``.
     """
 
-    hooks: Any
+    @property
+    def hooks(self) -> Any:
+        """The hooks that are asked at the points outside of a run."""
+        ...
 
     @property
     def start(self) -> Callable[..., Any]:

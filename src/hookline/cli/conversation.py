@@ -30,8 +30,8 @@ class Chat:
     """A conversation at the terminal."""
 
     def __init__(
-        self, answerer: Agent | Roster, settings: Settings, view: StreamView, name: str | None, session: Session,
-        plugins: PluginManager, *, reload: bool = False,
+        self, answerer: Agent[Any, Any] | Roster, settings: Settings, view: StreamView, name: str | None,
+        session: Session, plugins: PluginManager, *, reload: bool = False,
     ) -> None:  # fmt: skip
         self.answerer, self.settings, self.view, self.name, self.session = answerer, settings, view, name, session
         self.plugins, self.reloads = plugins, reload
@@ -58,7 +58,7 @@ class Chat:
         return getattr(self.answerer, "commands", {})
 
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> Agent[Any, Any]:
         """The agent that speaks."""
         return agent_of(self.answerer, self.session)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..models.errors import AuthError, BadRequest, ContextOverflow, NotInstalled, UnknownModel, Unreachable
 
@@ -35,7 +35,7 @@ class ReaderGone(Exception):
     """Whoever read our output has left."""
 
 
-def exit_code(result: AgentResult, failure: BaseException | None = None) -> int:
+def exit_code(result: AgentResult[Any], failure: BaseException | None = None) -> int:
     """The exit code for a run; a model that cannot even be asked for the first time is bad setup."""
     if result.status == "failed" and not result.steps and _is_setup(failure):
         return BAD_INPUT

@@ -118,8 +118,8 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     if files:
         registry = HookRegistry()
         loaded, plugins = load_hooks(list(files), Path.cwd())
-        for hook in loaded:
-            hook.register(registry)
+        for declared in loaded:
+            declared.register(registry)
     else:
         registry, plugins = build_hooks(config.settings, config.home, config.hooks_file)
         settings = config.settings

@@ -202,7 +202,7 @@ def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> 
     return FAILED if failed else COMPLETED
 
 
-def _asked(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult:
+def _asked(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentResult[Any]:
     """Ask the model of an agent about a run, under all its hooks."""
     from .._run.budget import Budget, Limits
     from .._run.context import AgentContext

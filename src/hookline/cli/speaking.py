@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def answering(
     config: Configuration, hooks: Sequence[Any], session: Session, plugins: PluginManager
-) -> tuple[Agent | Roster, Agent]:
+) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
     """Who answers under these settings, and the agent of this session.
 
     A personality that is given as an option is taken on also in a session that was in another one.
@@ -41,7 +41,7 @@ def answering(
 
 def answering_unattended(
     config: Configuration, hooks: Sequence[Any], plugins: PluginManager
-) -> tuple[Agent | Roster, Agent]:
+) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
     """The same where nobody sits at the terminal, and the agent that a new conversation begins with."""
     from .approver import Approver
 
@@ -50,6 +50,6 @@ def answering_unattended(
     return answering(config, [*decided, *hooks], Session(), plugins)
 
 
-def agent_of(answerer: Agent | Roster, session: Session) -> Agent:
+def agent_of(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:
     """The agent that speaks in a session."""
     return answerer if isinstance(answerer, Agent) else answerer.agent_for(session)

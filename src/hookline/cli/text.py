@@ -71,7 +71,7 @@ class Within(msgspec.Struct):
     steps: int = 0
     tool_calls: int = 0
 
-    def add(self, result: AgentResult) -> None:
+    def add(self, result: AgentResult[Any]) -> None:
         """Count one of them."""
         self.runs, self.steps = self.runs + 1, self.steps + len(result.steps)
         self.tool_calls += result.tool_calls
@@ -83,7 +83,7 @@ class Within(msgspec.Struct):
         return f"{counted(self.runs, 'subagent')} ({did})"
 
 
-def summary(result: AgentResult, broken: Collection[str] = (), within: Within | None = None) -> str:
+def summary(result: AgentResult[Any], broken: Collection[str] = (), within: Within | None = None) -> str:
     """How a run ended, what the runs inside it did, and how many hooks were ``broken``, in one line."""
     why = ""
     if result.status == "stopped" and result.stop is not None:

@@ -37,14 +37,18 @@ T = TypeVar("T")
 class Outcome(msgspec.Struct, frozen=True):
     """How a run ended, what it failed of, the names of the hooks that failed, and what the runs inside it did."""
 
-    result: AgentResult
+    result: AgentResult[Any]
     failure: RunFailed | None = None
     broken: Collection[str] = ()
     within: Within = msgspec.field(default_factory=Within)
 
 
 def perform_all(
-    answerer: Agent | Roster, task: str, ctx: AgentContext, sinks: Sequence[Sink], metadata: Mapping[str, Any] = EMPTY
+    answerer: Agent[Any, Any] | Roster,
+    task: str,
+    ctx: AgentContext,
+    sinks: Sequence[Sink],
+    metadata: Mapping[str, Any] = EMPTY,
 ) -> Iterator[Outcome]:
     """Run to the end, and go on for as long as the conversation is handed over to another one; an outcome for each."""
     follow_up = getattr(answerer, "follow_up", None)
@@ -86,7 +90,11 @@ def awaited(work: Coroutine[Any, Any, T]) -> T:
 
 
 def perform(
-    answerer: Agent | Roster, task: str, ctx: AgentContext, sinks: Sequence[Sink], metadata: Mapping[str, Any] = EMPTY
+    answerer: Agent[Any, Any] | Roster,
+    task: str,
+    ctx: AgentContext,
+    sinks: Sequence[Sink],
+    metadata: Mapping[str, Any] = EMPTY,
 ) -> Outcome:
     """Run to the end, whatever the end is."""
     broken: set[str] = set()
@@ -113,7 +121,7 @@ def perform(
 
 
 @contextmanager
-def _interruptible(run: Run) -> Iterator[None]:
+def _interruptible(run: Run[Any]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # signals belong to the main thread
         return

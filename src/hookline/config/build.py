@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from .._run.budget import Budget, Limits
@@ -40,7 +41,7 @@ def build_agent(
     settings: Settings,
     *,
     home: Path | None = None,
-    hooks: Iterable[Any] = (),
+    hooks: Iterable[Hook] = (),
     file: Path | None = None,
     plugins: PluginManager | None = None,
     tell: Callable[[str], object] = log.warning,
@@ -77,7 +78,7 @@ def build_agent(
 
 def build_model(settings: Settings) -> Model:
     """The model that these settings name."""
-    options = {"base_url": settings.base_url, "api": settings.api, "context": settings.context}
+    options: dict[str, Any] = {"base_url": settings.base_url, "api": settings.api, "context": settings.context}
     return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
 
 

@@ -213,7 +213,7 @@ class SensitiveDataHook:
             value, error = None, f"The result was withheld: it holds sensitive data ({', '.join(refused)})."
         return HookResult.replace({"result": value, "error": error}, reason=_found(kinds))
 
-    def _end(self, ctx: Any, result: AgentResult) -> HookResult | None:
+    def _end(self, ctx: Any, result: AgentResult[Any]) -> HookResult | None:
         """What reached the result on other ways: the words of errors, and of hooks that ended the run."""
         apply, changed = self.redactor.apply, dict[str, Any]()
         if "input" in self.where:

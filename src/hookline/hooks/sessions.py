@@ -47,7 +47,7 @@ class PersistSessionHook:
         self.session_id = session_id
         self._lock = threading.Lock()
 
-    async def __call__(self, point: str, ctx: Any, result: AgentResult) -> None:
+    async def __call__(self, point: str, ctx: Any, result: AgentResult[Any]) -> None:
         """Save the session of one run."""
         if self.session_id is not None and result.ids.parent_run_id:
             return  # a conversation inside this one must not take its place

@@ -74,7 +74,7 @@ class Unusable(Exception):
     """The answer is not what was asked for."""
 
 
-Ask = Callable[[QueuedRun, str], AgentResult]
+Ask = Callable[[QueuedRun, str], AgentResult[Any]]
 """Asks the model about a run, in a run of its own."""
 
 
@@ -86,7 +86,7 @@ def analyst(model: Model, hooks: Iterable[Any] | HookRegistry = ()) -> Agent:
     )  # fmt: skip
 
 
-def queued_run(result: AgentResult, redactor: Redactor, allowed_plugins: tuple[str, ...] | None) -> QueuedRun:
+def queued_run(result: AgentResult[Any], redactor: Redactor, allowed_plugins: tuple[str, ...] | None) -> QueuedRun:
     """What is kept of a run until it is looked at: cut short, and without secrets."""
     task = _clean(result.task, _TASK, redactor)
     lines = [line for message in result.messages for line in _told(message, redactor)]

@@ -36,7 +36,7 @@ _LEAVING = "the program ends"
 class _Ended(NamedTuple):
     """A run that is to be queued."""
 
-    result: AgentResult
+    result: AgentResult[Any]
     ctx: Any
     model: Model | None
 
@@ -107,7 +107,7 @@ class SkillEvolverHook:
         """What no tool of the agent may write: a skill is one only if a person accepted it."""
         return (str(self.store.folder),)
 
-    def __call__(self, point: str, ctx: Any, result: AgentResult) -> None:
+    def __call__(self, point: str, ctx: Any, result: AgentResult[Any]) -> None:
         """Queue one run, if there is enough to learn from."""
         if result.status != "completed" or result.successful_tool_calls < self.min_tool_calls:
             return  # so an analysis, which has no tools, is not looked at itself
@@ -157,7 +157,7 @@ class SkillEvolverHook:
             except Exception as error:  # noqa: BLE001 - the others have their turn
                 self._not_looked(error, [])
 
-    def _ask(self, ctx: Any, model: Model, _: QueuedRun, text: str) -> AgentResult:
+    def _ask(self, ctx: Any, model: Model, _: QueuedRun, text: str) -> AgentResult[Any]:
         agent = analyst(model)
         # Nothing of what runs around here, so that no hook is left out because it happens to be running.
         self._run = run = contextvars.Context().run(agent.start, text, ctx=ctx)

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from .._base.frozen import EMPTY, empty
 from .._base.names import describe
 from .._kernel.errors import RegistrationError
+from .._kernel.hook import Hook
 from .._kernel.points import Point
 from .._kernel.registry import HookRegistry
-from ..tools.registry import ToolRegistry
+from ..tools._tool import Tool
+from ..tools.registry import ToolRegistry, Toolset
 from .permissions import check_permissions
 from .points import declare, withdraw
 from .settings import Setting, checked, schema_of
@@ -97,8 +99,8 @@ class Plugin:
     def __init__(
         self,
         name: str,
-        hooks: Iterable[Any] = (),
-        tools: Iterable[Any] = (),
+        hooks: Iterable[Hook] = (),
+        tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
         configure: Callable[[Any], None] | None = None,
         *,
         version: str = "",

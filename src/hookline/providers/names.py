@@ -5,11 +5,42 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from .._base.names import nearest
 from .._kernel.errors import RegistrationError
 from ..models.protocol import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class ModelOptions(TypedDict, total=False):
+    """The keyword options of :func:`get_model`. Each kind of model takes some of them, and refuses the others."""
+
+    base_url: str | None
+    """``openai``, ``anthropic``: the server."""
+    api_key: str | None
+    """``openai``, ``anthropic``: the key; the environment's if left out."""
+    timeout: float | None
+    """``openai``, ``anthropic``: seconds of silence to wait for; ``None`` for no limit."""
+    max_retries: int
+    """``openai``, ``anthropic``: how often the client itself tries again after a failure that may pass."""
+    api: Literal["chat", "responses"]
+    """``openai``: which of its two APIs."""
+    organization: str | None
+    """``openai``: the organization to bill."""
+    max_tokens: int
+    """``anthropic``: the longest reply, in tokens."""
+    context: int | None
+    """``local``: the size of the context window, in tokens."""
+    report: Callable[[int, int], None] | None
+    """``local``: called while weights are fetched, with the bytes there are and the bytes there will be."""
+    delay: float
+    """``scripted``: seconds before each reply."""
+    loop: bool
+    """``scripted``: whether the script begins again after its last turn."""
+
 
 _MAKERS = {
     "local": "local.model:LocalModel",
@@ -19,7 +50,7 @@ _MAKERS = {
 }
 
 
-def get_model(name: str, **options: Any) -> Model:
+def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
     """The model that a name stands for.
 
     Nothing heavy happens yet: weights are loaded and servers are asked at the first request.

@@ -51,7 +51,7 @@ class Live:
 
     def __init__(self, record: RunRecord, put: Put, stuck: Callable[[], bool] = lambda: False) -> None:
         self.record = record
-        self.run: Run | None = None
+        self.run: Run[Any] | None = None
         self.task: asyncio.Task[None] | None = None
         self.stopping = ""
         """Why it is to stop."""

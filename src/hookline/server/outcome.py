@@ -11,7 +11,7 @@ from ..stores.runs import RunRecord
 from .records import RunClosed
 
 
-def outcome_of(results: Sequence[AgentResult], problem: str = "") -> tuple[str, dict[str, Any]]:
+def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[str, dict[str, Any]]:
     """The state that a served run ended in, and what else is known of it, from the runs that it was made of."""
     last, costs = results[-1], [result.cost for result in results]
     fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]

@@ -85,7 +85,7 @@ class Performer:
             session = Session(record.session_id, platform=record.transport, personality_id=personality)
         live.change(status="running", started=time.time())
         task: str | None = record.task
-        results: list[AgentResult] = []
+        results: list[AgentResult[Any]] = []
         broken = ""
         try:
             while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stopping):
@@ -111,7 +111,7 @@ class Performer:
 
     async def _answer(
         self, live: Live, caller: Caller, answerer: Any, session: Session, task: str, *, first: bool
-    ) -> AgentResult:
+    ) -> AgentResult[Any]:
         """One of the runs that a served run is made of; the first one has its id."""
         record = live.record
         approver = ApprovalsHook(
@@ -127,7 +127,7 @@ class Performer:
             correlation_id=record.correlation_id,
         )  # fmt: skip
         try:
-            result: AgentResult = await run.result()
+            result: AgentResult[Any] = await run.result()
         except RunFailed as failure:
             return failure.result
         return result

@@ -13,6 +13,7 @@ import msgspec
 
 from .._base.frozen import digest, freeze, thaw
 from .._kernel.errors import OutputError
+from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
@@ -42,7 +43,7 @@ class Replay(msgspec.Struct, frozen=True):
     """
 
     tape: Tape
-    result: AgentResult
+    result: AgentResult[Any]
     first: str
     left: str
     then: tuple[Decision, ...]
@@ -58,10 +59,10 @@ class Replay(msgspec.Struct, frozen=True):
 
 def replay(
     tape: Tape | str | os.PathLike[str],
-    hooks: Agent | Iterable[Any] | HookRegistry = (),
+    hooks: Agent[Any, Any] | Iterable[Hook] | HookRegistry = (),
     *,
     ctx: AgentContext | None = None,
-    run_hooks: Iterable[Any] = (),
+    run_hooks: Iterable[Hook] = (),
     strict: bool = True,
 ) -> Replay:
     """Run again what is on a tape, under these hooks, and block; no model, tool or approver is asked.
@@ -94,10 +95,10 @@ def _wait(work: Future[Replay]) -> Replay:
 
 async def areplay(
     tape: Tape | str | os.PathLike[str],
-    hooks: Agent | Iterable[Any] | HookRegistry = (),
+    hooks: Agent[Any, Any] | Iterable[Hook] | HookRegistry = (),
     *,
     ctx: AgentContext | None = None,
-    run_hooks: Iterable[Any] = (),
+    run_hooks: Iterable[Hook] = (),
     strict: bool = True,
 ) -> Replay:
     """:func:`replay`, without blocking. Cancelling the caller ends it.
@@ -129,7 +130,7 @@ async def areplay(
     )  # fmt: skip
 
 
-def stand_in(tape: Tape, hooks: Iterable[Any] | HookRegistry) -> Agent:
+def stand_in(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
     """An agent like the one that was recorded, with these hooks, tools that only look like its own, and no model."""
     began = tape.run
     first = next((request for request in tape.requests if request.purpose == "step"), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Never
+from typing import Any, Never
 
 from .._base.event import Event
 from .._kernel.scope import ACTIVE, entered
@@ -25,7 +25,7 @@ class Playback:
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
-        self.run: Run | None = None
+        self.run: Run[Any] | None = None
         """The replayed run, once it is started."""
         self.left = ""
         """Why the replay left the tape, if it did."""

@@ -63,7 +63,7 @@ class Tape:
         return cls(found, place, torn)
 
     @property
-    def result(self) -> AgentResult | None:
+    def result(self) -> AgentResult[Any] | None:
         """How the run ended; ``None`` if the tape ends before."""
         last = next((e for e in self.events() if isinstance(e, events.RunFinished) and self._is_own(e)), None)
         return None if last is None else last.result

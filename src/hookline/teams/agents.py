@@ -41,8 +41,13 @@ def make_hooks(base: HookRegistry, personality: Personality, home: Path) -> Laye
 
 
 def make_agent(
-    base: Agent, personality: Personality, hooks: HookRegistry, home: Path, models: Models, extra: tuple[Any, ...] = ()
-) -> Agent:
+    base: Agent[Any, Any],
+    personality: Personality,
+    hooks: HookRegistry,
+    home: Path,
+    models: Models,
+    extra: tuple[Any, ...] = (),
+) -> Agent[Any, Any]:
     """The agent that a personality is.
 
     Args:
@@ -81,7 +86,7 @@ def make_agent(
     return agent
 
 
-def check_plugins(base: Agent, personality: Personality) -> None:
+def check_plugins(base: Agent[Any, Any], personality: Personality) -> None:
     """See that its plugins are there: hooks that are counted on must not be missing without a word.
 
     Raises:
@@ -108,7 +113,7 @@ def changed(personality: Personality, changes: Mapping[str, Any], where: str) ->
     return personality.replace({**fields, "guards": (*personality.guards, *fields.get("guards", ()))})
 
 
-def _tools(base: Agent, personality: Personality, home: Path) -> list[Any]:
+def _tools(base: Agent[Any, Any], personality: Personality, home: Path) -> list[Any]:
     """The tools of the base that it names, in their order, and the others that it names."""
     wanted = personality.tools
     if wanted is None:
@@ -133,7 +138,7 @@ def _tools(base: Agent, personality: Personality, home: Path) -> list[Any]:
 _OWN = "For one of your own, write FILE.py, FILE.py:name or module:name"
 
 
-def _check_owner(base: Agent, personality: Personality, name: str) -> None:
+def _check_owner(base: Agent[Any, Any], personality: Personality, name: str) -> None:
     """A tool that is named comes with its plugin, or not at all."""
     for plugin in base.plugins if personality.plugins is not None else ():
         if plugin.name not in (personality.plugins or ()) and name in ToolRegistry(plugin.tools):

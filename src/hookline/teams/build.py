@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from .._kernel.hook import Hook
 from .._run.agent import Agent
 from ..config.build import build_agent, build_keepers, build_model
 from ..config.errors import ConfigError
@@ -25,7 +25,7 @@ def build_answerer(
     settings: Settings,
     *,
     home: Path | None = None,
-    hooks: Iterable[Any] = (),
+    hooks: Iterable[Hook] = (),
     file: Path | None = None,
     plugins: PluginManager | None = None,
     tell: Callable[[str], object] = log.warning,

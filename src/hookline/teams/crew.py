@@ -31,7 +31,7 @@ class Member(msgspec.Struct, frozen=True):
     """A personality, the agent that it is, and what both were made of."""
 
     personality: Personality
-    agent: Agent
+    agent: Agent[Any, Any]
     hooks: HookRegistry
     files: PersonalityFiles
     code: tuple[bytes, ...]
@@ -58,7 +58,7 @@ class Crew:
 
     def __init__(
         self,
-        base: Agent,
+        base: Agent[Any, Any],
         folder: Path,
         *,
         home: Path,

@@ -69,14 +69,14 @@ class Deputies(Team):
         more = await fire_outside(later.chain(PERSONALITY_SWITCHED), PERSONALITY_SWITCHED, payload, scope_of(outside))
         return more if getattr(verdict.value, "personality", None) is None else verdict
 
-    def _at_the_end(self, ctx: Any, result: AgentResult) -> None:
+    def _at_the_end(self, ctx: Any, result: AgentResult[Any]) -> None:
         super()._at_the_end(ctx, result)
         found, changes = self._agreed.pop(ctx.session, ("", EMPTY))
         turn = self._turns.get(ctx.session)
         if turn is not None and turn.run_id == ctx.run_id:  # it was handed over
             ctx.session.personality_changes = changes if found == ctx.session.personality_id else EMPTY
 
-    def _start(self, task: str, ctx: AgentContext, session: Session) -> Run:
+    def _start(self, task: str, ctx: AgentContext, session: Session) -> Run[Any]:
         self._crew().refresh()
         return super()._start(task, ctx, session)
 
@@ -87,7 +87,7 @@ class _Agents(Mapping[str, Agent]):
     def __init__(self, crew: Callable[[], Crew]) -> None:
         self._crew = crew
 
-    def __getitem__(self, id: str) -> Agent:
+    def __getitem__(self, id: str) -> Agent[Any, Any]:
         return self._crew().members[id].agent
 
     def __iter__(self) -> Iterator[str]:

@@ -18,6 +18,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ToolSpec
 from .._run.agent import Agent
 from .._run.context import AgentContext, services_of
+from .._run.options import RunOptions
 from .._run.session import Session
 from ..tools._tool import Tool
 from .errors import HandoffRefused
@@ -80,7 +81,7 @@ class Handoffs(Turns):
         """The first member's: they are asked at the points outside of a run."""
         return self._members.agents[self._members.first].hooks
 
-    def follow_up(self, session: Session, result: AgentResult) -> str | None:
+    def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
         """The task of the run that is to follow this one at once, because it handed over; ``None`` if none is."""
         turn = self._turns.get(session)
         if turn is None or not turn.run_id or turn.run_id != result.ids.run_id:
@@ -93,7 +94,7 @@ class Handoffs(Turns):
         """The name of the member that a session belongs to."""
         return self._members.of(session)
 
-    def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
+    def _prepared(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         session = session_of(options)
         session.personality_id = self._members.of(session)
         return self._members.agents[session.personality_id], session, {**options, "session": session}
@@ -187,7 +188,7 @@ class Handoffs(Turns):
         tally.sure = True
         return HookResult.stop(f"{tally.to} takes over.", kind="finish_reason")
 
-    def _at_the_end(self, ctx: Any, result: AgentResult) -> None:
+    def _at_the_end(self, ctx: Any, result: AgentResult[Any]) -> None:
         tally = self._tally(ctx)
         if not tally.sure or result.status != "completed":
             return

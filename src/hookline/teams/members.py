@@ -19,12 +19,12 @@ class Members:
 
     def __init__(
         self,
-        agents: Iterable[Agent] | Mapping[str, Agent],
+        agents: Iterable[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
         first: str | None,
         may: Callable[[str, str], bool] | None,
     ) -> None:
         self._first, self._may = first, may
-        self.agents: Mapping[str, Agent] = {}
+        self.agents: Mapping[str, Agent[Any, Any]] = {}
         if isinstance(agents, Mapping):
             self.agents = agents  # pyright: ignore[reportAttributeAccessIssue] # by name: no mapping has agents as keys
         else:
@@ -35,7 +35,7 @@ class Members:
             if first is not None and self.agents:
                 self.known(first, RegistrationError)
 
-    def add(self, agent: Agent, name: str | None = None) -> None:
+    def add(self, agent: Agent[Any, Any], name: str | None = None) -> None:
         """Take in an agent under its own name, or another."""
         if not isinstance(agent, Agent):
             raise RegistrationError(f"{agent!r:.80} is no agent")

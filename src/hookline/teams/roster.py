@@ -21,6 +21,7 @@ from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.context import AgentContext
 from .._run.interrupt import make_id
+from .._run.options import RunOptions
 from .._run.session import Session
 from ..config.errors import ConfigError
 from ..models.protocol import Model
@@ -69,7 +70,7 @@ class Roster(Turns, Mapping[str, Agent]):
 
     def __init__(
         self,
-        base: Agent,
+        base: Agent[Any, Any],
         folder: str | Path,
         *,
         first: str = "",
@@ -99,11 +100,11 @@ class Roster(Turns, Mapping[str, Agent]):
         self.commands = {"personality": SlashCommand(about, self._command, looks=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
-        self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent]] = OrderedDict()
+        self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent[Any, Any]]] = OrderedDict()
 
     # The mapping.
 
-    def __getitem__(self, id: str) -> Agent:
+    def __getitem__(self, id: str) -> Agent[Any, Any]:
         self._crew.refresh()
         return self._crew.members[id].agent
 
@@ -113,15 +114,15 @@ class Roster(Turns, Mapping[str, Agent]):
     def __len__(self) -> int:
         return len(self._now())
 
-    def items(self) -> ItemsView[str, Agent]:
+    def items(self) -> ItemsView[str, Agent[Any, Any]]:
         """All as they are now."""
         return self._now().items()
 
-    def values(self) -> ValuesView[Agent]:
+    def values(self) -> ValuesView[Agent[Any, Any]]:
         """All as they are now."""
         return self._now().values()
 
-    def _now(self) -> dict[str, Agent]:
+    def _now(self) -> dict[str, Agent[Any, Any]]:
         self._crew.refresh()
         return {id: member.agent for id, member in self._crew.members.items()}
 
@@ -148,7 +149,7 @@ class Roster(Turns, Mapping[str, Agent]):
         self._crew.refresh()
         return self._speaker(session)[0]
 
-    def agent_for(self, session: Session) -> Agent:
+    def agent_for(self, session: Session) -> Agent[Any, Any]:
         """The agent that the next run in this session is of.
 
         Raises:
@@ -174,7 +175,7 @@ class Roster(Turns, Mapping[str, Agent]):
         personality = self.active(session)
         return personality.shown if personality.id else ""
 
-    def follow_up(self, session: Session, result: AgentResult) -> str | None:
+    def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
         """The task of a run that is to follow this one at once, because it handed the conversation over."""
         return self._team.follow_up(session, result)
 
@@ -272,11 +273,11 @@ class Roster(Turns, Mapping[str, Agent]):
         """``delegate`` and ``handoff``, for those who may."""
         return (self._team,) if personality.delegates else ()
 
-    def _prepared(self, options: dict[str, Any]) -> tuple[Agent, Session, dict[str, Any]]:
+    def _prepared(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """The agent of a run, its session, and its options with that in them."""
         session = session_of(options)
         self._crew.refresh()
-        full = {**options, "session": session}
+        full: RunOptions[Any] = {**options, "session": session}
         if note := self._settle(session):
             full["hooks"] = (*(options.get("hooks") or ()), _noting(note))
         return self._speaker(session)[1], session, full
@@ -291,7 +292,7 @@ class Roster(Turns, Mapping[str, Agent]):
         log.warning("session %s: the personality %s is gone; %s speaks", session.id, gone, self.first or DEFAULT)
         return f"(The personality {gone} is gone; {self._of(self.first).shown} speaks now.)"
 
-    def _speaker(self, session: Session) -> tuple[Personality, Agent]:
+    def _speaker(self, session: Session) -> tuple[Personality, Agent[Any, Any]]:
         id = session.personality_id or self.first
         id = id if id in self._crew.members else self.first
         changes = session.personality_changes
@@ -300,7 +301,7 @@ class Roster(Turns, Mapping[str, Agent]):
         member = self._crew.members.get(id)
         return (member.personality, member.agent) if member is not None else (self._of(""), self.base)
 
-    def _with_changes(self, id: str, changes: Mapping[str, Any]) -> tuple[Personality, Agent]:
+    def _with_changes(self, id: str, changes: Mapping[str, Any]) -> tuple[Personality, Agent[Any, Any]]:
         """A personality as it is in one session; sessions with the same changes share it."""
         member = self._crew.members.get(id)
         key, made_of = (id, msgspec.json.encode(plain(changes), order="sorted")), (member, self._crew.based)
@@ -363,7 +364,7 @@ def _sentence(text: str) -> str:
 
 def _noting(note: str) -> Hook:
     @hook(ON_RUN_END, name="personality_note", on_failure="open")
-    def tell(ctx: Any, result: AgentResult) -> HookResult:
+    def tell(ctx: Any, result: AgentResult[Any]) -> HookResult:
         return HookResult.replace(result.replace(reply=f"{note}\n\n{result.reply}".strip()))
 
     return tell

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypedDict, Unpack, overload
 
 from .._base.tasks import OutOfTime, within
 from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
@@ -28,6 +28,17 @@ from .points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING, Subagen
 Fire = Callable[[Point[Any], Any], Awaitable[Verdict]]
 
 
+class TeamOptions(TypedDict, total=False):
+    """The keyword options of :class:`Team`, for the signatures that type checkers choose from."""
+
+    first: str | None
+    may: Callable[[str, str], bool] | None
+    max_depth: int
+    max_children: int
+    max_parallel: int
+    max_handoffs: int
+
+
 class Team(Handoffs):
     """Agents that may delegate tasks to one another and hand a conversation over.
 
@@ -48,9 +59,14 @@ class Team(Handoffs):
         RegistrationError: members that are none, two of one name, or a limit that is no whole number.
     """
 
+    # Two signatures: type checkers do not know what to expect in a literal that may be a mapping or a list.
+    @overload
+    def __init__(self, members: Mapping[str, Agent[Any, Any]], **options: Unpack[TeamOptions]) -> None: ...
+    @overload
+    def __init__(self, members: Iterable[Agent[Any, Any]] = (), **options: Unpack[TeamOptions]) -> None: ...
     def __init__(
         self,
-        members: Iterable[Agent] | Mapping[str, Agent] = (),
+        members: Iterable[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]] = (),
         *,
         first: str | None = None,
         may: Callable[[str, str], bool] | None = None,
@@ -70,11 +86,11 @@ class Team(Handoffs):
         self._delegate.runs_agents = True
 
     @property
-    def members(self) -> Mapping[str, Agent]:
+    def members(self) -> Mapping[str, Agent[Any, Any]]:
         """The agents by name."""
         return self._members.agents
 
-    def add(self, agent: Agent, name: str | None = None) -> None:
+    def add(self, agent: Agent[Any, Any], name: str | None = None) -> None:
         """Take in another member, from the next model call on; under its own name if left out."""
         self._members.add(agent, name)
 
@@ -98,7 +114,7 @@ class Team(Handoffs):
             return result.output_text
         raise SubagentUnfinished(_ending(result))
 
-    async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult:
+    async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult[Any]:
         """Have a member do a task, in a run inside the run of ``ctx``, and give its result, however it ended.
 
         Raises:
@@ -126,7 +142,7 @@ class Team(Handoffs):
         finally:
             tally.children -= not spawned
 
-    async def delegate_all(self, ctx: AgentContext, tasks: Iterable[tuple[str, str]]) -> list[AgentResult]:
+    async def delegate_all(self, ctx: AgentContext, tasks: Iterable[tuple[str, str]]) -> list[AgentResult[Any]]:
         """Have several ``(to, task)`` done at once, as far as the limits allow; the results are in their order.
 
         The result of a refused one is ``failed``, with the refusal among its errors.
@@ -135,7 +151,7 @@ class Team(Handoffs):
             CallRefused: as for :meth:`delegate`.
         """
 
-        async def one(to: str, task: str) -> AgentResult:
+        async def one(to: str, task: str) -> AgentResult[Any]:
             try:
                 return await self.delegate(ctx, to, task)
             except SubagentRefused as refused:
@@ -164,7 +180,7 @@ class Team(Handoffs):
             who = self._members.known(change.personality, SubagentRefused)
         return asked.replace(prompt=asked.prompt if change.prompt is None else change.prompt, personality_id=who)
 
-    async def _attend(self, ctx: AgentContext, told: Subagent) -> AgentResult:
+    async def _attend(self, ctx: AgentContext, told: Subagent) -> AgentResult[Any]:
         """Start the run, see it to its end, and say so, whatever happens."""
         engine = services_of(ctx).run
         assert isinstance(engine, Engine)  # the point before was fired with it
@@ -192,7 +208,7 @@ class Team(Handoffs):
             over.set_result(None)
         return result
 
-    def _start(self, task: str, ctx: AgentContext, session: Session) -> Run:
+    def _start(self, task: str, ctx: AgentContext, session: Session) -> Run[Any]:
         return self._members.agents[session.personality_id].start(task, ctx=ctx, session=session, keep=False)
 
 
@@ -204,25 +220,25 @@ async def _tell(fire: Fire, point: Point[Any], told: Subagent) -> None:
         raise CallRefused(str(failed), status="failed", hook=failed.hook) from failed
 
 
-async def _result(run: Run) -> AgentResult:
+async def _result(run: Run[Any]) -> AgentResult[Any]:
     try:
         return await run.result()
     except RunFailed as failed:
         return failed.result
 
 
-async def _last_result(run: Run) -> AgentResult:
+async def _last_result(run: Run[Any]) -> AgentResult[Any]:
     """The result of a run that was cancelled, if it comes in time."""
     with suppress(OutOfTime):
         await within(GRACE, run.settled(), shielded=True)
     if run.done:
         with suppress(Exception):
-            result: AgentResult = await within(GRACE, _result(run), shielded=True)
+            result: AgentResult[Any] = await within(GRACE, _result(run), shielded=True)
             return result
     return AgentResult(status="cancelled", ids=run.ids)
 
 
-def _ending(result: AgentResult) -> str:
+def _ending(result: AgentResult[Any]) -> str:
     """How a run ended that did not complete, in words for the model that asked for it."""
     who, why = result.ids.agent or "the subagent", ""
     if result.stop is not None:

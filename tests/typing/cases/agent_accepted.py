@@ -1,9 +1,21 @@
 """Agents, runs and results: what type checkers accept, and which types they find."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, assert_type
 
-from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, Session, ToolCallRequest, guard, tool
+from hookline import (
+    BEFORE_TOOL,
+    Agent,
+    AgentContext,
+    HookRegistry,
+    HookResult,
+    ScriptedModel,
+    Session,
+    ToolCallRequest,
+    guard,
+    tool,
+)
 
 
 @dataclass
@@ -46,7 +58,12 @@ assert typed.run("How warm is it?").output.degrees == 3
 lists = Agent("lists", llm=ScriptedModel(['{"value": ["a"]}'], loop=True), output_type=list[str])
 assert_type(lists.run("x").output, list[str])
 
-# Type checkers do not see a type in A | B: say it in an annotation.
+# Type checkers do not see a type in A | B: the output is Any, unless an annotation says more.
+either = Agent("either", llm=ScriptedModel(['{"value": 3}'], loop=True), output_type=int | str)
+assert_type(either, Agent[Any, Any])
+assert_type(either.run("x").output, Any)
+maybe = Agent("maybe", llm=ScriptedModel(['{"value": null}'], loop=True), deps_type=Deps, output_type=int | None)
+assert_type(maybe.run("x", deps=Deps("admin")).output, Any)
 union: Agent[Any, int | str] = Agent("union", llm=ScriptedModel(['{"value": 3}'], loop=True), output_type=int | str)
 assert_type(union.run("x").output, int | str)
 
@@ -55,11 +72,53 @@ assert_type(with_deps, Agent[Deps, str])
 
 with_deps.run("x", deps=Deps("admin"), session=Session(), metadata={"a": 1}, sinks=[print])
 
+# A run may have an output type of its own.
+counting = Agent("counting", llm=ScriptedModel(['{"value": 3}'], loop=True), deps_type=Deps)
+assert_type(counting.run("how many", output_type=int).output, int)
+assert_type(counting.run("how many", output_type=int, deps=Deps("admin")).output, int)
+assert_type(counting.run("how many", output_type=int | str).output, Any)
+assert_type(counting.run("how many", output_type=None).output, str)
+assert_type(counting.start("how many", output_type=int, keep=False).wait().output, int)
+assert_type(counting.start("how many", output_type=int | str).wait().output, Any)
+assert_type(counting.start("how many").wait().output, str)
+
 
 async def runs() -> None:
+    assert_type((await counting.arun("how many", output_type=int)).output, int)
+    assert_type((await counting.arun("how many", output_type=int | str)).output, Any)
+    async for _ in counting.stream("how many", output_type=int | str):
+        pass
     result = await typed.arun("How warm is it?")
     assert_type(result.output, Weather)
     run = typed.start("How warm is it?")
     assert_type((await run.result()).output, Weather)
     async for event in typed.stream("How warm is it?"):
         event.seq.bit_length()
+
+
+asyncio.run(runs())
+
+
+# A context shows its deps and takes none in: with any deps, it is a context.
+def session_id(ctx: AgentContext) -> str:
+    return ctx.session.id
+
+
+def named(ctx: AgentContext[object]) -> str:
+    return ctx.agent_name
+
+
+def audited(ctx: AgentContext[Deps]) -> str:
+    return session_id(ctx) + named(ctx) + session_id(ctx.detached())
+
+
+assert_type(AgentContext(deps=Deps("admin")), AgentContext[Deps])
+assert_type(AgentContext(), AgentContext[object])
+with_hooks = AgentContext(deps=Deps("admin"), hooks=[only_admins, any_deps])
+audited(with_hooks)
+AgentContext(hooks=HookRegistry([any_deps]))
+with_deps.run("x", ctx=with_hooks)
+
+# Hooks that come later have the same options as in a registry.
+with_deps.register_hook(any_deps, name="again", priority=5, on_failure="block", tools="whoami")()
+with_deps.register_hook(lambda ctx, request: None, points=BEFORE_TOOL, phase="guard", timeout=1.0)()

@@ -36,13 +36,41 @@ Agent("x", llm=model, hooks=["no", 42])  # error: mypy, pyright
 Agent("x", llm=model, hooks=[lambda ctx, request: None])  # error: mypy, pyright
 Agent("x", llm=model, tols=[whoami])  # error: mypy, pyright
 Agent("x", llm=model, max_steps="3")  # error: mypy, pyright
+Agent("x", llm=model, tools=["no", 4])  # error: mypy, pyright
+Agent("x", llm=model, tools=[whoami, 4])  # error: mypy, pyright
+Agent("x", llm=model, tools=whoami)  # error: mypy, pyright
+Agent("x", llm=model, output_type=int | str, max_steps="3")  # error: mypy, pyright
+AgentContext(hooks=["no"])  # error: mypy, pyright
+AgentContext(hooks=[lambda ctx, request: None])  # error: mypy, pyright
+plain.register_hook("no")  # error: mypy, pyright
+plain.register_hook(lambda ctx, request: None)  # error: mypy, pyright
+plain.register_hook(misspelt_dep, priorty=3)  # error: mypy, pyright
+plain.register_hook(misspelt_dep, on_failure="never")  # error: mypy, pyright
 plain.run("x", sesion=None)  # error: mypy, pyright
 plain.run(3)  # error: mypy, pyright
 plain.start("x", kep=True)  # error: mypy, pyright
 number.run("x", deps="admin")  # error: mypy, pyright
 number.run("x").output.upper()  # error: mypy, pyright
+plain.run("x", output_type=int).output.upper()  # error: mypy, pyright
+plain.run("x", output_type=int, sesion=None)  # error: mypy, pyright
+number.run("x", output_type=str, deps="admin")  # error: mypy, pyright
+number.run("x", output_type=str).output.bit_length()  # error: mypy, pyright
+plain.start("x", output_type=int).wait().output.upper()  # error: mypy, pyright
+plain.start("x", output_type=int | str, kep=True)  # error: mypy, pyright
+
+
+def needs_deps(ctx: AgentContext[Deps]) -> None: ...
+
+
+without_deps = AgentContext()
+needs_deps(without_deps)  # error: mypy, pyright
+needs_deps(AgentContext(deps="admin"))  # error: mypy, pyright
 
 
 async def runs() -> None:
     await plain.arun("x", sesion=None)  # error: mypy, pyright
     (await number.arun("x")).output.upper()  # error: mypy, pyright
+    (await plain.arun("x", output_type=int)).output.upper()  # error: mypy, pyright
+    await plain.arun("x", output_type=int | str, sesion=None)  # error: mypy, pyright
+    async for _ in plain.stream("x", output_type=int, sesion=None):  # error: mypy, pyright
+        pass

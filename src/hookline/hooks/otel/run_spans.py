@@ -63,7 +63,7 @@ class RunSpans(AbstractContextManager[None]):
         self._chats: list[Piece] = []
         self._waiting: dict[Any, list[tuple[str, Attributes, int]]] = {}
         self._invalid: dict[str, tuple[str, str]] = {}
-        self._result: AgentResult | None = None
+        self._result: AgentResult[Any] | None = None
         about = {
             a.OPERATION_NAME: a.INVOKE_AGENT, a.AGENT_NAME: ids.agent, a.CONVERSATION_ID: ids.session_id,
             a.RUN_ID: ids.run_id, a.TASK_ID: ids.task_id, a.CORRELATION_ID: ids.correlation_id,
