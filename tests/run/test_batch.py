@@ -35,7 +35,7 @@ from hookline.events import (
     ToolSettled,
     ToolStarted,
 )
-from hookline.payloads import ToolCall, Usage
+from hookline.payloads import ErrorInfo, ToolCall, Usage
 from hookline.points import APPROVAL_DECIDED, TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent
 
@@ -1129,3 +1129,78 @@ async def test_the_end_of_a_call_is_told_though_its_tool_ignored_the_cancellatio
     ended = [event.call_id for event in log if isinstance(event, ToolEnded)]
     assert len(started) == 2
     assert sorted(started) == sorted(ended)
+
+
+# Arguments that hooks change in place
+
+
+def test_a_call_whose_arguments_were_changed_in_place_after_they_were_validated_is_blocked():
+    @guard(BEFORE_TOOL)
+    def change(ctx, request):
+        dict.__setitem__(request.arguments, "a", 9)
+
+    result = scripted_agent([ToolCall("c", "add", {"a": 1}), reply("x")], tools=[add], hooks=[change]).run("x")
+    said = "Blocked: a hook changed the arguments of this call in place."
+    assert results(result) == [(said, True)]
+    assert result.errors == (ErrorInfo("tool", "Blocked", said, "", "c"),)
+
+
+def test_a_rewriter_that_changes_the_arguments_in_place_changes_nothing():
+    @hook(BEFORE_TOOL)
+    def change(ctx, request):
+        dict.__setitem__(request.arguments, "a", 9)
+
+    result = scripted_agent([ADD, reply("x")], tools=[add], hooks=[change]).run("x")
+    assert results(result) == [("3", False)]
+    assert result.messages[1].tool_calls[0].arguments == {"a": 1, "b": 2}
+
+
+def test_progress_is_told_before_the_result_though_nobody_wants_to_know_when_calls_start_and_end():
+    told = []
+
+    class Sink:
+        events = frozenset((ToolProgressed, ToolSettled))
+
+        def __call__(self, event):
+            told.append(type(event))
+
+    @tool
+    async def work(ctx: AgentContext) -> str:
+        """Work."""
+        ctx.progress(0.5, "half")
+        return "done"
+
+    scripted_agent([call("work"), reply("x")], tools=[work]).run("x", sinks=[Sink()])
+    assert told == [ToolProgressed, ToolSettled]
+
+
+def test_a_failure_of_those_who_are_told_of_a_path_fails_the_run_and_the_results_are_recorded():
+    @tool
+    def read(path: str) -> str:
+        """Read."""
+        return "text"
+
+    @observer(TOOL_END_WITH_PATH)
+    def shaky(ctx, path):
+        raise ValueError("first")
+
+    @hook(ON_ERROR)
+    def broken(ctx, failure):
+        raise OSError("second")
+
+    with pytest.raises(RunFailed, match="'broken' failed at on_error") as failed:
+        scripted_agent([call("read", path="a"), reply("x")], tools=[read], hooks=[shaky, broken]).run("x")
+    assert results(failed.value.result) == [("text", False)]
+
+
+def test_a_thread_may_report_progress_after_the_loop_of_its_run_was_closed():
+    contexts = []
+
+    @tool
+    async def work(ctx: AgentContext) -> str:
+        """Work."""
+        contexts.append(ctx)
+        return "done"
+
+    asyncio.run(scripted_agent([call("work"), reply("x")], tools=[work]).arun("x"))
+    contexts[0].progress(0.5, "late")

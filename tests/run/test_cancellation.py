@@ -510,3 +510,110 @@ async def test_a_time_limit_breaks_off_what_is_waited_for():
         return type(cause), clock.seconds >= 7.0
 
     assert await in_task(work) == ((Stopped, True), 0)
+
+
+def test_a_request_for_a_run_whose_loop_is_closed_is_ignored():
+    cancellation = Cancellation()
+
+    async def begin():
+        cancellation.begin()
+
+    asyncio.run(begin())
+    cancellation.request()
+    assert cancellation.requested
+
+
+async def test_a_request_from_another_thread_before_the_run_begins_breaks_it_off():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.expect(asyncio.get_running_loop())
+        thread = threading.Thread(target=cancellation.request)
+        thread.start()
+        thread.join()
+        cancellation.begin()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asyncio.Event().wait(), 1)
+        return type(await cancellation.take_in())
+
+    assert await in_task(work) == (asyncio.CancelledError, 0)
+
+
+async def test_a_request_after_a_cancellation_was_taken_in_does_not_break_off_the_hooks_that_follow():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.hurry()
+        cancellation.request()
+        return asyncio.current_task().cancelling()
+
+    assert await in_task(work) == (0, 0)
+
+
+async def test_an_abort_is_found_at_the_next_checkpoint():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.abort(ValueError("beside"))
+        with pytest.raises(asyncio.CancelledError):
+            cancellation.check()
+        return str(await cancellation.take_in())
+
+    assert await in_task(work) == ("beside", 0)
+
+
+async def test_only_the_task_of_the_run_may_have_cancellations_from_before_it():
+    async def work():
+        asyncio.current_task().cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(1)
+        cancellation = Cancellation()
+        cancellation.begin()
+
+        async def beside():
+            asyncio.current_task().cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            return cancellation.is_cancelled()
+
+        return await asyncio.create_task(beside())
+
+    assert await in_task(work) == (True, 1)
+
+
+async def test_a_run_that_never_began_has_nothing_to_take_in():
+    assert await Cancellation().take_in() is None
+
+
+async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        beside = asyncio.create_task(cancellation.take_in())
+        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.shield(beside)
+        own = asyncio.create_task(cancellation.take_in())
+        return await own, asyncio.current_task().cancelling(), cancellation.by_caller
+
+    assert await in_task(work) == ((None, 1, 0), 1)
+
+
+async def test_a_request_counts_more_than_a_time_limit_at_the_same_moment():
+    async def work():
+        cancellation = Cancellation()
+        cancellation.begin()
+        cancellation.abort(Stopped())
+        cancellation.request()
+        return type(await cancellation.take_in()), cancellation.deadline is not None
+
+    assert await in_task(work) == ((asyncio.CancelledError, True), 0)
+
+
+async def test_a_cancelled_error_that_somebody_raised_hurries_the_hooks_though_nobody_cancelled_the_run():
+    async def work():
+        cancellation, raised = Cancellation(), asyncio.CancelledError()
+        cancellation.begin()
+        taken = await cancellation.take_in(raised)
+        return taken is raised, cancellation.requested, cancellation.broke_off, cancellation.deadline is not None
+
+    assert await in_task(work) == ((True, False, True, True), 0)

@@ -35,6 +35,7 @@ from hookline import (
 )
 from hookline._kernel import points as points_module
 from hookline._kernel.points import POINTS
+from hookline._kernel.scope import CURRENT
 from hookline._run.context import services_of
 from hookline.errors import CallRefused
 from hookline.events import ModelReplied, Signalled, Steered, StepFinished
@@ -550,7 +551,7 @@ async def refused(ctx):
 
 
 async def stopped(ctx):
-    ctx.budget.charge(Usage(50, 50), 0.0)
+    services_of(ctx).budget.charge(Usage(50, 50), 0.0)
     await ctx.llm.complete("?")
 
 
@@ -849,7 +850,7 @@ def test_hooks_may_come_while_a_run_goes_through_an_interceptor_of_your_own():
 
 
 def engine_of(**options):
-    return scripted_agent([reply("x")])._prepare("x", options)._engine
+    return scripted_agent([reply("x")])._prepare("x", options, None)._engine
 
 
 async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
@@ -897,3 +898,61 @@ def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
     interrupt.subscribe(told.append)
     engine.close()
     assert told == ["the run is over"]
+
+
+async def test_a_run_does_not_wait_for_ever_for_what_does_not_end(monkeypatch):
+    monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.02)
+    engine = engine_of()
+    going = engine.add_child(lambda reason: None)
+    await engine.end_children()
+    assert not going.done()
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_goes_on_waiting():
+    engine = engine_of()
+    going = engine.add_child(lambda reason: None)
+    waiting = asyncio.create_task(engine.end_children())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    waiting.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    going.set_result(None)
+    await waiting
+
+
+@pytest.mark.parametrize("cause", [GeneratorExit(), ValueError("x")], ids=["closed", "failed"])
+async def test_only_a_coroutine_that_is_being_closed_may_not_settle_its_cause(cause):
+    engine = engine_of()
+    token = CURRENT.set(engine)
+    try:
+        assert await engine.settle_cause(cause) is cause
+    finally:
+        CURRENT.reset(token)
+    if isinstance(cause, GeneratorExit):
+        with pytest.raises(GeneratorExit):
+            await engine.settle_cause(cause)
+    else:
+        assert await engine.settle_cause(cause) is cause
+
+
+async def test_a_cancelled_error_that_somebody_raised_is_settled_like_a_cancellation():
+    engine, raised = engine_of(), asyncio.CancelledError()
+    assert await engine.settle_cause(raised) is raised
+    assert (engine.cancellation.broke_off, engine.cancellation.deadline is None) == (True, False)
+
+
+def test_the_failure_of_those_who_are_told_says_what_the_point_itself_concluded():
+    @hook(BEFORE_STEP, on_failure="open")
+    def shaky(ctx, step):
+        raise ValueError("first")
+
+    @hook(ON_ERROR)
+    def broken(ctx, failure):
+        raise OSError("second")
+
+    with pytest.raises(RunFailed, match="second") as failed:
+        scripted_agent([reply("x")], hooks=[shaky, broken]).run("x")
+    verdict = failed.value.__cause__.verdict
+    assert [error.source for error in verdict.failures] == ["shaky"]

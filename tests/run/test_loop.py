@@ -894,7 +894,23 @@ def test_a_closed_failure_at_the_end_fails_the_run_and_keeps_its_reply():
         scripted_agent([reply("x")], hooks=[fail]).run("x")
     assert failed.value.result.status == "failed"
     assert isinstance(failed.value.__cause__, HookError)
-    assert failed.value.result.reply == "x"
+    assert (failed.value.result.reply, failed.value.result.output) == ("x", "x")
+    assert [(error.source, error.fatal) for error in failed.value.result.errors] == [("fail", True)]
+
+
+def test_observers_at_the_end_see_the_reply_that_a_hook_changed_as_the_output_too():
+    seen = []
+
+    @hook(ON_RUN_END)
+    def change(ctx, result):
+        return result.replace(reply="y")
+
+    @observer(ON_RUN_END)
+    def watch(ctx, result):
+        seen.append((result.reply, result.output))
+
+    result = scripted_agent([reply("x")], hooks=[change, watch]).run("x")
+    assert [*seen, (result.reply, result.output)] == [("y", "y"), ("y", "y")]
 
 
 def test_an_interceptor_may_change_of_a_result_what_a_hook_may():

@@ -44,7 +44,7 @@ from hookline._kernel.state import output_text
 from hookline._run.output import InvalidOutput, OutputSpec, find_json
 from hookline.errors import OutputError
 from hookline.events import Discarded, ModelReplied, OutputChecked, RunFinished, TextDelta
-from hookline.payloads import Usage
+from hookline.payloads import ErrorInfo, Usage
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
@@ -544,6 +544,33 @@ def test_a_hook_that_breaks_the_output_at_the_end_fails_the_run():
     assert seen == [("three", None)]
     assert failed.value.__cause__.reply == "three"
     assert (failed.value.result.status, failed.value.result.output) == ("failed", None)
+    message = str(failed.value.__cause__)
+    assert failed.value.result.errors == (ErrorInfo("output", "OutputError", message, fatal=True),)
+
+
+def test_a_reply_that_no_hook_changed_at_the_end_is_not_read_again():
+    read = []
+
+    def noted(value):
+        read.append(value)
+        return value
+
+    @hook(ON_RUN_END)
+    def rename(ctx, result):
+        return result.replace(task="other")
+
+    result = scripted_agent(["3"], output_type=Annotated[int, AfterValidator(noted)], hooks=[rename]).run("x")
+    assert (result.output, result.task, read) == (3, "other", [3])
+
+
+def test_a_run_that_fails_at_its_end_has_no_output():
+    @hook(ON_RUN_END)
+    def fail(ctx, result):
+        raise ValueError("no room")
+
+    with pytest.raises(RunFailed, match="no room") as failed:
+        scripted_agent(["3"], output_type=int, hooks=[fail]).run("x")
+    assert (failed.value.result.reply, failed.value.result.output) == ("3", None)
 
 
 def test_a_validator_that_breaks_on_what_a_hook_wrote_fails_the_run():

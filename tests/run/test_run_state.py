@@ -118,7 +118,7 @@ def test_a_new_call_may_not_have_the_id_of_an_old_one():
     state = make(Message("user", "go"))
     state.open_calls(CALLS)
     state.close_calls(RESULTS)
-    with pytest.raises(TypeError, match="a new call has the id of an old one"):
+    with pytest.raises(TypeError, match="^AgentState.messages: a new call has the id of an old one$"):
         state.accept(state.view().with_messages(CALLS, *RESULTS))
     assert len(state.messages) == 4
 
@@ -128,3 +128,42 @@ def test_finished_calls_are_counted_by_their_outcome():
     for name, ok in (("read", True), ("write", False), ("read", True)):
         state.count_call(name, ok=ok)
     assert (state.calls, state.good_calls, list(state.tool_names)) == (3, 2, ["read", "write"])
+
+
+def test_a_system_prompt_that_the_loop_set_since_it_was_read_is_not_overwritten():
+    state = make()
+    read = state.view()
+    state.set_system_prompt("joined")
+    with pytest.raises(TypeError, match="AgentState.system_prompt was changed since this hook read it"):
+        state.accept(read.with_system_prompt("mine"))
+    assert state.system_prompt == "joined"
+
+
+def test_a_hook_may_hand_back_a_state_as_a_dict_and_nothing_else():
+    state = make(Message("user", "go"))
+    state.accept({"system_prompt": "other"})
+    assert (state.system_prompt, said(state)) == ("other", ["go"])
+    with pytest.raises(TypeError, match="AgentState"):
+        state.accept("other")
+
+
+@pytest.mark.parametrize("part", ["metadata", "response_format"])
+def test_a_hook_that_changes_what_it_handed_back_in_place_changes_nothing(part):
+    state = make()
+    given = state.view().replace({part: {"a": {"b": 1}}})
+    state.accept(given)
+    dict.__setitem__(getattr(given, part)["a"], "b", 2)
+    assert getattr(state, part) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    "change", [{"metadata": {"a": 1}}, {"response_format": {"a": 1}}, {"messages": [Message("user", "one")]}], ids=list
+)
+def test_two_hooks_that_make_the_same_change_agree(change):
+    state = make(Message("user", "go"))
+    read = state.view()
+    state.accept(read.replace(change))
+    version = state.version
+    state.accept(read.replace(change))
+    assert getattr(state, next(iter(change))) == next(iter(change.values()))
+    assert state.version == version
