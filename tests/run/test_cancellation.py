@@ -588,12 +588,11 @@ async def test_another_task_does_not_take_in_the_cancellation_of_the_runs_task()
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
-        beside = asyncio.create_task(cancellation.take_in())
-        asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+        asyncio.current_task().cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.shield(beside)
-        own = asyncio.create_task(cancellation.take_in())
-        return await own, asyncio.current_task().cancelling(), cancellation.by_caller
+            await asyncio.sleep(1)
+        taken = await asyncio.create_task(cancellation.take_in())
+        return taken, asyncio.current_task().cancelling(), cancellation.by_caller
 
     assert await in_task(work) == ((None, 1, 0), 1)
 

@@ -922,19 +922,20 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_goes_on_w
     await waiting
 
 
-@pytest.mark.parametrize("cause", [GeneratorExit(), ValueError("x")], ids=["closed", "failed"])
-async def test_only_a_coroutine_that_is_being_closed_may_not_settle_its_cause(cause):
-    engine = engine_of()
+async def test_a_generator_exit_is_a_cause_inside_the_run_and_is_raised_again_where_the_run_is_being_closed():
+    engine, cause = engine_of(), GeneratorExit()
     token = CURRENT.set(engine)
     try:
         assert await engine.settle_cause(cause) is cause
     finally:
         CURRENT.reset(token)
-    if isinstance(cause, GeneratorExit):
-        with pytest.raises(GeneratorExit):
-            await engine.settle_cause(cause)
-    else:
-        assert await engine.settle_cause(cause) is cause
+    with pytest.raises(GeneratorExit):
+        await engine.settle_cause(cause)
+
+
+async def test_a_failure_outside_the_context_of_the_run_is_settled_and_not_raised():
+    cause = ValueError("x")
+    assert await engine_of().settle_cause(cause) is cause
 
 
 async def test_a_cancelled_error_that_somebody_raised_is_settled_like_a_cancellation():

@@ -585,3 +585,11 @@ def test_changed_registrations_are_noticed_and_taken_over():
     hooks.compile()
     assert hooks.stack.at("before_tool") == [late]
     assert hooks.seen == HookRegistry.changes
+
+
+def test_a_run_of_the_same_agent_inside_its_own_run_has_the_same_hooks():
+    owner, twice = Owner(Wide()), Wide()
+    owner.hooks.register(twice)
+    owner.hooks.register(twice, plugin="p")
+    outer = hooks_of(owner)
+    assert hooks_of(owner, outer=outer).stack.at("before_tool") == outer.stack.at("before_tool")
