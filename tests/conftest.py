@@ -10,7 +10,7 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]) 
 settings.register_profile("here", patient)
 settings.register_profile("ci", patient, derandomize=True)
 settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # see tests/mutation
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))  # random exploration: HYPOTHESIS_PROFILE=here
 
 
 @pytest.hookimpl(wrapper=True)

@@ -135,11 +135,11 @@ class Engine(Scope):
         self.tells_calls = ON_PROGRESS in self.heard or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether anybody wants to know when tool calls start and end."""
 
-    def open(self, point: Point[Any], payload: Any, no_retry: str = "") -> Firing:
+    def open(self, point: Point[Any], payload: Any) -> Firing:
         """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()
-        return Firing(self.hooks.chain(point), point, payload, self, no_retry)
+        return Firing(self.hooks.chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
         """Fire a point; failures are reported, signals recorded. Nothing happens where nobody listens.

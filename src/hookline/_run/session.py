@@ -156,9 +156,13 @@ def with_free_call_ids(before: Sequence[Message], added: Sequence[Message]) -> S
 
 def _distinct(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Messages in which no two calls have the same id: some models number the calls of each reply from 0."""
+    given = tuple(messages)
+    ids = [call.id for message in given for call in message.tool_calls]
+    if len(ids) == len(set(ids)):
+        return given
     distinct: list[Message] = []
     turn: list[Message] = []
-    for message in messages:
+    for message in given:
         if message.role != "tool":
             distinct += with_free_call_ids(distinct, turn)
             turn = []
