@@ -1,4 +1,4 @@
-"""Hypothesis looks for new examples here on a developer's machine, and at the same ones in CI."""
+"""Hypothesis tries the same examples each time; ``HYPOTHESIS_PROFILE=here`` looks for new ones."""
 
 import gc
 import os
