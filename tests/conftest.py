@@ -2,9 +2,15 @@
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # the tests run in the background: programs that they start do not
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
 settings.register_profile("here", patient)
