@@ -254,3 +254,21 @@ def test_a_replay_counts_what_a_run_inside_a_tool_used(tmp_path):
     played = replay(path, [judge])
     assert played.same, played.first
     assert played.result.usage == result.usage
+
+
+@pytest.mark.parametrize("where", [AFTER_LLM, BEFORE_LLM, BEFORE_STEP])
+async def test_a_guard_that_a_hook_registers_judges_the_calls_of_the_same_step(where):
+    registry = HookRegistry()
+
+    @guard(BEFORE_TOOL)
+    def never(ctx, request):
+        return HookResult.block("never")
+
+    @hook(where)
+    def register(ctx, payload):
+        if never not in list(registry):
+            registry.register(never)
+
+    registry.register(register)
+    result = await scripted_agent([call("pay", amount=1), "done"], tools=[pay], hooks=registry).arun("x")
+    assert (ran, result.steps[0].outcomes) == ([], ("blocked",))

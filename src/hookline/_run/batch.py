@@ -126,7 +126,7 @@ class Batch:
 
         An edited call has been rewritten already, and its questions count as answered.
         """
-        if BEFORE_TOOL not in self.engine.heard:  # nobody judges, but the arguments must be right all the same
+        if not self.engine.hears(BEFORE_TOOL):  # nobody judges, but the arguments must be right all the same
             call.request, problem = self._validate(call, call.request)
             if problem is not None:
                 await self._refuse(call, problem)
@@ -347,7 +347,7 @@ class Batch:
         retried = False
         try:
             shown = result
-            if AFTER_TOOL in engine.heard and isinstance(result.result, (dict, list)):
+            if engine.hears(AFTER_TOOL) and isinstance(result.result, (dict, list)):
                 shown = replace(result, result=private_copy(result.result))  # hooks get a copy
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
             call.result = result if verdict.payload is shown else verdict.payload
@@ -362,7 +362,7 @@ class Batch:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
             await self._after(index)
-        elif TOOL_END_WITH_PATH in engine.heard:
+        elif engine.hears(TOOL_END_WITH_PATH):
             await self._tell_paths(result)
 
     def _no_retry(self, result: ToolCallResult) -> str:

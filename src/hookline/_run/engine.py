@@ -126,19 +126,26 @@ class Engine(Scope):
     def _take_over(self) -> None:
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
-        self.heard: Container[str] = self.hooks.stack.points
-        """The points where anybody could notice a fire; text is streamed only if somebody wants it."""
+        self._heard: Container[str] = self.hooks.stack.points
         if self.recording:
-            self.heard = _Everywhere()
+            self._heard = _Everywhere()
         elif self.wants(TextDelta):
-            self.heard = self.hooks.stack.points | {ON_TOKEN}
-        self.tells_calls = ON_PROGRESS in self.heard or self.wants(ToolStarted) or self.wants(ToolEnded)
+            self._heard = self.hooks.stack.points | {ON_TOKEN}
+        self.tells_calls = ON_PROGRESS in self._heard or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether anybody wants to know when tool calls start and end."""
+
+    def hears(self, point: Point[Any]) -> bool:
+        """Whether anybody could notice a fire of this point now; text is streamed only if somebody wants it.
+
+        Hooks that were registered a moment ago count: a guard must not miss a call.
+        """
+        if HookRegistry.changes != self.hooks.seen:
+            self.refresh()
+        return point in self._heard
 
     def open(self, point: Point[Any], payload: Any) -> Firing:
         """Begin to fire a point; its steps are taken one by one, and :meth:`conclude` ends it."""
-        if HookRegistry.changes != self.hooks.seen:
-            self.refresh()
+        self.refresh()
         return Firing(self.hooks.chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
@@ -155,9 +162,7 @@ class Engine(Scope):
             HookError: a hook failed closed.
             CallRefused, Stopped: a model call that a hook made was refused.
         """
-        if HookRegistry.changes != self.hooks.seen:
-            self.refresh()
-        if point not in self.heard:
+        if not self.hears(point):
             return Verdict(payload)
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.said else await self._act(firing, verdict, fatal=fatal)

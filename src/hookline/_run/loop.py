@@ -207,7 +207,7 @@ class Loop:
             engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
         params, response_format = engine.agent.params, state.response_format
-        if BEFORE_LLM in engine.heard:  # they are the agent's own: hooks get copies
+        if engine.hears(BEFORE_LLM):  # they are the agent's own: hooks get copies
             params, response_format = private_copy(params), private_copy(response_format)
         messages = state.messages
         if state.system_prompt:
@@ -239,8 +239,7 @@ class Loop:
         result = self._result()
         saved = _Saved(engine.services.session, self._base)
         saved.save(state, result.messages)
-        engine.refresh()
-        if ON_RUN_END in engine.heard:
+        if engine.hears(ON_RUN_END):
             result = await self._fire_run_end(result, saved)
         engine.emit(RunFinished, result=result)
         output = engine.output

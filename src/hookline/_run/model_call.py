@@ -64,13 +64,13 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         elif (retry := await _ask(generation, no_retry)) is not None:
             attempt, extra = attempt + 1, retry
             continue
-        received = generation.reply(for_hooks=AFTER_LLM in engine.heard)
+        received = generation.reply(for_hooks=engine.hears(AFTER_LLM))
         verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
             if reply.tool_calls is not received.tool_calls:
                 reply = replace(reply, tool_calls=_distinct(engine, reply.tool_calls))
-            elif reply.tool_calls:  # hooks had copies
+            elif reply.tool_calls is not generation.response.tool_calls:  # hooks had copies
                 reply = replace(reply, tool_calls=generation.response.tool_calls)
             problem = ""
             if inside_step and engine.output is not None:
@@ -146,7 +146,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
-        if ON_TOKEN in self.engine.heard:
+        if self.engine.hears(ON_TOKEN):
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -190,7 +190,7 @@ class Generation(msgspec.Struct):
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
-        if ON_TOKEN in self.engine.heard:
+        if self.engine.hears(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
             except (Ended, HookError):
