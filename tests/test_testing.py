@@ -17,7 +17,7 @@ from hookline import (
     HookResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     ToolCallRequest,
     call,
@@ -257,7 +257,7 @@ async def test_a_fault_in_an_agents_guard_keeps_the_tool_from_running(scripted_a
 
     agent = scripted_agent([call("act"), "done"] * 2, tools=[act], hooks=[no_secrets])
     calls = inject_fault(agent, "no_secrets", "raise")
-    with pytest.raises(RunFailed, match="no_secrets"):
+    with pytest.raises(RunFailedError, match="no_secrets"):
         await agent.arun("go")
     assert calls == ["before_tool"]
     assert ran == []

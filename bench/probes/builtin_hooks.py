@@ -79,7 +79,7 @@ TICKET_CALL = ToolCallRequest("c3", "ticket_comment", {"id": "T-3", "text": "It 
 TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
-LIMITED = ErrorInfo("model", "RateLimited", "slow down", "bench", fatal=True, retry_after=999.0)
+LIMITED = ErrorInfo("model", "RateLimitError", "slow down", "bench", fatal=True, retry_after=999.0)
 FAILURE = Failure((LIMITED,), "model", True, "step", 2, 1, REQUEST)
 START, STEP, STEPPED = RunStart("And the third?"), StepStart(2), Step(2, "It is empty.", finish_reason="stop")
 DONE = AgentResult("It is empty.", steps=(STEPPED,), usage=Usage(1500, 60), messages=MESSAGES)

@@ -8,13 +8,18 @@ hooks and tools do wrong is shown there too. `ModelRetryHook` and `FallbackModel
 import asyncio
 
 from hookline import ON_ERROR, Agent, AgentContext, Failure, HookResult, ScriptedModel, hook
-from hookline.models import Overloaded
+from hookline.models import OverloadedError
 
 
 @hook(ON_ERROR)
 async def survive_an_outage(ctx: AgentContext, failure: Failure) -> HookResult | None:
     error = failure.errors[0]
-    if failure.where != "model" or error.type not in ("Overloaded", "RateLimited", "Unreachable", "ModelTimeout"):
+    if failure.where != "model" or error.type not in (
+        "OverloadedError",
+        "RateLimitError",
+        "UnreachableError",
+        "ModelTimeoutError",
+    ):
         return None
     if failure.attempt > 2:
         return HookResult.answer("I cannot think right now. Please ask again in a minute.", reason="an outage")
@@ -23,7 +28,7 @@ async def survive_an_outage(ctx: AgentContext, failure: Failure) -> HookResult |
 
 
 if __name__ == "__main__":
-    busy = Overloaded("too many requests", retry_after=0.01)
+    busy = OverloadedError("too many requests", retry_after=0.01)
     for llm in (ScriptedModel([busy, "Good morning."]), ScriptedModel([busy, busy, busy])):
         result = Agent("helper", llm=llm, hooks=[survive_an_outage]).run("Hello.")
         print(f"{result.status}: {result.reply}")

@@ -8,7 +8,7 @@ from .agents import Session as Session
 from .errors import HookError as HookError
 from .errors import HooklineError as HooklineError
 from .errors import RegistrationError as RegistrationError
-from .errors import RunFailed as RunFailed
+from .errors import RunFailedError as RunFailedError
 from .events import Event as Event
 from .hooks import HookRegistry as HookRegistry
 from .hooks import HookResult as HookResult

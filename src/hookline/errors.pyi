@@ -1,10 +1,10 @@
-from ._base.installing import NotInstalled as NotInstalled
-from ._kernel.errors import CallRefused as CallRefused
+from ._base.installing import NotInstalledError as NotInstalledError
+from ._kernel.errors import CallRefusedError as CallRefusedError
 from ._kernel.errors import HookError as HookError
 from ._kernel.errors import HooklineError as HooklineError
-from ._kernel.errors import HookTimeout as HookTimeout
-from ._kernel.errors import InvalidResult as InvalidResult
+from ._kernel.errors import HookTimeoutError as HookTimeoutError
+from ._kernel.errors import InvalidResultError as InvalidResultError
 from ._kernel.errors import ModelError as ModelError
 from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
-from ._run.causes import RunFailed as RunFailed
+from ._run.causes import RunFailedError as RunFailedError

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 import hookline._base.installing as installing
-from hookline._base.installing import NotInstalled
+from hookline._base.installing import NotInstalledError
 
 ROOT = Path(installing.__file__).parents[3]
 
 
 def test_a_checkout_is_installed_from_its_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert str(NotInstalled("mcp", "mcp")) == f"mcp is not installed: pip install -e '{ROOT}[mcp]'"
+    assert str(NotInstalledError("mcp", "mcp")) == f"mcp is not installed: pip install -e '{ROOT}[mcp]'"
     monkeypatch.chdir(ROOT)
-    assert str(NotInstalled("mcp", "mcp")) == "mcp is not installed: pip install -e '.[mcp]'"
+    assert str(NotInstalledError("mcp", "mcp")) == "mcp is not installed: pip install -e '.[mcp]'"
 
 
 def test_an_installed_package_is_installed_by_its_name(tmp_path):

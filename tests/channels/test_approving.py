@@ -8,7 +8,7 @@ import pytest
 
 from hookline import call, hook
 from hookline.channels.memory import MemoryChannel
-from hookline.channels.protocol import Capabilities, Undeliverable
+from hookline.channels.protocol import Capabilities, UndeliverableError
 from hookline.hooks import AuditLogHook
 
 from .desk import Desk
@@ -345,7 +345,7 @@ async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
 
 async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):
     channel = MemoryChannel()
-    channel.failures.append(Undeliverable("no"))
+    channel.failures.append(UndeliverableError("no"))
     async with Desk(tmp_path, channel=channel) as desk:
         await desk.say("write a")
         await until(lambda: desk.gateway.status().failed == 1)

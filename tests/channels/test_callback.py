@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hookline._web.host import HttpHost
-from hookline.channels.protocol import Address, ChannelError, Undeliverable
+from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.signatures import HEADER, verify
 from hookline.channels.webhook import WebhookChannel
 from hookline.payloads import OutboundMessage
@@ -70,7 +70,7 @@ async def test_a_reply_is_posted_signed_and_with_its_key(channel, receiver):
 async def test_a_reply_that_is_refused_for_good_is_undeliverable(channel, receiver):
     for status in (400, 401, 403, 404, 410, 413, 422):
         receiver.status = status
-        with pytest.raises(Undeliverable, match=str(status)):
+        with pytest.raises(UndeliverableError, match=str(status)):
             await send(channel)
 
 
@@ -80,7 +80,7 @@ async def test_a_reply_that_is_refused_for_now_is_tried_again(channel, receiver)
         receiver.status, receiver.headers = status, {"Location": "/elsewhere"}
         with pytest.raises(ChannelError, match=str(status)) as caught:
             await send(channel)
-        assert not isinstance(caught.value, Undeliverable)
+        assert not isinstance(caught.value, UndeliverableError)
         assert len(receiver.got) == count
         assert str(status) in channel.health().detail
     receiver.status = 204

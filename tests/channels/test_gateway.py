@@ -6,7 +6,7 @@ import pytest
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
-from hookline.channels.protocol import Capabilities, ChannelError, Command, Undeliverable
+from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
 from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
@@ -256,7 +256,7 @@ async def test_a_send_that_fails_is_tried_again_with_the_same_key_and_order_is_k
 
 async def test_what_can_never_arrive_is_given_up_and_reported(gateways, caplog):
     gateway, channel = await gateways()
-    channel.failures.append(Undeliverable("the chat is gone"))
+    channel.failures.append(UndeliverableError("the chat is gone"))
     await channel.say("one")
     await channel.say("two")
     await gateway.settled()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._base.installing import NotInstalled
+from hookline._base.installing import NotInstalledError
 from hookline.channels.mqtt import MqttChannel
 from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
-from hookline.channels.protocol import Address, ChannelError, Undeliverable
+from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.stores.messages import OutboundMessage
 
 from .conformance import Conformance, Rig, ready
@@ -329,7 +329,7 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
     try:
         channel = MqttChannel("farm", "127.0.0.1", broker.port)
         await ready(channel, Inbox())
-        with pytest.raises(Undeliverable, match=r"refuses what we publish to hookline/r/out: Not auth"):
+        with pytest.raises(UndeliverableError, match=r"refuses what we publish to hookline/r/out: Not auth"):
             await channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k")
         await channel.stop()
     finally:
@@ -346,7 +346,7 @@ async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel, m
     broker.stop(kill=True)
     with pytest.raises(ChannelError) as caught:
         await sending
-    assert not isinstance(caught.value, Undeliverable)
+    assert not isinstance(caught.value, UndeliverableError)
     await until(lambda: not channel.health().ok)
     await channel.stop()
 
@@ -407,7 +407,7 @@ def certificate(folder):
 
 @pytest.mark.parametrize("device", ["", "a/b", "+", "#", "a\0", "x" * 70_000, "\ud800"])
 async def test_no_reply_goes_to_a_topic_that_is_no_devices(device):
-    with pytest.raises(Undeliverable, match="not the name of a device"):
+    with pytest.raises(UndeliverableError, match="not the name of a device"):
         await MqttChannel().send(Address("mqtt", device), OutboundMessage("hi"), key="k")
 
 
@@ -447,7 +447,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hookline.channels.mqtt.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[channels\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         MqttChannel()
 
 

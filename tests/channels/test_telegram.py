@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._base.installing import NotInstalled
-from hookline.channels.protocol import Address, ChannelError, Undeliverable
+from hookline._base.installing import NotInstalledError
+from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.telegram import TelegramChannel
 from hookline.stores.messages import OutboundMessage
 
@@ -216,7 +216,7 @@ async def test_a_server_that_goes_away_is_waited_for(channel, api):
     await until(lambda: not channel.health().ok)
     with pytest.raises(ChannelError) as caught:
         await channel.send(CHAT, OutboundMessage("hi"), key="k")
-    assert not isinstance(caught.value, Undeliverable)
+    assert not isinstance(caught.value, UndeliverableError)
     await api.say("two")
     await api.up(api.port)
     await until(lambda: inbox.texts == ["one", "two"] and channel.health().ok)
@@ -254,7 +254,7 @@ async def test_a_message_can_be_changed_and_changed_to_the_same(channel, api):
     for _ in range(2):
         await channel.edit(CHAT, id, OutboundMessage("done"))
         assert api.texts() == ["done"]
-    with pytest.raises(Undeliverable, match="essage to edit not found"):
+    with pytest.raises(UndeliverableError, match="essage to edit not found"):
         await channel.edit(CHAT, "999", OutboundMessage("done"))
 
 
@@ -264,7 +264,7 @@ async def test_flood_control_says_when_to_try_again(channel, api):
     with pytest.raises(ChannelError, match="wait 14 s") as caught:
         await channel.send(CHAT, OutboundMessage("hi"), key="k")
     assert caught.value.retry_after == 14
-    assert not isinstance(caught.value, Undeliverable)
+    assert not isinstance(caught.value, UndeliverableError)
     api.fail("sendchataction", 429, "Too Many Requests", retry_after=1)
     await channel.typing(CHAT)  # no reason to fail
     await channel.send(CHAT, OutboundMessage("hi"), key="k")
@@ -286,7 +286,7 @@ async def test_what_will_never_arrive_is_undeliverable(channel, api, chat, text,
     await ready(channel, Inbox())
     if failure:
         api.fail("sendmessage", *failure)
-    with pytest.raises(Undeliverable, match=words):
+    with pytest.raises(UndeliverableError, match=words):
         await channel.send(Address("phone", chat), OutboundMessage(text), key="k")
 
 
@@ -296,7 +296,7 @@ async def test_what_may_arrive_later_is_not_undeliverable(channel, api, failure)
     api.fail("sendmessage", *failure)
     with pytest.raises(ChannelError) as caught:
         await channel.send(CHAT, OutboundMessage("hi"), key="k")
-    assert not isinstance(caught.value, Undeliverable)
+    assert not isinstance(caught.value, UndeliverableError)
 
 
 async def test_a_group_that_moved_is_found(channel, api):
@@ -393,7 +393,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hookline.channels.telegram.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[channels\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         TelegramChannel(token=TOKEN)
 
 

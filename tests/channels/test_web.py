@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hookline.channels import web
-from hookline.channels.protocol import Address, Channel, ChannelError, Undeliverable
+from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
 from hookline.channels.web import WebChannel, chat_of
 from hookline.channels.web_door import Door
 from hookline.payloads import OutboundMessage
@@ -170,7 +170,7 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
         await channel.edit(HERE, seq, OutboundMessage("working"))
         frame = await page.hear("message")
         assert (frame["text"], frame["seq"]) == ("working", int(seq))
-    with pytest.raises(Undeliverable):
+    with pytest.raises(UndeliverableError):
         await channel.edit(HERE, "999999", OutboundMessage("x"))
 
 

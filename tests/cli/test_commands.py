@@ -238,7 +238,7 @@ def test_doctor_knows_every_extra_there_is():
 
 def test_doctor_asks_the_model_and_fails_if_it_does_not_answer(hookline, here):
     (here / "good.json").write_text('["Yes."]')
-    (here / "bad.json").write_text('[{"error": "Unreachable", "message": "there is no connection"}]')
+    (here / "bad.json").write_text('[{"error": "UnreachableError", "message": "there is no connection"}]')
     code, out, _ = hookline("doctor", "-m", "scripted:good.json")
     assert code == 0
     assert "good.json (scripted) said 'Yes.' after" in out

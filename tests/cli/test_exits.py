@@ -2,17 +2,17 @@
 
 import pytest
 
-from hookline import AgentResult, RunFailed
+from hookline import AgentResult, RunFailedError
 from hookline.cli.exits import exit_code
-from hookline.errors import ModelError, NotInstalled
-from hookline.models import AuthError, Overloaded, UnknownModel
+from hookline.errors import ModelError, NotInstalledError
+from hookline.models import AuthError, OverloadedError, UnknownModelError
 from hookline.payloads import Step
 from hookline.providers.local.weights import WeightsError
 
 
 def failed(cause, **fields):
     result = AgentResult(status="failed", **fields)
-    return result, RunFailed(result, cause)
+    return result, RunFailedError(result, cause)
 
 
 def wrapped(cause):
@@ -22,7 +22,13 @@ def wrapped(cause):
 
 
 @pytest.mark.parametrize(
-    "cause", [AuthError("x"), UnknownModel("x"), wrapped(NotInstalled("openai", "openai")), wrapped(WeightsError("x"))]
+    "cause",
+    [
+        AuthError("x"),
+        UnknownModelError("x"),
+        wrapped(NotInstalledError("openai", "openai")),
+        wrapped(WeightsError("x")),
+    ],
 )
 def test_a_model_that_cannot_be_asked_at_all_is_bad_setup(cause):
     assert exit_code(*failed(cause)) == 2
@@ -30,7 +36,7 @@ def test_a_model_that_cannot_be_asked_at_all_is_bad_setup(cause):
 
 
 def test_other_failures_are_failures():
-    assert exit_code(*failed(Overloaded("x"))) == 1
+    assert exit_code(*failed(OverloadedError("x"))) == 1
     assert exit_code(*failed(None)) == 1
 
 

@@ -4,10 +4,10 @@ import io
 
 import pytest
 
-from hookline import HookResult, RunFailed, call, guard, hook, reply, tool
+from hookline import HookResult, RunFailedError, call, guard, hook, reply, tool
 from hookline.cli.plain import PlainView
 from hookline.cli.stream import StreamView
-from hookline.models.errors import Overloaded
+from hookline.models.errors import OverloadedError
 from hookline.testing import scripted_agent
 
 
@@ -42,7 +42,7 @@ def lines():
         agent = scripted_agent(turns, tools=tools, hooks=hooks, sinks=[PlainView(out)])
         try:
             agent.run("task")
-        except RunFailed:
+        except RunFailedError:
             pass  # the lines are what matters
         return out.getvalue().splitlines()
 
@@ -66,8 +66,8 @@ def test_what_a_hook_decided_is_told_with_its_reason(lines):
 
 
 def test_a_failure_that_was_mended_is_told_and_one_that_was_not_is_left_to_the_end(lines):
-    assert "  model failed: too busy" in lines(Overloaded("too busy"), "done", hooks=[again])
-    assert lines(Overloaded("too busy")) == ["step 1"]
+    assert "  model failed: too busy" in lines(OverloadedError("too busy"), "done", hooks=[again])
+    assert lines(OverloadedError("too busy")) == ["step 1"]
 
 
 def test_a_rejected_reply_is_told(lines):

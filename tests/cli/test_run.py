@@ -56,7 +56,7 @@ def test_the_reply_goes_to_stdout_and_the_rest_to_stderr(hookline, script):
 @pytest.mark.parametrize(
     ("turns", "args", "code", "says"),
     [
-        ([{"error": "Overloaded", "message": "too busy"}], [], 1, "error: too busy"),
+        ([{"error": "OverloadedError", "message": "too busy"}], [], 1, "error: too busy"),
         ([{"error": "AuthError", "message": "the key is wrong"}], [], 2, "error: the key is wrong"),
         ([CALL, {"error": "AuthError", "message": "the key is wrong"}], [], 1, "error: the key is wrong"),
         ([CALL, "never"], ["--max-steps", "1"], 3, "stopped (Step limit reached: 1/1)"),
@@ -223,7 +223,7 @@ def test_hooks_of_a_configuration_that_everybody_may_write_do_not_run(hookline, 
 
 @pytest.mark.parametrize(
     ("turn", "code", "says"),
-    [("It is 42.", 2, ""), ({"error": "Overloaded", "message": "too busy"}, 1, "error: too busy\n")],
+    [("It is 42.", 2, ""), ({"error": "OverloadedError", "message": "too busy"}, 1, "error: too busy\n")],
 )
 def test_a_session_that_cannot_be_saved_hides_neither_the_reply_nor_the_failure(
     hookline, script, folder, turn, code, says

@@ -156,7 +156,9 @@ def test_a_run_that_was_left_is_looked_at_under_the_hooks_of_the_configuration(h
 def test_a_model_that_fails_leaves_the_run_where_it_was(skills, script, folder):
     queue = SkillQueue(folder / "skills")
     queue.add(QueuedRun("run_1", "Task", "text", ("look",), "o"))
-    code, out, _ = skills("analyse", "--model", script({"error": "Overloaded", "message": "busy"}), "--runs", "none")
+    code, out, _ = skills(
+        "analyse", "--model", script({"error": "OverloadedError", "message": "busy"}), "--runs", "none"
+    )
     assert code == 1
     assert "could not be asked" in out
     assert len(queue.ids()) == 1

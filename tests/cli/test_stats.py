@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, HookResult, RunFailed, call, guard, reply, tool
+from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
 from hookline.cli.failures import report
 from hookline.cli.stats import since_time
@@ -57,7 +57,7 @@ def recorded(tmp_path):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     turns = [[call("add", a=9, b=1), call("add", a=1, b=1), call(EVIL)], reply("done", cost=0.5)]
     results = [scripted_agent(turns, tools=[add], hooks=[recorder, no_nines], name="helper").run("x")]
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         scripted_agent([TimeoutError("late")], hooks=[recorder], name="other").run("x")
     assert recorder.flush(10)
     recorder.store.close()

@@ -99,7 +99,7 @@ def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script)
 
 def test_slash_commands_tell_about_the_conversation(terminal, script):
     chat = terminal(
-        "chat", "-m", script("Two words.", {"error": "Overloaded", "message": "too busy"}), "--hooks", "rules.py"
+        "chat", "-m", script("Two words.", {"error": "OverloadedError", "message": "too busy"}), "--hooks", "rules.py"
     )
     chat.wait_for("> ")
     for said, words in {

@@ -19,7 +19,7 @@ from hookline import Agent, HookResult, RegistrationError, Session, call, get_mo
 from hookline._base.frozen import digest
 from hookline.events import ApprovalDecided, ApprovalPending, Failed
 from hookline.hooks import ApprovalsHook, AuditLogHook, PlanModeHook
-from hookline.stores import ApprovalStore, DecisionRefused, StoreError
+from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError
 from hookline.stores.approvals import ApprovalStore as Store
 from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
@@ -211,7 +211,7 @@ async def test_a_cancelled_run_leaves_nothing_waiting(store):
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"
     assert [event.decision for event in log.of(ApprovalDecided)] == ["cancelled"]
-    with pytest.raises(DecisionRefused, match="its run is over"):
+    with pytest.raises(DecisionRefusedError, match="its run is over"):
         says(store, "approve")(row)
     assert ran == []
 
@@ -393,7 +393,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
             elif step in ("session", "always"):
                 more |= {"remember": step, "pattern": {"env": "[01]"}}
             decision = step if step in ("deny", "edit") else "approve"
-            with suppress(DecisionRefused):
+            with suppress(DecisionRefusedError):
                 won.append(store.decide(row.id, decision=decision, digest=row.digest, by=str(who), **more))
 
     threads = [threading.Thread(target=act, args=(n, plan)) for n, plan in enumerate(plans)] if rows else []
@@ -402,7 +402,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
     for thread in threads:
         thread.join(60)
     for row in store.rows(status="pending"):
-        with suppress(DecisionRefused):
+        with suppress(DecisionRefusedError):
             store.decide(row.id, decision="deny", digest=row.digest, by="last")
     cancelled = run.wait(60).status == "cancelled"
     final = {row.id: row for row in store.rows()}

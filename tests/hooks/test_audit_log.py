@@ -28,7 +28,7 @@ from hookline import (
     Event,
     HookResult,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -183,7 +183,7 @@ def test_failures_of_models_tools_and_hooks_are_recorded(path):
     def weak(ctx, request):
         raise ZeroDivisionError("oops")
 
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         run(path, [call("crash"), OSError("down")], [weak], tools=[crash])
     assert {(line["where"], line["error_type"], line["source"]) for line in of(path, "error")} == {
         ("hook", "ZeroDivisionError", "weak"), ("tool", "LookupError", "crash"), ("model", "OSError", "scripted"),
@@ -604,7 +604,7 @@ def counting(ran):
 def test_closed_nothing_happens_that_is_not_recorded(a_file_in_the_way):
     ran, audit = [], AuditLogHook(a_file_in_the_way, on_failure="closed")
     agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit])
-    with pytest.raises(RunFailed, match="AuditLogHook") as caught:
+    with pytest.raises(RunFailedError, match="AuditLogHook") as caught:
         agent.run("x")
     assert caught.value.result.status == "failed"
     assert (ran, agent.model.requests) == ([], [])
@@ -619,7 +619,7 @@ def test_closed_no_tool_runs_once_the_log_breaks(path):
         audit.log._file.close()
 
     agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit, breaks])
-    with pytest.raises(RunFailed, match="AuditLogHook"):
+    with pytest.raises(RunFailedError, match="AuditLogHook"):
         agent.run("x")
     assert ran == []
 
@@ -643,7 +643,7 @@ def test_closed_a_writer_that_hangs_fails_the_run(path, monkeypatch):
     audit, gate = AuditLogHook(path, on_failure="closed"), threading.Event()
     audit.log._background._write = lambda items: gate.wait(30)
     agent = scripted_agent([reply("ok")], hooks=[audit])
-    with pytest.raises(RunFailed, match="not written"):
+    with pytest.raises(RunFailedError, match="not written"):
         agent.run("x")
     gate.set()
     assert agent.model.requests == []
@@ -669,7 +669,7 @@ def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_ag
         audit.flush(10)
 
     agent = scripted_agent([call("work"), reply("x")], tools=[counting(ran)], hooks=[audit, breaks])
-    with pytest.raises(RunFailed, match="may not be on the disk: Input/output"):
+    with pytest.raises(RunFailedError, match="may not be on the disk: Input/output"):
         agent.run("x")
     assert ran == []
 
@@ -678,7 +678,7 @@ def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monk
     audit = AuditLogHook(path, on_failure="closed")
     monkeypatch.setitem(audit._scribe._makers, TaskTaken, lambda event: {}["no such"])
     agent = scripted_agent([reply("x")], hooks=[audit])
-    with pytest.raises(RunFailed, match="1 records of the audit log were lost: KeyError"):
+    with pytest.raises(RunFailedError, match="1 records of the audit log were lost: KeyError"):
         agent.run("x")
     assert agent.model.requests == []
 
@@ -686,7 +686,7 @@ def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monk
 def test_closed_a_logger_that_drops_the_records_stops_the_run(caplog):
     caplog.set_level(logging.WARNING, "my.audit")
     agent = scripted_agent([reply("x")], hooks=[AuditLogHook(None, logger="my.audit", on_failure="closed")])
-    with pytest.raises(RunFailed, match="the logger takes no INFO"):
+    with pytest.raises(RunFailedError, match="the logger takes no INFO"):
         agent.run("x")
     assert agent.model.requests == []
 

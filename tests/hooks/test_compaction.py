@@ -15,7 +15,7 @@ from hookline import (
     Limits,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -206,7 +206,7 @@ def test_a_hook_that_fails_closed_at_before_compaction_fails_the_run():
         raise OSError("no disk")
 
     llm, session = model(), Session("s", talk(5))
-    with pytest.raises(RunFailed, match="no disk"):
+    with pytest.raises(RunFailedError, match="no disk"):
         compacting(llm, hooks=[broken]).run("now", session=session)
     assert llm.requests == []
 
@@ -225,7 +225,7 @@ def test_without_a_usable_summary_the_run_goes_on_as_it_was_and_that_is_reported
     result = compacting(llm, hooks=[watch]).run("now", session=session)
     assert (result.status, result.reply) == ("completed", "ok")
     assert list(session.messages)[:10] == talk(5)
-    assert told[-1] == ("hook", "CompactionFailed")
+    assert told[-1] == ("hook", "CompactionError")
     assert "was not compacted" in result.errors[-1].message
 
 
@@ -254,7 +254,7 @@ def test_a_fallback_that_gives_nothing_is_a_failure_too(given):
     result = compacting(llm, fallback=lambda messages: given).run("now", session=session)
     assert result.status == "completed"
     assert list(session.messages)[:10] == talk(5)
-    assert result.errors[-1].type == "CompactionFailed"
+    assert result.errors[-1].type == "CompactionError"
 
 
 @pytest.mark.parametrize("point", [BEFORE_LLM, AFTER_LLM])
@@ -297,7 +297,7 @@ def test_a_guard_that_fails_closed_around_the_summary_fails_the_run():
             raise OSError("no policy")
 
     llm = model()
-    with pytest.raises(RunFailed, match="no policy"):
+    with pytest.raises(RunFailedError, match="no policy"):
         compacting(llm, hooks=[broken], fallback=lambda messages: "x").run("now", session=Session("s", talk(5)))
     assert llm.requests == []
 

@@ -103,7 +103,7 @@ def test_a_memory_that_is_locked_is_reported_and_the_run_goes_on(tmp_path, monke
     holder.close()
     assert (result.status, result.messages[2].content) == ("completed", "HI")
     (error,) = result.errors
-    assert (error.type, error.source) == ("LockedFile", "EpisodeLoggerHook")
+    assert (error.type, error.source) == ("LockedFileError", "EpisodeLoggerHook")
     assert "locked" in error.message
 
 

@@ -11,7 +11,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     hook,
@@ -21,7 +21,7 @@ from hookline import (
 )
 from hookline.events import Discarded, ModelReplied
 from hookline.hooks import FallbackModelHook, ModelRetryHook
-from hookline.models import BadRequest, Overloaded, RateLimited
+from hookline.models import BadRequestError, OverloadedError, RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog
 
@@ -48,7 +48,7 @@ def agent_of(model, *hooks, **options):
 
 def test_the_other_model_is_given_the_failed_request_and_its_reply_is_the_answer():
     second = other([call("add", a=1, b=2)])
-    model = primary(Overloaded("no"), reply("three"))
+    model = primary(OverloadedError("no"), reply("three"))
     agent = agent_of(
         model, FallbackModelHook(second), tools=[add], params={"temperature": 0}, instructions="Be brief.",
         response_format=SCHEMA,
@@ -68,7 +68,7 @@ def test_a_tool_choice_that_a_hook_set_is_handed_on():
         return request.replace(tool_choice="add") if request.purpose == "step" else None
 
     second = other("ok")
-    agent_of(primary(Overloaded("no")), forced, FallbackModelHook(second), tools=[add]).run("go")
+    agent_of(primary(OverloadedError("no")), forced, FallbackModelHook(second), tools=[add]).run("go")
     assert second.requests[0].tool_choice == "add"
 
 
@@ -85,7 +85,7 @@ def test_its_call_passes_the_hooks_and_its_usage_counts_once():
 
     second = other(reply("ok", usage=Usage(10, 5), cost=0.25))
     log = EventLog()
-    result = agent_of(primary(Overloaded("no")), before, after, FallbackModelHook(second)).run("go", sinks=[log])
+    result = agent_of(primary(OverloadedError("no")), before, after, FallbackModelHook(second)).run("go", sinks=[log])
     assert seen == [
         ("before", "step", "first"),
         ("before", "fallback", "second"),
@@ -98,28 +98,28 @@ def test_its_call_passes_the_hooks_and_its_usage_counts_once():
 
 
 def test_retries_come_first_and_the_other_model_when_they_are_used_up():
-    model, second = primary(*[RateLimited("no")] * 3), other("ok")
+    model, second = primary(*[RateLimitError("no")] * 3), other("ok")
     result = agent_of(model, FallbackModelHook(second), ModelRetryHook(base_delay=0)).run("go")
     assert (result.reply, len(model.requests), len(second.requests)) == ("ok", 3, 1)
 
 
 def test_the_other_model_is_asked_at_once_where_a_retry_gives_up():
-    for error in (BadRequest("no"), RateLimited("no", retry_after=999)):
+    for error in (BadRequestError("no"), RateLimitError("no", retry_after=999)):
         model, second = primary(error), other("ok")
         assert agent_of(model, FallbackModelHook(second), ModelRetryHook(base_delay=0)).run("go").reply == "ok"
         assert len(model.requests) == 1
 
 
 def test_the_other_models_call_is_retried_too():
-    second = other(RateLimited("no"), "ok")
-    result = agent_of(primary(BadRequest("no")), ModelRetryHook(base_delay=0), FallbackModelHook(second)).run("go")
+    second = other(RateLimitError("no"), "ok")
+    result = agent_of(primary(BadRequestError("no")), ModelRetryHook(base_delay=0), FallbackModelHook(second)).run("go")
     assert (result.reply, len(second.requests)) == ("ok", 2)
 
 
 def test_the_first_failure_stands_when_the_others_fail_too():
-    second, third = other(ValueError("second")), other(RateLimited("third"), name="third")
-    with pytest.raises(RunFailed, match="the first") as failure:
-        agent_of(primary(Overloaded("the first")), FallbackModelHook([second, third])).run("go")
+    second, third = other(ValueError("second")), other(RateLimitError("third"), name="third")
+    with pytest.raises(RunFailedError, match="the first") as failure:
+        agent_of(primary(OverloadedError("the first")), FallbackModelHook([second, third])).run("go")
     assert [len(model.requests) for model in (second, third)] == [1, 1]
     assert [error.message for error in failure.value.result.errors] == ["the first", "second", "third"]
 
@@ -130,7 +130,7 @@ def test_models_of_a_list_and_of_several_hooks_are_tried_in_turn_and_each_once()
         models = [second, third, fourth]
         hooks = [FallbackModelHook(model) for model in models] if several else [FallbackModelHook(models)]
         log = EventLog()
-        assert agent_of(primary(Overloaded("no")), *hooks).run("go", sinks=[log]).reply == "ok"
+        assert agent_of(primary(OverloadedError("no")), *hooks).run("go", sinks=[log]).reply == "ok"
         assert [len(model.requests) for model in models] == [1, 1, 0]
         replied = [(event.purpose, event.source, event.model) for event in log.of(ModelReplied)]
         assert replied == [("fallback", "model", "third"), ("step", "FallbackModelHook", "third")]
@@ -138,18 +138,21 @@ def test_models_of_a_list_and_of_several_hooks_are_tried_in_turn_and_each_once()
 
 def test_a_model_can_be_asked_several_times():
     second = other(ValueError("no"), ValueError("no"), "ok")
-    assert agent_of(primary(Overloaded("no")), FallbackModelHook(second, attempts=3)).run("go").reply == "ok"
+    assert agent_of(primary(OverloadedError("no")), FallbackModelHook(second, attempts=3)).run("go").reply == "ok"
     second = other(ValueError("no"), ValueError("no"), "ok")
-    with pytest.raises(RunFailed):
-        agent_of(primary(Overloaded("no")), FallbackModelHook(second, attempts=2)).run("go")
+    with pytest.raises(RunFailedError):
+        agent_of(primary(OverloadedError("no")), FallbackModelHook(second, attempts=2)).run("go")
 
 
 def test_it_acts_on_the_named_errors_only():
     second = other("ok")
-    with pytest.raises(RunFailed):
-        agent_of(primary(BadRequest("no")), FallbackModelHook(second, on=["Overloaded"])).run("go")
+    with pytest.raises(RunFailedError):
+        agent_of(primary(BadRequestError("no")), FallbackModelHook(second, on=["OverloadedError"])).run("go")
     assert second.requests == []
-    assert agent_of(primary(Overloaded("no")), FallbackModelHook(second, on=[Overloaded])).run("go").reply == "ok"
+    assert (
+        agent_of(primary(OverloadedError("no")), FallbackModelHook(second, on=[OverloadedError])).run("go").reply
+        == "ok"
+    )
 
 
 def test_a_model_call_of_a_hook_falls_back_too():
@@ -159,7 +162,7 @@ def test_a_model_call_of_a_hook_falls_back_too():
             assert (await ctx.llm.complete("good?", purpose="judge")).content == "yes"
 
     second = other("yes")
-    result = agent_of(primary("ok", Overloaded("no")), judge, FallbackModelHook(second)).run("go")
+    result = agent_of(primary("ok", OverloadedError("no")), judge, FallbackModelHook(second)).run("go")
     assert (result.reply, len(second.requests)) == ("ok", 1)
 
 
@@ -168,7 +171,7 @@ def test_a_hook_that_ends_the_run_at_the_other_models_reply_ends_it():
     def rail(ctx, got):
         return HookResult.end("Not this.", reason="rail") if "secret" in got.content else None
 
-    result = agent_of(primary(Overloaded("no")), rail, FallbackModelHook(other("a secret"))).run("go")
+    result = agent_of(primary(OverloadedError("no")), rail, FallbackModelHook(other("a secret"))).run("go")
     assert (result.status, result.reply, result.hook_ended) == ("ended", "Not this.", "rail")
 
 
@@ -179,13 +182,13 @@ def test_a_hook_that_fails_closed_around_the_other_model_is_not_passed_by():
             raise ValueError("broken")
 
     second, third = other("never"), other("never", name="third")
-    with pytest.raises(RunFailed, match="the first"):
-        agent_of(primary(Overloaded("the first")), broken, FallbackModelHook([second, third])).run("go")
+    with pytest.raises(RunFailedError, match="the first"):
+        agent_of(primary(OverloadedError("the first")), broken, FallbackModelHook([second, third])).run("go")
     assert second.requests == third.requests == []
 
 
 def test_a_limit_that_is_reached_stops_the_run_before_the_other_model():
-    model = primary([call("add", a=1, b=2)], Overloaded("no"))
+    model = primary([call("add", a=1, b=2)], OverloadedError("no"))
     second = other("never")
     ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
     agent = agent_of(model, FallbackModelHook(second), tools=[add])
@@ -199,7 +202,7 @@ def test_a_stop_that_came_up_meanwhile_holds():
         return HookResult.stop("enough") if request.purpose == "fallback" else None
 
     second = other("never")
-    result = agent_of(primary(Overloaded("no")), enough, FallbackModelHook(second)).run("go")
+    result = agent_of(primary(OverloadedError("no")), enough, FallbackModelHook(second)).run("go")
     assert (result.status, result.stop.message, second.requests) == ("stopped", "enough", [])
 
 
@@ -208,7 +211,7 @@ def test_its_reply_can_be_rejected_like_any_other():
     def picky(ctx, got):
         return HookResult.retry("Again.") if got.content == "bad" and got.purpose == "step" else None
 
-    model, second = primary(Overloaded("no"), "good"), other("bad")
+    model, second = primary(OverloadedError("no"), "good"), other("bad")
     log = EventLog()
     assert agent_of(model, picky, FallbackModelHook(second)).run("go", sinks=[log]).reply == "good"
     assert [event.purpose for event in log.of(Discarded)] == ["step"]
@@ -217,7 +220,7 @@ def test_its_reply_can_be_rejected_like_any_other():
 def test_a_model_can_be_named(tmp_path):
     (tmp_path / "turns.json").write_text('["from a file"]')
     hook = FallbackModelHook(f"scripted:{tmp_path / 'turns.json'}")
-    assert agent_of(primary(Overloaded("no")), hook).run("go").reply == "from a file"
+    assert agent_of(primary(OverloadedError("no")), hook).run("go").reply == "from a file"
 
 
 @pytest.mark.parametrize(

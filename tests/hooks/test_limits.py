@@ -22,7 +22,7 @@ from hookline import (
     Limits,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -313,7 +313,7 @@ async def test_a_step_counter_counts_what_it_likes():
 @pytest.mark.parametrize("count", [None, "3", float("nan"), True])
 async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
     agent = agent_of(steps(1), StepsLimitHook(2, lambda state: count))
-    with pytest.raises(RunFailed, match="it must give a number"):
+    with pytest.raises(RunFailedError, match="it must give a number"):
         await agent.arun("x")
     assert agent.model.requests == []
 

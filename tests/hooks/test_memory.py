@@ -11,7 +11,7 @@ from hookline import (
     HookResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -163,7 +163,7 @@ def test_a_locked_memory_does_not_stop_reading(tmp_path):
 def test_it_can_be_made_to_fail_closed(tmp_path):
     agent = scripted_agent(["ok"])
     agent.register_hook(MemoryInjectionHook(broken(tmp_path)), on_failure="closed")
-    with pytest.raises(RunFailed, match="move it away"):
+    with pytest.raises(RunFailedError, match="move it away"):
         agent.run("go")
 
 

@@ -25,7 +25,7 @@ from hookline import (
     ModelReply,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -35,7 +35,7 @@ from hookline import (
 )
 from hookline.events import ApprovalAsked, ToolEnded
 from hookline.hooks import MetricsHook
-from hookline.models import Overloaded
+from hookline.models import OverloadedError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 
@@ -214,12 +214,14 @@ def test_failures_are_counted_by_where_and_type():
         raise ValueError("secret")
 
     metrics = MetricsHook()
-    agent = scripted_agent([call("add", a=1, b=2), Overloaded("busy")], tools=[add], hooks=[metrics, broken], name="a")
-    with pytest.raises(RunFailed):
+    agent = scripted_agent(
+        [call("add", a=1, b=2), OverloadedError("busy")], tools=[add], hooks=[metrics, broken], name="a"
+    )
+    with pytest.raises(RunFailedError):
         agent.run("x")
     assert value(metrics, "hookline_hook_failures_total", point="before_tool", hook="broken") == 1
     assert value(metrics, "hookline_errors_total", where="hook", type="ValueError") == 1
-    assert value(metrics, "hookline_errors_total", where="model", type="Overloaded") == 1
+    assert value(metrics, "hookline_errors_total", where="model", type="OverloadedError") == 1
     assert value(metrics, "hookline_runs_total", agent="a", status="failed") == 1
     assert samples(metrics, "hookline_verdicts_total") == {}
     assert "secret" not in metrics.text()

@@ -13,7 +13,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     hook,
     reply,
@@ -21,7 +21,7 @@ from hookline import (
 from hookline.events import RetryIgnored
 from hookline.hooks import ModelRetryHook
 from hookline.hooks.backoff import Backoff
-from hookline.models import BadRequest, ModelTimeout, Overloaded, RateLimited, Unreachable
+from hookline.models import BadRequestError, ModelTimeoutError, OverloadedError, RateLimitError, UnreachableError
 from hookline.payloads import ErrorInfo
 from hookline.testing import EventLog, fire_hook, scripted_agent
 
@@ -30,7 +30,7 @@ def quick(*args, **options):
     return ModelRetryHook(*args, **{"base_delay": 0, **options})
 
 
-@pytest.mark.parametrize("error", [RateLimited, Overloaded, ModelTimeout, Unreachable])
+@pytest.mark.parametrize("error", [RateLimitError, OverloadedError, ModelTimeoutError, UnreachableError])
 def test_a_call_that_failed_for_now_is_made_again(error):
     agent = scripted_agent([error("no"), error("no"), reply("ok")], hooks=[quick()])
     result = agent.run("go")
@@ -40,10 +40,10 @@ def test_a_call_that_failed_for_now_is_made_again(error):
     assert [message.role for message in result.messages] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize("error", [BadRequest("no"), ValueError("no")])
+@pytest.mark.parametrize("error", [BadRequestError("no"), ValueError("no")])
 def test_a_failure_that_would_come_again_stands(error):
     agent = scripted_agent([error, reply("never")], hooks=[quick()])
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         agent.run("go")
     assert len(agent.model.requests) == 1
 
@@ -52,16 +52,16 @@ def test_a_failure_that_would_come_again_stands(error):
 def test_the_errors_to_retry_after_can_be_named(on):
     agent = scripted_agent([ValueError("no"), reply("ok")], hooks=[quick(on=on)])
     assert agent.run("go").reply == "ok"
-    agent = scripted_agent([RateLimited("no"), reply("never")], hooks=[quick(on=["ValueError"])])
-    with pytest.raises(RunFailed):
+    agent = scripted_agent([RateLimitError("no"), reply("never")], hooks=[quick(on=["ValueError"])])
+    with pytest.raises(RunFailedError):
         agent.run("go")
 
 
 @pytest.mark.parametrize("most", [1, 2])
 def test_it_gives_up_after_so_many_retries_and_the_run_fails_with_the_models_own_error(most):
-    agent = scripted_agent([RateLimited(f"no {n}") for n in range(9)], hooks=[quick(most)])
+    agent = scripted_agent([RateLimitError(f"no {n}") for n in range(9)], hooks=[quick(most)])
     log = EventLog()
-    with pytest.raises(RunFailed, match=f"no {most}") as failure:
+    with pytest.raises(RunFailedError, match=f"no {most}") as failure:
         agent.run("go", sinks=[log])
     assert len(agent.model.requests) == most + 1
     assert log.of(RetryIgnored) == []
@@ -73,9 +73,9 @@ def test_retries_of_other_hooks_count_too():
     def picky(ctx, got):
         return HookResult.retry("Again.") if got.attempt == 1 else None
 
-    turns = [reply("bad"), RateLimited("no"), RateLimited("no"), reply("never")]
+    turns = [reply("bad"), RateLimitError("no"), RateLimitError("no"), reply("never")]
     agent = scripted_agent(turns, hooks=[quick(), picky])
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         agent.run("go")
     assert len(agent.model.requests) == 3
 
@@ -86,21 +86,23 @@ def test_calls_of_hooks_and_every_step_are_retried_too():
         if got.purpose == "step":
             assert (await ctx.llm.complete("Is it good?", purpose="judge")).content == "yes"
 
-    agent = scripted_agent([RateLimited("a"), reply("ok"), RateLimited("b"), reply("yes")], hooks=[quick(), judge])
+    agent = scripted_agent(
+        [RateLimitError("a"), reply("ok"), RateLimitError("b"), reply("yes")], hooks=[quick(), judge]
+    )
     assert agent.run("go").reply == "ok"
 
 
 def test_failures_of_tools_and_hooks_are_none_of_its_business():
-    error = ErrorInfo("tool", "RateLimited", "no")
+    error = ErrorInfo("tool", "RateLimitError", "no")
     verdict = fire_hook(quick(), "on_error", errors=(error,), where="tool")
     assert (verdict.action, verdict.failures) == ("cont", ())
 
 
 @pytest.mark.parametrize(("asked", "calls"), [(5.0, 1), (float("inf"), 1), (0.01, 2)])
 def test_a_provider_that_asks_for_too_long_a_wait_is_not_asked_again(asked, calls):
-    agent = scripted_agent([RateLimited("no", retry_after=asked), reply("ok")], hooks=[quick(max_delay=1)])
+    agent = scripted_agent([RateLimitError("no", retry_after=asked), reply("ok")], hooks=[quick(max_delay=1)])
     if calls == 1:
-        with pytest.raises(RunFailed):
+        with pytest.raises(RunFailedError):
             agent.run("go")
     else:
         assert agent.run("go").reply == "ok"
@@ -108,8 +110,8 @@ def test_a_provider_that_asks_for_too_long_a_wait_is_not_asked_again(asked, call
 
 
 def test_it_does_not_wait_longer_than_the_run_has_time_left():
-    agent = scripted_agent([RateLimited("no", retry_after=20), reply("never")], hooks=[quick()])
-    with pytest.raises(RunFailed):
+    agent = scripted_agent([RateLimitError("no", retry_after=20), reply("never")], hooks=[quick()])
+    with pytest.raises(RunFailedError):
         agent.run("go", ctx=AgentContext(budget=Budget(Limits(seconds=10))))
     assert len(agent.model.requests) == 1
 
@@ -138,7 +140,7 @@ def test_a_wait_that_was_asked_for_is_the_least_and_is_spread_too():
 
 
 async def test_a_cancel_during_the_wait_takes_effect_at_once():
-    model = ScriptedModel([RateLimited("no"), reply("never")])
+    model = ScriptedModel([RateLimitError("no"), reply("never")])
     agent = Agent("a", llm=model, hooks=[ModelRetryHook(base_delay=600, max_delay=3600)])
     run = agent.start("go")
     while not model.requests:
@@ -149,7 +151,7 @@ async def test_a_cancel_during_the_wait_takes_effect_at_once():
 
 
 async def test_a_time_limit_breaks_off_the_wait():
-    model = ScriptedModel([RateLimited("no"), reply("never")])
+    model = ScriptedModel([RateLimitError("no"), reply("never")])
     hook = ModelRetryHook(base_delay=600, max_delay=600)
     hook.backoff.wait = lambda *_: 600  # as if the time left had looked enough
     ctx = AgentContext(budget=Budget(Limits(seconds=0.05)))
@@ -159,7 +161,9 @@ async def test_a_time_limit_breaks_off_the_wait():
 
 async def test_concurrent_runs_share_one_hook():
     hook = quick()
-    agents = [scripted_agent([RateLimited("no"), RateLimited("no"), reply(str(n))], hooks=[hook]) for n in range(50)]
+    agents = [
+        scripted_agent([RateLimitError("no"), RateLimitError("no"), reply(str(n))], hooks=[hook]) for n in range(50)
+    ]
     results = await asyncio.gather(*(agent.arun("go") for agent in agents))
     assert [result.reply for result in results] == [str(n) for n in range(50)]
 
@@ -177,8 +181,8 @@ async def test_concurrent_runs_share_one_hook():
         ({"max_delay": float("inf")}, "max_delay"),
         ({"max_delay": 0.1}, "longer than max_delay"),
         ({"on": ()}, "at least one"),
-        ({"on": "RateLimited"}, r"\['RateLimited'\]"),
-        ({"on": RateLimited}, r"\[RateLimited\]"),
+        ({"on": "RateLimitError"}, r"\['RateLimitError'\]"),
+        ({"on": RateLimitError}, r"\[RateLimitError\]"),
         ({"on": [3]}, "list of names"),
         ({"on": None}, "list of names"),
     ],

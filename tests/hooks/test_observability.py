@@ -29,7 +29,7 @@ from hookline import (
     HookResult,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -164,7 +164,7 @@ def test_a_closed_failure_is_told_as_something_that_did_not_happen(seen):
     def brittle(ctx, request):
         raise OSError("gone")
 
-    with suppress(RunFailed):
+    with suppress(RunFailedError):
         scripted_agent(["x"], hooks=[seen, brittle]).run("x")
     seen.flush()
     assert [(one.hook, one.verb) for one in run_stats(seen.store).refusals] == [("brittle", "failed")]
@@ -202,7 +202,7 @@ def test_decisions_about_calls_are_recorded_with_who_and_how_long(seen):
 
 
 def test_a_failed_run_tells_the_type_of_its_error(seen):
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         scripted_agent([TimeoutError("too late")], hooks=[seen]).run("x")
     assert rows(seen, "runs", "status", "error") == [("failed", "TimeoutError")]
     assert rows(seen, "errors", "place", "type", "source", "fatal") == [("model", "TimeoutError", "scripted", 1)]
@@ -491,7 +491,7 @@ def test_the_totals_of_random_runs_are_the_sums_over_their_results(runs, mend):
         agent = scripted_agent([*turns, "the end"], tools=[add, broken], hooks=[recorder, no_maybe, again], max_steps=4)
         try:
             results.append(agent.run("x"))
-        except RunFailed as failed:
+        except RunFailedError as failed:
             results.append(failed.result)
     assert recorder.flush(20)
     totals = run_stats(recorder.store).totals

@@ -25,7 +25,7 @@ from hookline import (
 )
 from hookline._run.agent import Agent
 from hookline.hooks import FallbackModelHook, ModelRetryHook, ResponseCacheHook
-from hookline.models import RateLimited
+from hookline.models import RateLimitError
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.testing import FakeClock, fire_hook, scripted_agent
 
@@ -177,7 +177,7 @@ def test_another_providers_model_of_the_same_name_is_another_model():
 
 
 def test_the_reply_of_a_fallback_of_the_same_name_is_not_taken_for_the_models_own():
-    model, other = ScriptedModel([RateLimited("busy"), reply("own")]), ScriptedModel(["other"])
+    model, other = ScriptedModel([RateLimitError("busy"), reply("own")]), ScriptedModel(["other"])
     other.provider = "elsewhere"
     agent = Agent("a", llm=model, hooks=[ResponseCacheHook(), FallbackModelHook(other)])
     assert [agent.run("hi").reply for _ in range(3)] == ["other", "own", "own"]
@@ -248,7 +248,7 @@ def test_a_model_that_repeats_a_rejected_reply_is_asked_all_the_same():
 
 
 def test_a_reply_after_a_failure_is_kept():
-    agent = scripted_agent([RateLimited("no"), "ok"], hooks=[ModelRetryHook(base_delay=0), ResponseCacheHook()])
+    agent = scripted_agent([RateLimitError("no"), "ok"], hooks=[ModelRetryHook(base_delay=0), ResponseCacheHook()])
     assert [agent.run("hi").reply for _ in range(2)] == ["ok", "ok"]
     assert len(agent.model.requests) == 2
 

@@ -11,7 +11,7 @@ from hookline import (
     HookResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -83,7 +83,7 @@ def test_it_is_saved_however_the_run_ended(store, how):
 
     agent = scripted_agent(["one"], hooks=[PersistSessionHook(store), leave])
     session = Session("talk")
-    with suppress(RunFailed):
+    with suppress(RunFailedError):
         agent.run("go", session=session)
     back = store.load("talk")
     assert back.messages[0].content == "go"

@@ -150,7 +150,7 @@ def test_nonsense_is_reported_as_the_failure_it_would_have_been(point, result):
     fire_hook(shadowed, point)
     (decision,) = shadowed.decisions
     assert (decision.verb, decision.reason) == ("failed", "would have failed closed")
-    assert "InvalidResult" in decision.text
+    assert "InvalidResultError" in decision.text
 
 
 def test_a_state_that_would_not_be_accepted_is_a_failure():

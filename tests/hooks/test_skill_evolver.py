@@ -22,7 +22,7 @@ from hookline import (
     Limits,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -135,7 +135,7 @@ def test_other_runs_are_not_looked_at(evolver, script, options):
     agent = agent_of(evolver, script, **options)
     try:
         agent.run("x")
-    except RunFailed:
+    except RunFailedError:
         pass
     assert evolver.wait(30)
     assert evolver.queue.ids() == []

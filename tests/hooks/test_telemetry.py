@@ -40,7 +40,7 @@ from hookline import (
     HookResult,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -49,11 +49,11 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import NotInstalled
+from hookline.errors import NotInstalledError
 from hookline.events import ToolEnded
 from hookline.hooks import FallbackModelHook
 from hookline.hooks.otel.attributes import provider_name
-from hookline.models import RateLimited
+from hookline.models import RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 
@@ -511,11 +511,11 @@ async def test_calls_that_cannot_run_have_a_span_and_invented_names_make_no_new_
 
 
 async def test_a_model_that_fails_fails_the_run_and_says_how(telemetry):
-    with pytest.raises(RunFailed):
-        await scripted_agent([RateLimited("a secret")], hooks=[telemetry.hook]).arun("hi")
+    with pytest.raises(RunFailedError):
+        await scripted_agent([RateLimitError("a secret")], hooks=[telemetry.hook]).arun("hi")
     chat, run = telemetry.one(CHAT), telemetry.one(RUN)
     for span in (chat, run):
-        assert (span.attributes["error.type"], span.status.status_code) == ("RateLimited", StatusCode.ERROR)
+        assert (span.attributes["error.type"], span.status.status_code) == ("RateLimitError", StatusCode.ERROR)
     assert chat.attributes["gen_ai.provider.name"] == "scripted"
     assert run.attributes["hookline.status"] == "failed"
     assert "a secret" not in str([span.to_json() for span in telemetry.spans])
@@ -524,7 +524,7 @@ async def test_a_model_that_fails_fails_the_run_and_says_how(telemetry):
 async def test_a_failed_call_that_another_model_mends_has_the_verdict_and_the_others_call_is_below_the_run(telemetry):
     other = ScriptedModel(["mended"], name="other")
     hooks = [telemetry.hook, FallbackModelHook(other)]
-    assert (await scripted_agent([RateLimited("no")], hooks=hooks).arun("hi")).reply == "mended"
+    assert (await scripted_agent([RateLimitError("no")], hooks=hooks).arun("hi")).reply == "mended"
     failed, mended = telemetry.one(CHAT), telemetry.one("chat other")
     assert verdicts(failed) == [("FallbackModelHook", "on_error", "answer")]
     assert (telemetry.parent(mended), telemetry.parent(failed)) == (RUN, RUN)
@@ -533,7 +533,7 @@ async def test_a_failed_call_that_another_model_mends_has_the_verdict_and_the_ot
 
 async def test_a_failed_attempt_and_the_next_are_two_spans(telemetry):
     again = hook(ON_ERROR, name="again")(lambda ctx, failure: HookResult.retry())
-    await scripted_agent([RateLimited("no"), "done"], hooks=[telemetry.hook, again]).arun("hi")
+    await scripted_agent([RateLimitError("no"), "done"], hooks=[telemetry.hook, again]).arun("hi")
     first, second = telemetry.named(CHAT)
     assert verdicts(first) == [("again", "on_error", "retry")]
     assert "error.type" not in second.attributes
@@ -544,7 +544,7 @@ async def test_a_hook_that_fails_is_told_where_it_failed(telemetry):
     def broken(ctx, request):
         raise ValueError("a secret")
 
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await scripted_agent([call("look")], tools=[look], hooks=[telemetry.hook, broken]).arun("hi")
     span, run = telemetry.one("execute_tool look"), telemetry.one(RUN)
     assert verdicts(span) == [("broken", "before_tool", "failed")]
@@ -846,12 +846,12 @@ async def test_rejected_and_failed_attempts_count_too(telemetry):
     def again(ctx, response):
         return HookResult.retry() if response.content == "bad" else None
 
-    with pytest.raises(RunFailed):
-        agent = scripted_agent([reply("bad", usage=Usage(10, 2)), RateLimited("no")], hooks=[telemetry.hook, again])
+    with pytest.raises(RunFailedError):
+        agent = scripted_agent([reply("bad", usage=Usage(10, 2)), RateLimitError("no")], hooks=[telemetry.hook, again])
         await agent.arun("hi")
     assert sum(p.sum for p in telemetry.points("gen_ai.client.token.usage")) == 12
     took = {p.attributes.get("error.type"): p.count for p in telemetry.points("gen_ai.client.operation.duration")}
-    assert took == {None: 1, "RateLimited": 1}
+    assert took == {None: 1, "RateLimitError": 1}
     assert telemetry.values("hookline.runs", "hookline.status") == {("failed",): 1}
 
 
@@ -998,7 +998,7 @@ def test_a_real_model_gives_the_same_spans(telemetry):
 
 TURNS = st.one_of(
     st.text(st.characters(codec=None), max_size=5),
-    st.sampled_from([RateLimited("no"), ValueError("no")]),
+    st.sampled_from([RateLimitError("no"), ValueError("no")]),
     st.lists(
         st.sampled_from(["look", "look_from_a_thread", "look_in_time", "ask", "fail", "no\udcffwhere", ""]).map(call),
         min_size=1,
@@ -1086,7 +1086,7 @@ def test_what_is_no_provider_is_refused(arguments, options, words):
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "hookline.hooks.otel.spans", raising=False)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[otel\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[otel\]"):
         hookline.hooks.OpenTelemetryHook()
 
 

@@ -140,7 +140,7 @@ def test_an_unclear_verdict_lets_nothing_pass(board, answer):
 
 def test_a_judge_that_takes_too_long_lets_nothing_pass(board):
     told, _ = run(board, START, complete(), judge=TicketJudgeHook(ScriptedModel(["x"], delay=30), timeout=0.05))
-    assert "HookTimeout: still running after 0.05 s" in told
+    assert "HookTimeoutError: still running after 0.05 s" in told
     assert board.get("T-1").column == "running"
 
 

@@ -16,7 +16,7 @@ from hookline import (
     AgentContext,
     HookResult,
     ModelRequest,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -147,7 +147,7 @@ def test_an_answered_model_did_no_work_and_a_failed_one_does_not_count():
     agent = scripted_agent([OSError("down")], hooks=[known, timing])
     agent.run("known?")
     assert set(rows(timing)) == {("model, whole", "scripted")}
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         agent.run("x")
     assert set(rows(timing)) == {("model, whole", "scripted")}
 

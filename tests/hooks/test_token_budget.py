@@ -14,7 +14,7 @@ from hookline import (
     HookResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -272,7 +272,7 @@ def test_a_tokenizer_that_fails_lets_no_request_pass():
             raise OSError("no tokenizer")
 
     model = Broken([reply("never")])
-    with pytest.raises(RunFailed, match="no tokenizer"):
+    with pytest.raises(RunFailedError, match="no tokenizer"):
         Agent("a", llm=model, hooks=[TokenBudgetHook(5)]).run("x")
     assert model.requests == []
 

@@ -11,7 +11,7 @@ from hookline import (
     AgentContext,
     HookResult,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     call,
     guard,
     hook,
@@ -202,12 +202,12 @@ def test_a_name_that_a_model_made_up_becomes_a_harmless_one(name):
 
 def test_a_whole_that_cannot_be_kept_fails_the_run_and_is_not_lost_in_silence():
     cutter = ToolOutputTruncatorHook(300, artifacts=FullStore())
-    with pytest.raises(RunFailed, match="disk full"):
+    with pytest.raises(RunFailedError, match="disk full"):
         text_of(call("give", n=1000), cutter)
 
 
 def test_a_context_without_a_store_says_what_to_do():
-    with pytest.raises(RunFailed, match=r"AgentContext\(artifacts="):
+    with pytest.raises(RunFailedError, match=r"AgentContext\(artifacts="):
         text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=True))
 
 

@@ -30,7 +30,7 @@ from hookline import (
     HookResult,
     Message,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     hook,
@@ -285,7 +285,7 @@ async def _listened(agent: Agent, played: Played, cancel: int | float | None) ->
     run = agent.start("a task", session=played.session, sinks=[sink])
     try:
         played.result = await run.result()
-    except RunFailed as failed:
+    except RunFailedError as failed:
         played.result, played.raised = failed.result, failed
 
 
@@ -296,7 +296,7 @@ async def _awaited(agent: Agent, played: Played, cancel: int | float | None) -> 
     await asyncio.wait([task])
     if task.cancelled():
         played.raised = asyncio.CancelledError()
-    elif isinstance(task.exception(), RunFailed):
+    elif isinstance(task.exception(), RunFailedError):
         played.raised = task.exception()
         played.result = played.raised.result
     else:

@@ -26,7 +26,7 @@ from hookline import (
     AgentResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -71,7 +71,7 @@ from hookline.hooks import (
     ToolRetryHook,
 )
 from hookline.hooks.catalogue import BUILTINS
-from hookline.models import Overloaded
+from hookline.models import OverloadedError
 from hookline.payloads import ErrorInfo
 from hookline.stores import (
     ArtifactStore,
@@ -231,7 +231,7 @@ class World:
         log, session = EventLog(), session or Session("s")
         try:
             result = await self.agent.arun(task, session=session, sinks=[log], **options)
-        except RunFailed as failed:
+        except RunFailedError as failed:
             result = failed.result
         self.check(result, log, session)
         return result
@@ -265,7 +265,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
         call("flaky"), call("read"), call("nothing"),
     ]  # fmt: skip
     turns = [
-        batch, Overloaded("busy"), call("big", size=100_000), call("read", topic="a"),
+        batch, OverloadedError("busy"), call("big", size=100_000), call("read", topic="a"),
         reply('```json\n{"topic": "a", "lines": 3}\n```'), *[call("read", topic="b")] * 3, ValueError("broken"),
     ]  # fmt: skip
     it, session = world(*turns), Session("s")
@@ -426,7 +426,7 @@ def test_a_locked_memory_is_reported_and_the_run_completes(world: Any, monkeypat
     result = it.run("go")
     holder.close()
     assert (result.status, result.reply) == ("completed", "3 lines on a.")
-    assert it.failures() == {("EpisodeLoggerHook", "LockedFile")}
+    assert it.failures() == {("EpisodeLoggerHook", "LockedFileError")}
     assert "home: Rome" in it.model.requests[0].messages[0].content
 
 

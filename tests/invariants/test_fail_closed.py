@@ -33,7 +33,7 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -127,12 +127,12 @@ class World:
             return "the output"
 
         self.agent = Agent("a", llm=self.model, tools=[work], hooks=hooks)
-        self.error: RunFailed | None = None
+        self.error: RunFailedError | None = None
 
     async def run(self) -> AgentResult:
         try:
             return await self.agent.arun("a task", session=self.session, sinks=[self.log])
-        except RunFailed as failed:
+        except RunFailedError as failed:
             self.error = failed
             return failed.result
         finally:
@@ -374,6 +374,6 @@ async def test_a_guard_of_any_layer_guards_alone(layer: str) -> None:
         options["ctx"] = AgentContext(hooks=[bad])
     else:
         options["hooks"] = [bad]
-    with pytest.raises(RunFailed, match="faulty"):
+    with pytest.raises(RunFailedError, match="faulty"):
         await world.agent.arun("a task", **options)
     assert not world.worked

@@ -31,7 +31,7 @@ from hookline import (
     ModelReply,
     ModelRequest,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -40,7 +40,7 @@ from hookline import (
     observer,
 )
 from hookline._base.frozen import History
-from hookline.errors import CallRefused
+from hookline.errors import CallRefusedError
 from hookline.payloads import AgentState, Frozen, ToolCall, Usage
 from hookline.points import POINTS
 from hookline.stores import JsonSessionStore
@@ -322,7 +322,7 @@ async def test_an_observer_cannot_change_who_failed_and_why(point: Any, policy: 
     agent = Agent("a", llm=ScriptedModel([call("nested", items=[]), "done"]), tools=[nested], hooks=[fail, cover_up])
     try:
         result = await agent.arun("a task")
-    except RunFailed as failed:
+    except RunFailedError as failed:
         result = failed.result
     assert {error.source for error in result.errors} == {"the_guard"}
     assert all("'the_guard'" in error.message and "the reason" in error.message for error in result.errors)
@@ -348,7 +348,7 @@ async def test_a_list_that_a_hook_puts_into_a_value_stays_its_own(place: str) ->
     def look(ctx: Any, request: Any) -> None:
         seen.append([message.tool_calls for message in (*request.messages, *ctx.state.messages)])
 
-    with suppress(RunFailed):  # to refuse such a value is as good
+    with suppress(RunFailedError):  # to refuse such a value is as good
         await Agent("a", llm=ScriptedModel(["hello"]), hooks=[put, change, look]).arun("a task")
     assert all(not calls for calls in seen[0])
 
@@ -452,7 +452,7 @@ async def test_the_hooks_judge_what_a_hook_asks_the_model() -> None:
     async def thinker(ctx: Any, step: Any) -> None:
         try:
             await ctx.llm.complete("something secret")
-        except CallRefused as error:
+        except CallRefusedError as error:
             refused.append(error.status)
 
     @guard(BEFORE_LLM)
@@ -473,7 +473,7 @@ async def test_a_sync_hook_that_asks_the_model_is_told_to_be_async(timeout: floa
         ctx.llm.complete("hm")
 
     model = ScriptedModel(["hello"])
-    with pytest.raises(RunFailed, match="async"):
+    with pytest.raises(RunFailedError, match="async"):
         await Agent("a", llm=model, hooks=[thinker]).arun("a task")
     assert not model.requests
 
@@ -501,7 +501,7 @@ async def test_a_model_call_that_fails_half_way_is_counted_as_far_as_it_got(faul
             await asyncio.sleep(3600)
         return say(fault, "on_token", ctx, delta)
 
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         await Agent("a", llm=ScriptedModel(["some words"]), hooks=[fail]).arun("two words")
     assert caught.value.result.usage.input_tokens == 2
     assert caught.value.result.usage.output_tokens >= 1

@@ -22,7 +22,7 @@ from hookline import (
     BEFORE_TOOL,
     Agent,
     HookResult,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -109,7 +109,7 @@ async def judged_and_executed(batch: Any, hooks: Any = ()) -> tuple[Bench, dict[
     agent = Agent("a", llm=ScriptedModel([turn, "done"]), tools=bench.tools(), hooks=[*hooks, last_guard])
     try:
         await agent.arun("a task", sinks=[log])
-    except RunFailed:
+    except RunFailedError:
         pass
     return bench, judged, log
 

@@ -23,7 +23,7 @@ from hookline import (
     Agent,
     HookRegistry,
     HookResult,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -223,7 +223,7 @@ def test_the_events_of_calls_are_paired_for_one_who_wants_nothing_else(scenario:
     hooks = [*recorder(played, AFTER_TOOL), *(spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks))]
     model = ScriptedModel(scenario.turns, loop=True)
     agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=scenario.max_steps, sinks=[log])
-    with suppress(RunFailed):
+    with suppress(RunFailedError):
         agent.run("a task")
     kinds = {ToolStarted: "tool_start", ToolEnded: "tool_end"}
     reports = [event for event in log if type(event) in kinds]

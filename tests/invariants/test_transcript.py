@@ -18,7 +18,7 @@ from hookline import (
     Agent,
     HookResult,
     Message,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -48,7 +48,7 @@ quick = settings(max_examples=150, deadline=None)
 async def run(turns: Any, tools: Any = TOOLS, hooks: Any = (), **options: Any) -> Any:
     try:
         return await Agent("a", llm=ScriptedModel(turns), tools=tools, hooks=hooks).arun("a task", **options)
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return failed.result
 
 
@@ -82,7 +82,7 @@ def test_a_run_always_ends_with_a_status_that_fits_its_course(scenario: Scenario
     assert status in STATUSES
     if played.result is not None:
         assert played.result.status in (status, "failed")
-        assert (played.result.status == "failed") == isinstance(played.raised, RunFailed)
+        assert (played.result.status == "failed") == isinstance(played.raised, RunFailedError)
         assert (played.result.hook_ended is not None) == (status == "ended")
     if scenario.cancel is None:
         assert status != "cancelled"
@@ -96,7 +96,7 @@ def test_what_the_model_is_sent_is_as_valid_as_the_transcript(script: list[Any],
     agent = Agent("a", llm=model, tools=TOOLS, hooks=hooks, max_steps=4)
     try:
         asyncio.run(agent.arun("a task"))
-    except RunFailed:
+    except RunFailedError:
         pass
     for request in model.requests:
         check_transcript(request.messages)

@@ -22,7 +22,7 @@ from hookline import (
     Budget,
     HookResult,
     Limits,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -173,7 +173,7 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
     runs.append(agent.start("go", ctx=ctx, sinks=[seen.events.append]))
     try:
         root = await runs[0].result()
-    except RunFailed as failed:
+    except RunFailedError as failed:
         root = failed.result
     seen.root = root  # type: ignore[attr-defined]
     return seen

@@ -217,7 +217,7 @@ def test_a_compacted_transcript_is_shorter_and_keeps_what_it_must(
     result = asyncio.run(agent.arun(TASK, session=session))
 
     assert result.status == "completed"
-    assert {e.type for e in result.errors} <= {"ValueError", "Blocked", "OSError", "CompactionFailed"}
+    assert {e.type for e in result.errors} <= {"ValueError", "Blocked", "OSError", "CompactionError"}
     for point, before, after in watch.pairs:
         check_transcript(after)
         if after == before:

@@ -29,7 +29,7 @@ from hookline._kernel import dispatch
 from hookline._kernel import points as points_module
 from hookline._kernel.dispatch import Firing
 from hookline._kernel.scope import CURRENT, Scope, Window, entered, scope_of
-from hookline.errors import CallRefused, HookTimeout
+from hookline.errors import CallRefusedError, HookTimeoutError
 from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
 from hookline.payloads import AgentState, ErrorInfo, PromptParts, RunStart, StopSignal
 from hookline.points import INBOUND_CLAIM, POINTS, Point
@@ -559,21 +559,21 @@ async def test_a_failure_that_blocks_says_so():
 
 async def test_a_refused_model_call_is_told_to_observers_as_what_it_is():
     seen = []
-    fire = Fire(BEFORE_TOOL, rewriter(CallRefused("over budget", status="stopped", hook="b")))
+    fire = Fire(BEFORE_TOOL, rewriter(CallRefusedError("over budget", status="stopped", hook="b")))
     fire.registry.on(BEFORE_TOOL, lambda ctx, call, verdict: seen.append(verdict), phase="observe")
-    with pytest.raises(CallRefused) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         await fire()
     (verdict,) = seen
     assert (verdict.action, verdict.hook, verdict.reason) == ("failed", "b", "over budget")
-    assert verdict.error == ErrorInfo("hook", "CallRefused", "over budget", "b", fatal=True)
+    assert verdict.error == ErrorInfo("hook", "CallRefusedError", "over budget", "b", fatal=True)
     assert caught.value.verdict == verdict
     assert fire.scope.of(HookExecuted) == []
 
 
 async def test_the_first_refused_model_call_at_the_end_of_a_run_is_the_one_raised():
-    one, two = CallRefused("one", status="stopped"), CallRefused("two", status="stopped")
+    one, two = CallRefusedError("one", status="stopped"), CallRefusedError("two", status="stopped")
     fire = Fire(ON_RUN_END, rewriter(one), rewriter(two), rewriter({"reply": "c"}), observer())
-    with pytest.raises(CallRefused) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         await fire()
     assert caught.value is one
     assert "".join(fire.called) == "abcd"
@@ -818,10 +818,10 @@ async def test_a_failure_among_quiet_async_hooks_is_the_hooks_own(fault, phase):
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 @pytest.mark.parametrize("on_failure", ["closed", "open", "block"])
 async def test_a_refused_model_call_that_leaves_a_hook_ends_the_fire_with_its_own_cause(phase, on_failure, is_async):
-    refused = CallRefused("over budget", status="stopped")
+    refused = CallRefusedError("over budget", status="stopped")
     hooks = [(phase, refused, {"on_failure": on_failure}), (phase, PASS), observer()]
     fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
-    with pytest.raises(CallRefused) as caught:
+    with pytest.raises(CallRefusedError) as caught:
         await fire()
     assert caught.value is refused
     assert "".join(fire.called) == "ac"
@@ -1124,7 +1124,7 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
             HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s"
         ) as caught:
             await registry.fire(BEFORE_TOOL, CALL)
-        assert isinstance(caught.value.cause, HookTimeout)
+        assert isinstance(caught.value.cause, HookTimeoutError)
     else:
         verdict = await registry.fire(BEFORE_TOOL, CALL)
         assert verdict.action == "cont"
@@ -1159,7 +1159,7 @@ async def test_a_hook_within_its_timeout_decides(is_async):
 async def test_a_hooks_own_timeout_error_is_an_error_of_its_own():
     with pytest.raises(HookError, match="TimeoutError: mine") as caught:
         await Fire(BEFORE_TOOL, guard(TimeoutError("mine"), timeout=5))()
-    assert not isinstance(caught.value.cause, HookTimeout)
+    assert not isinstance(caught.value.cause, HookTimeoutError)
 
 
 async def test_cancelling_the_caller_reaches_a_hook_with_a_timeout():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hookline import BEFORE_TOOL, HookError
-from hookline.errors import CallRefused, OutputError
+from hookline.errors import CallRefusedError, OutputError
 
 
 def test_a_failed_hook_names_itself_its_point_and_its_cause():
@@ -17,10 +17,10 @@ def test_a_failed_hook_names_itself_its_point_and_its_cause():
 
 
 def test_a_refused_call_carries_how_the_run_is_to_end():
-    bare = CallRefused("over budget", status="stopped")
+    bare = CallRefusedError("over budget", status="stopped")
     assert (str(bare), bare.status, bare.verdict) == ("over budget", "stopped", None)
     assert (bare.reply, bare.hook, bare.reason) == ("", "", "")
-    full = CallRefused("no", status="ended", reply="bye", hook="judge", reason="too late")
+    full = CallRefusedError("no", status="ended", reply="bye", hook="judge", reason="too late")
     assert (full.status, full.reply, full.hook, full.reason) == ("ended", "bye", "judge", "too late")
 
 

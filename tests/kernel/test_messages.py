@@ -11,7 +11,7 @@ from hookline import (
     Message,
     ModelRequest,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     hook,
@@ -157,7 +157,7 @@ def test_what_is_not_understood_raises_and_says_where(message, why):
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_misspelt_key_is_an_error_everywhere(way):
-    with pytest.raises((TypeError, RunFailed), match="has no field 'contnet'. Did you mean 'content'?"):
+    with pytest.raises((TypeError, RunFailedError), match="has no field 'contnet'. Did you mean 'content'?"):
         await through(way, [{"role": "user", "contnet": "x"}])
 
 

@@ -27,7 +27,7 @@ from hookline import (
 from hookline._base.frozen import FrozenDict
 from hookline._kernel.scope import Scope, Window
 from hookline._kernel.values import STOP_KINDS
-from hookline.errors import InvalidResult
+from hookline.errors import InvalidResultError
 from hookline.hooks import HookAction
 from hookline.payloads import AgentState, OutboundMessage, PromptParts, RunStart, ToolCall, Usage
 from hookline.points import BEFORE_COMPACTION, POINTS
@@ -61,12 +61,12 @@ async def fire(point, result, *, ctx=None, payload=None, **options):
 
 
 async def refused(point, result, **options):
-    """The InvalidResult that a hook called 'judge' causes."""
+    """The InvalidResultError that a hook called 'judge' causes."""
     with pytest.raises(HookError) as caught:
         await fire(point, result, **options)
     assert caught.value.hook == "judge"
     assert caught.value.point == point
-    assert isinstance(caught.value.cause, InvalidResult), caught.value.cause
+    assert isinstance(caught.value.cause, InvalidResultError), caught.value.cause
     return str(caught.value)
 
 
@@ -214,7 +214,7 @@ async def test_a_replacement_that_does_not_fit_is_refused(point, result, message
 @pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end"])
 @pytest.mark.parametrize("bad", [None, 3, b"x", ["no"]])
 def test_verbs_with_text_refuse_anything_else_at_once(verb, bad):
-    with pytest.raises(InvalidResult, match=f"HookResult.{verb}: expected text, got {type(bad).__name__}"):
+    with pytest.raises(InvalidResultError, match=f"HookResult.{verb}: expected text, got {type(bad).__name__}"):
         getattr(HookResult, verb)(bad)
 
 
@@ -227,7 +227,7 @@ async def test_stop_records_a_signal_of_its_kind(kind):
 
 def test_stop_takes_only_the_kinds_of_the_design():
     assert HookResult.stop().kind == "stop_requested"
-    with pytest.raises(InvalidResult, match="stop kind 'tired': expected one of error, stop_requested"):
+    with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested"):
         HookResult.stop("x", kind="tired")
     assert STOP_KINDS == (
         "error", "stop_requested", "user_requested", "steps_limit", "token_limit", "time_limit", "cost_limit",
@@ -343,11 +343,13 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
     result = HookResult("block", "no")
     assert result.action is HookAction.BLOCK
     assert result == HookResult.block("no")
-    with pytest.raises(InvalidResult, match=r"'blok' is no verb; use HookResult.block\(...\) and the like"):
+    with pytest.raises(InvalidResultError, match=r"'blok' is no verb; use HookResult.block\(...\) and the like"):
         HookResult("blok", "no")
-    with pytest.raises(InvalidResult, match="HookResult.ask: expected text, got int"):
+    with pytest.raises(InvalidResultError, match="HookResult.ask: expected text, got int"):
         HookResult.ask(3)
-    with pytest.raises(InvalidResult, match="stop kind 'tired': expected one of error, stop_requested, user_requested"):
+    with pytest.raises(
+        InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested, user_requested"
+    ):
         HookResult.stop("m", "tired")
 
 
@@ -384,8 +386,8 @@ async def test_a_claim_may_hold_nothing_and_a_merge_may_not():
 
 async def test_a_refused_result_names_hook_point_and_what_is_allowed():
     assert await refused(BEFORE_STEP, HookResult.block("no")) == (
-        "hook 'judge' failed at before_step: InvalidResult: hook 'judge' at before_step: 'block' is not allowed here; "
-        "allowed: end, stop"
+        "hook 'judge' failed at before_step: InvalidResultError: hook 'judge' at before_step: 'block' is not allowed "
+        "here; allowed: end, stop"
     )
     message = await refused(BEFORE_TOOL, HookResult.end("x"), phase="observe", on_failure="closed")
     assert "'end' is not allowed here; allowed: nothing" in message

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, tool
-from hookline.errors import NotInstalled
-from hookline.models import AuthError, BadRequest, Model, Overloaded, Unreachable
+from hookline.errors import NotInstalledError
+from hookline.models import AuthError, BadRequestError, Model, OverloadedError, UnreachableError
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.dialects.messages import ANSWER, OPENING, Messages, MessagesStream
@@ -237,7 +237,7 @@ def test_tools_of_the_history_stay_named_beside_the_final_answer():
 
 
 async def test_a_tool_of_the_same_name_is_a_bad_request(model):
-    with pytest.raises(BadRequest, match="rename"):
+    with pytest.raises(BadRequestError, match="rename"):
         await model.complete(ASKED.replace(response_format=SHAPE, tools=[ToolSpec(ANSWER)]))
 
 
@@ -272,7 +272,7 @@ async def test_a_schema_that_is_no_object_goes_out_beside_other_settings_of_the_
 
 
 async def test_a_schema_that_cannot_be_sent_is_a_bad_request(model):
-    with pytest.raises(BadRequest, match="response_format"):
+    with pytest.raises(BadRequestError, match="response_format"):
         await model.complete(ASKED.replace(response_format={"properties": {}}))
 
 
@@ -370,7 +370,7 @@ def test_a_stream_cut_into_any_fragments_is_the_same_reply(said, given_input, da
 async def test_a_stream_that_breaks_off_is_an_error(script, model, cut):
     first, *rest = events(message(text("Hello there.")))
     script.say(sse(first, *rest[:4], named=True, cut=cut))
-    with pytest.raises((Overloaded, Unreachable)):
+    with pytest.raises((OverloadedError, UnreachableError)):
         await streamed(model)
 
 
@@ -406,7 +406,7 @@ def test_wrong_arguments_are_told():
 
 def test_a_missing_package_is_told_with_the_command(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "anthropic", None)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[anthropic\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[anthropic\]"):
         AnthropicModel("claude-x", api_key="k")
 
 

@@ -10,14 +10,14 @@ import hookline.models
 from hookline import Agent, Message, ModelRequest, hook
 from hookline.models import (
     AuthError,
-    BadRequest,
-    ContextOverflow,
-    ModelTimeout,
-    Overloaded,
+    BadRequestError,
+    ContextOverflowError,
+    ModelTimeoutError,
+    OverloadedError,
     ProviderError,
-    RateLimited,
-    UnknownModel,
-    Unreachable,
+    RateLimitError,
+    UnknownModelError,
+    UnreachableError,
 )
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.failures import Source, failure, retry_after
@@ -61,27 +61,27 @@ OPENAI = [
      AuthError),
     (403, {"message": "Country not supported", "code": "unsupported_country_region_territory"}, AuthError),
     (404, {"message": "The model `x` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
-     UnknownModel),
-    (404, {"message": "File Not Found", "type": "not_found_error", "code": 404}, UnknownModel),
-    (400, {"message": "x is not a valid model ID", "code": 400}, UnknownModel),
-    (429, {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}, RateLimited),
-    (429, {"message": "Request too large: the context window", "type": "tokens"}, RateLimited),
+     UnknownModelError),
+    (404, {"message": "File Not Found", "type": "not_found_error", "code": 404}, UnknownModelError),
+    (400, {"message": "x is not a valid model ID", "code": 400}, UnknownModelError),
+    (429, {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}, RateLimitError),
+    (429, {"message": "Request too large: the context window", "type": "tokens"}, RateLimitError),
     (429, {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"},
      AuthError),
     (402, {"message": "Insufficient credits", "code": 402}, AuthError),
-    (400, {"message": "Please reduce the length", "code": "context_length_exceeded"}, ContextOverflow),
+    (400, {"message": "Please reduce the length", "code": "context_length_exceeded"}, ContextOverflowError),
     (400, {"message": "This model's maximum context length is 4096 tokens", "type": "BadRequestError", "code": 400},
-     ContextOverflow),
+     ContextOverflowError),
     (400, {"message": "request (3031 tokens) exceeds it", "type": "exceed_context_size_error", "code": 400},
-     ContextOverflow),
-    (413, {"message": "Too large"}, ContextOverflow),
+     ContextOverflowError),
+    (413, {"message": "Too large"}, ContextOverflowError),
     (400, {"message": "Unknown parameter: 'stop'", "type": "invalid_request_error", "code": "unknown_parameter"},
-     BadRequest),
-    (422, {"message": "temperature: not a number"}, BadRequest),
-    (409, {"message": "Conflict"}, BadRequest),
-    (408, {"message": "Too slow"}, ModelTimeout),
-    (500, {"message": "The server had an error", "type": "server_error"}, Overloaded),
-    (503, {"message": "Overloaded"}, Overloaded),
+     BadRequestError),
+    (422, {"message": "temperature: not a number"}, BadRequestError),
+    (409, {"message": "Conflict"}, BadRequestError),
+    (408, {"message": "Too slow"}, ModelTimeoutError),
+    (500, {"message": "The server had an error", "type": "server_error"}, OverloadedError),
+    (503, {"message": "OverloadedError"}, OverloadedError),
 ]  # fmt: skip
 
 
@@ -102,14 +102,14 @@ ANTHROPIC = [
     (403, "permission_error", "Not allowed", AuthError),
     (402, "billing_error", "Pay", AuthError),
     (400, "invalid_request_error", "Your credit balance is too low to access the API", AuthError),
-    (404, "not_found_error", "model: claude-x", UnknownModel),
-    (429, "rate_limit_error", "Slow down", RateLimited),
-    (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", ContextOverflow),
-    (400, "invalid_request_error", "input length and `max_tokens` exceed context limit", ContextOverflow),
-    (413, "request_too_large", "Request exceeds the maximum size", ContextOverflow),
-    (400, "invalid_request_error", "messages: roles must alternate", BadRequest),
-    (500, "api_error", "Internal server error", Overloaded),
-    (529, "overloaded_error", "Overloaded", Overloaded),
+    (404, "not_found_error", "model: claude-x", UnknownModelError),
+    (429, "rate_limit_error", "Slow down", RateLimitError),
+    (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", ContextOverflowError),
+    (400, "invalid_request_error", "input length and `max_tokens` exceed context limit", ContextOverflowError),
+    (413, "request_too_large", "Request exceeds the maximum size", ContextOverflowError),
+    (400, "invalid_request_error", "messages: roles must alternate", BadRequestError),
+    (500, "api_error", "Internal server error", OverloadedError),
+    (529, "overloaded_error", "OverloadedError", OverloadedError),
 ]
 
 
@@ -123,7 +123,7 @@ async def test_every_error_of_anthropic_has_its_class(script, anthropic, status,
 
 
 async def test_every_class_of_the_set_can_come():
-    kinds = {kind for *_, kind in OPENAI} | {kind for *_, kind in ANTHROPIC} | {Unreachable}
+    kinds = {kind for *_, kind in OPENAI} | {kind for *_, kind in ANTHROPIC} | {UnreachableError}
     assert kinds == set(ProviderError.__subclasses__())
     assert all(getattr(hookline.models, kind.__name__) is kind for kind in kinds)
 
@@ -131,12 +131,12 @@ async def test_every_class_of_the_set_can_come():
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ({"message": "Overloaded", "type": "server_error"}, Overloaded),
-        ({"message": "Too long", "type": "exceed_context_size_error", "code": 400}, ContextOverflow),
-        ({"message": "Bad", "type": "invalid_request_error"}, BadRequest),
-        ({"message": "Something", "code": 429}, RateLimited),
-        ({"message": "Something"}, Overloaded),
-        ("Something", Overloaded),
+        ({"message": "OverloadedError", "type": "server_error"}, OverloadedError),
+        ({"message": "Too long", "type": "exceed_context_size_error", "code": 400}, ContextOverflowError),
+        ({"message": "Bad", "type": "invalid_request_error"}, BadRequestError),
+        ({"message": "Something", "code": 429}, RateLimitError),
+        ({"message": "Something"}, OverloadedError),
+        ("Something", OverloadedError),
     ],
 )
 async def test_an_error_in_the_middle_of_a_chat_stream(script, openai, error, kind):
@@ -150,10 +150,13 @@ async def test_an_error_in_the_middle_of_a_chat_stream(script, openai, error, ki
 @pytest.mark.parametrize(
     ("event", "kind"),
     [
-        ({"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Oh"}}}, Overloaded),
-        ({"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded"}}}, RateLimited),
-        ({"type": "error", "code": "context_length_exceeded", "message": "Oh"}, ContextOverflow),
-        ({"type": "error", "error": {"code": "context_length_exceeded", "message": "Oh"}}, ContextOverflow),
+        (
+            {"type": "response.failed", "response": {"error": {"code": "server_error", "message": "Oh"}}},
+            OverloadedError,
+        ),
+        ({"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded"}}}, RateLimitError),
+        ({"type": "error", "code": "context_length_exceeded", "message": "Oh"}, ContextOverflowError),
+        ({"type": "error", "error": {"code": "context_length_exceeded", "message": "Oh"}}, ContextOverflowError),
     ],
 )
 async def test_an_error_in_the_middle_of_a_response_stream(script, responses, event, kind):
@@ -167,10 +170,10 @@ async def test_an_error_in_the_middle_of_a_response_stream(script, responses, ev
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("overloaded_error", Overloaded),
-        ("rate_limit_error", RateLimited),
-        ("invalid_request_error", BadRequest),
-        ("something_new", Overloaded),
+        ("overloaded_error", OverloadedError),
+        ("rate_limit_error", RateLimitError),
+        ("invalid_request_error", BadRequestError),
+        ("something_new", OverloadedError),
     ],
 )
 async def test_an_error_in_the_middle_of_a_message_stream(script, anthropic, name, kind):
@@ -184,7 +187,7 @@ async def test_an_error_in_the_middle_of_a_message_stream(script, anthropic, nam
 
 async def test_an_error_under_a_good_status_is_an_error(script, openai):
     script.say(whole({"error": {"message": "Provider returned error", "code": 502}}))
-    with pytest.raises(Overloaded, match="Provider returned error"):
+    with pytest.raises(OverloadedError, match="Provider returned error"):
         await openai.complete(ASKED)
 
 
@@ -192,7 +195,7 @@ async def test_a_stream_of_nonsense_is_an_error(script, openai, anthropic):
     nonsense = Said([b"event: message_start\ndata: {oops\n\n"], headers={"Content-Type": "text/event-stream"})
     script.say(nonsense)
     for model in (openai, anthropic):
-        with pytest.raises(Overloaded, match="broke off"):
+        with pytest.raises(OverloadedError, match="broke off"):
             await anext(model.stream(ASKED))
 
 
@@ -218,7 +221,7 @@ async def test_the_wait_that_a_provider_asks_for_is_handed_on(script, openai, an
         script.turns[:] = [whole({"error": {"message": "Slow down"}}, 429, retry_after_ms="250")]
         assert (await both(model)).retry_after == 0.25
         script.turns[:] = [whole({"error": {"message": "Slow down"}}, 429, retry_after=later)]
-        with pytest.raises(RateLimited) as raised:
+        with pytest.raises(RateLimitError) as raised:
             await model.complete(ASKED)
         assert 3000 < raised.value.retry_after <= 3600
 
@@ -231,16 +234,16 @@ def test_a_hook_sees_the_wait(script, openai):
         seen.append((failure.errors[0].type, failure.errors[0].retry_after))
 
     script.say(whole({"error": {"message": "Slow down"}}, 429, retry_after="3"))
-    with pytest.raises(hookline.RunFailed):
+    with pytest.raises(hookline.RunFailedError):
         Agent("a", llm=openai, hooks=[look]).run("Hi.")
-    assert seen == [("RateLimited", 3.0)]
+    assert seen == [("RateLimitError", 3.0)]
 
 
 @pytest.mark.parametrize("made", [OpenAIModel, AnthropicModel])
 async def test_the_client_tries_again_as_often_as_it_was_told(script, made):
     model = made("m", base_url=script.url, max_retries=1)
     script.say(whole({"error": {"message": "Slow down"}}, 429, retry_after_ms="1"))
-    with pytest.raises(RateLimited):
+    with pytest.raises(RateLimitError):
         await model.complete(ASKED)
     assert len(script.requests) == 2
 
@@ -249,7 +252,7 @@ async def test_the_client_tries_again_as_often_as_it_was_told(script, made):
 async def test_a_long_wait_is_left_to_the_caller(script, made):
     model = made("m", base_url=script.url, max_retries=2)
     script.say(whole({"error": {"message": "Come back tomorrow"}}, 429, retry_after="86400"))
-    with pytest.raises(RateLimited):
+    with pytest.raises(RateLimitError):
         await model.complete(ASKED)
     assert len(script.requests) == 1
 
@@ -269,7 +272,7 @@ async def test_messages_never_hold_the_key(script, openai, anthropic):
 )
 async def test_messages_hold_no_secret_of_the_url(url):
     model = OpenAIModel("m", base_url=url, max_retries=0)
-    with pytest.raises(Unreachable, match=r"at http://127.0.0.1:9/v1: ") as raised:
+    with pytest.raises(UnreachableError, match=r"at http://127.0.0.1:9/v1: ") as raised:
         await model.complete(ASKED)
     assert "hidden" not in str(raised.value)
 
@@ -278,7 +281,7 @@ async def test_a_page_of_html_is_not_repeated(script, openai, anthropic):
     script.say(Said([b"<html><body>Bad gateway</body></html>"], 502, {"Content-Type": "text/html"}))
     for model in (openai, anthropic):
         told = await both(model)
-        assert isinstance(told, Overloaded)
+        assert isinstance(told, OverloadedError)
         assert "<" not in str(told)
 
 
@@ -286,7 +289,7 @@ async def test_a_silent_stream_is_a_timeout(script):
     for made in (OpenAIModel, AnthropicModel):
         model = made("m", base_url=script.url, max_retries=0, timeout=0.1)
         script.turns[:] = [sse({"type": "ping"}, named=True, quiet=True)]
-        with pytest.raises(ModelTimeout, match=r"0\.1 s"):
+        with pytest.raises(ModelTimeoutError, match=r"0\.1 s"):
             await anext(model.stream(ASKED))
 
 
@@ -295,9 +298,9 @@ def test_a_connection_that_does_not_come_is_unreachable():
 
     for name in ("openai", "anthropic"):
         source = Source(name, "http://10.0.0.1/v1", "KEY", 5.0)
-        assert isinstance(failure(httpx2.ConnectTimeout("slow"), source, "m"), Unreachable)
-        assert isinstance(failure(httpx2.ReadTimeout("slow"), source, "m"), ModelTimeout)
-        assert isinstance(failure(httpx2.RemoteProtocolError("cut"), source, "m"), Unreachable)
+        assert isinstance(failure(httpx2.ConnectTimeout("slow"), source, "m"), UnreachableError)
+        assert isinstance(failure(httpx2.ReadTimeout("slow"), source, "m"), ModelTimeoutError)
+        assert isinstance(failure(httpx2.RemoteProtocolError("cut"), source, "m"), UnreachableError)
 
 
 async def test_a_bug_of_ours_is_not_taken_for_the_providers(openai, monkeypatch):

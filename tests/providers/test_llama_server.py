@@ -8,8 +8,8 @@ import warnings
 
 import pytest
 
-from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailed, hook
-from hookline.models import AuthError, BadRequest, ContextOverflow, ModelTimeout, Unreachable
+from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailedError, hook
+from hookline.models import AuthError, BadRequestError, ContextOverflowError, ModelTimeoutError, UnreachableError
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 
@@ -73,10 +73,10 @@ async def test_a_schema_is_kept(llama):  # llama.cpp knows schemas in chat only
 
 async def test_too_long_a_request_is_a_context_overflow(make):
     long = asking(Message("user", "word " * 3000))
-    with pytest.raises(ContextOverflow, match="too long for 'smol'") as raised:
+    with pytest.raises(ContextOverflowError, match="too long for 'smol'") as raised:
         await make().complete(long)
     assert raised.value.status == 400
-    with pytest.raises(ContextOverflow):
+    with pytest.raises(ContextOverflowError):
         await anext(make().stream(long))
 
 
@@ -88,12 +88,12 @@ async def test_a_wrong_key_is_told_without_the_key(make):
 
 
 async def test_a_request_that_makes_no_sense_is_a_bad_request(make):
-    with pytest.raises(BadRequest):
+    with pytest.raises(BadRequestError):
         await make().complete(asking(temperature="hot"))
 
 
 async def test_no_reply_in_time_is_a_timeout(make):
-    with pytest.raises(ModelTimeout, match="timeout="):
+    with pytest.raises(ModelTimeoutError, match="timeout="):
         await make(timeout=0.02).complete(asking(Message("user", "Tell of the sea."), max_tokens=40))
 
 
@@ -102,7 +102,7 @@ async def test_a_port_where_nobody_listens_is_unreachable(api):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(Unreachable, match=url):
+        with pytest.raises(UnreachableError, match=url):
             await MADE[api](url, max_retries=0).complete(asking())
 
 
@@ -128,7 +128,7 @@ def test_an_agent_runs_with_it(make):
 
 
 def test_an_agent_fails_with_the_providers_error(make):
-    with pytest.raises(RunFailed) as raised:
+    with pytest.raises(RunFailedError) as raised:
         Agent("helper", llm=make(api_key="wrong")).run("Say hi.")
     assert raised.value.result.errors[0].type == "AuthError"
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hookline import Message, ModelRequest, ModelResponse
-from hookline.models import Overloaded, ProviderError
+from hookline.models import OverloadedError, ProviderError
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
@@ -173,7 +173,7 @@ async def test_any_stream_gives_a_response_or_one_of_our_errors(api, script, dat
 )
 async def test_a_reply_that_cannot_be_read_counts_as_broken_off(api, script, data):
     script.say(whole(data))
-    with pytest.raises(Overloaded, match="broke off"):
+    with pytest.raises(OverloadedError, match="broke off"):
         await MAKERS[api](script.url).complete(ASKED)
 
 
@@ -191,7 +191,7 @@ async def test_a_reply_that_cannot_be_read_counts_as_broken_off(api, script, dat
 )
 async def test_an_event_that_cannot_be_read_counts_as_broken_off(api, script, event):
     script.say(stream_of(api, [*EVENTS[api], event]))
-    with pytest.raises(Overloaded, match="broke off"):
+    with pytest.raises(OverloadedError, match="broke off"):
         await streamed(MAKERS[api](script.url))
 
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, hook, tool
 from hookline._run.output import OutputSpec
-from hookline.errors import NotInstalled
-from hookline.models import AuthError, Model, Overloaded, Unreachable
+from hookline.errors import NotInstalledError
+from hookline.models import AuthError, Model, OverloadedError, UnreachableError
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.providers.dialects.chat import Chat, ChatStream
 from hookline.providers.openai import OpenAIModel
@@ -315,13 +315,13 @@ async def test_a_server_that_does_not_count_is_counted_for(script, chat):
 
 async def test_a_reply_without_an_answer_is_an_error(script, chat):
     script.say(whole({"choices": []}))
-    with pytest.raises(Overloaded):
+    with pytest.raises(OverloadedError):
         await chat.complete(ASKED)
 
 
 async def test_what_does_not_speak_the_api_is_unreachable(script, chat):
     script.say(Said([b"<html>Welcome!</html>"], headers={"Content-Type": "text/html"}))
-    with pytest.raises(Unreachable, match="base_url"):
+    with pytest.raises(UnreachableError, match="base_url"):
         await chat.complete(ASKED)
 
 
@@ -431,7 +431,7 @@ async def test_bytes_that_arrive_in_any_portions_are_the_same_reply(script, chat
 @pytest.mark.parametrize("cut", [False, True])
 async def test_a_chat_stream_that_breaks_off_is_an_error(script, chat, cut):
     script.say(sse(chunk({"content": "Hel"}), cut=cut))
-    with pytest.raises((Overloaded, Unreachable)):
+    with pytest.raises((OverloadedError, UnreachableError)):
         await streamed(chat)
 
 
@@ -439,7 +439,7 @@ async def test_what_was_said_before_the_break_has_been_shown(script, chat):
     script.say(sse(chunk({"content": "Hel"}), cut=True))
     stream = chat.stream(ASKED)
     assert await anext(stream) == "Hel"
-    with pytest.raises((Overloaded, Unreachable)):
+    with pytest.raises((OverloadedError, UnreachableError)):
         await anext(stream)
 
 
@@ -509,7 +509,7 @@ async def test_why_a_response_ended(script, responses, final, reason):
 
 async def test_a_response_stream_that_breaks_off_is_an_error(script, responses):
     script.say(sse({"type": "response.output_text.delta", "delta": "Hel"}, named=True))
-    with pytest.raises(Overloaded):
+    with pytest.raises(OverloadedError):
         await streamed(responses)
 
 
@@ -578,7 +578,7 @@ def test_the_api_can_be_chosen_by_name():
 
 def test_a_missing_package_is_told_with_the_command(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[openai\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[openai\]"):
         OpenAIModel("gpt-x", api_key="k")
 
 

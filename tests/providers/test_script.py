@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hookline import Agent, RegistrationError, RunFailed, get_model, tool
-from hookline.models import Unreachable
+from hookline import Agent, RegistrationError, RunFailedError, get_model, tool
+from hookline.models import UnreachableError
 
 
 @tool
@@ -47,9 +47,9 @@ def test_a_script_can_say_how_fast_it_speaks_and_begin_again(model):
 
 
 def test_a_script_can_fail_like_a_provider(model):
-    with pytest.raises(RunFailed, match="no connection") as failure:
-        Agent("a", llm=model('[{"error": "Unreachable", "message": "no connection"}]')).run("x")
-    assert isinstance(failure.value.__cause__, Unreachable)
+    with pytest.raises(RunFailedError, match="no connection") as failure:
+        Agent("a", llm=model('[{"error": "UnreachableError", "message": "no connection"}]')).run("x")
+    assert isinstance(failure.value.__cause__, UnreachableError)
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,4 @@ def test_what_is_no_script_is_told(model, text):
 
 def test_a_list_in_a_script_holds_texts_and_calls_only(model):
     with pytest.raises(RegistrationError, match="not a list of turns: .* is no turn"):
-        model('[["Let me see.", {"error": "RateLimited"}]]')
+        model('[["Let me see.", {"error": "RateLimitError"}]]')

@@ -86,12 +86,12 @@ def test_it_works_in_an_empty_environment_without_extras(empty, tmp_path):
 def test_every_public_name_is_there_without_extras_or_says_what_to_install(empty, tmp_path):
     code = (
         "from importlib import import_module\n"
-        "from hookline.errors import NotInstalled\n"
+        "from hookline.errors import NotInstalledError\n"
         f"for path in {list(public_modules())}:\n"
         "    module = import_module(path)\n"
         "    for name in module.__all__:\n"
         "        try: getattr(module, name)\n"
-        "        except NotInstalled as error: assert 'pip install' in str(error), name\n"
+        "        except NotInstalledError as error: assert 'pip install' in str(error), name\n"
     )
     done = ran(empty, "-I", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

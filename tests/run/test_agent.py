@@ -23,7 +23,7 @@ from hookline import (
     HookRegistry,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     ToolCallRequest,
     call,
@@ -85,7 +85,7 @@ async def test_stream_gives_typed_events_from_first_to_last_without_gaps():
 
 async def test_stream_raises_after_the_last_event_when_the_run_failed():
     events = []
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         async for event in scripted_agent([OSError("down")]).stream("x"):
             events.append(event)
     assert events[-1].result.status == "failed"
@@ -154,10 +154,10 @@ async def test_wait_inside_the_runs_own_loop_says_what_to_do():
 
 async def test_a_failed_run_raises_from_every_way_to_wait():
     run = scripted_agent([OSError("down")]).start("x")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await run.result()
     run = scripted_agent([OSError("down")]).start("x")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await asyncio.to_thread(run.wait)
 
 
@@ -614,10 +614,10 @@ async def test_a_settled_run_may_have_failed_and_its_result_says_so():
     run = scripted_agent([OSError("offline")]).start("x")
     await run.settled()
     assert run.done
-    with pytest.raises(RunFailed, match="offline") as failed:
+    with pytest.raises(RunFailedError, match="offline") as failed:
         await run.result()
     assert isinstance(failed.value.__cause__.__cause__, OSError)
-    with pytest.raises(RunFailed, match="offline"):
+    with pytest.raises(RunFailedError, match="offline"):
         await asyncio.to_thread(run.wait)
 
 

@@ -12,7 +12,7 @@ from hookline import (
     ON_RUN_END,
     HookResult,
     ModelRequest,
-    RunFailed,
+    RunFailedError,
     ToolCallRequest,
     call,
     guard,
@@ -119,7 +119,7 @@ async def test_it_sees_what_broke_off_and_cannot_hold_it_up(scripted_agent):
                 self.seen.append((named(payload), type(error).__name__))
 
     wrapper = Swallowing()
-    with pytest.raises(RunFailed, match="oh no"):
+    with pytest.raises(RunFailedError, match="oh no"):
         await scripted_agent([ValueError("oh no")], hooks=[wrapper]).arun("hi")
     run = scripted_agent([call("wait")], tools=[wait], hooks=[wrapper]).start("hi")
     await asyncio.sleep(0.02)
@@ -231,7 +231,7 @@ async def test_one_that_leaves_is_given_the_error_itself_and_where_it_came_from(
             self.seen.append((kind, error, trace))
 
     wrapper, failure = Noting(), ValueError("oh no")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await scripted_agent([failure], hooks=[wrapper]).arun("hi")
     ((kind, error, trace),) = wrapper.seen
     assert (kind, error) == (ValueError, failure)
@@ -259,7 +259,7 @@ async def test_the_log_tells_which_one_failed_and_around_what(scripted_agent, ca
 
     agent = scripted_agent([OSError("gone") if breaks_off else "done"], hooks=[Broken("first"), Broken("second")])
     if breaks_off:
-        with pytest.raises(RunFailed, match="gone"):
+        with pytest.raises(RunFailedError, match="gone"):
             await agent.arun("hi")
     else:
         await agent.arun("hi")

@@ -9,7 +9,7 @@ from hookline import (
     HookRegistry,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     hook,
     observer,
     reply,
@@ -117,7 +117,7 @@ def test_a_hook_that_returns_a_bare_value_fails_and_the_error_says_what_is_allow
         return value
 
     expected = r"hook 'wrong' at before_llm returned .*expected None or a HookResult or a ModelRequest"
-    with pytest.raises(RunFailed, match=expected):
+    with pytest.raises(RunFailedError, match=expected):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 

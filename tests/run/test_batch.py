@@ -18,7 +18,7 @@ from hookline import (
     Budget,
     HookResult,
     Limits,
-    RunFailed,
+    RunFailedError,
     call,
     guard,
     hook,
@@ -255,7 +255,7 @@ def test_a_closed_failure_while_judging_runs_no_call_of_the_batch():
         settled.append((result.arguments["n"], result.outcome))
 
     batch = [call("touch", n=n) for n in (1, 2, 3)]
-    with pytest.raises(RunFailed, match="guard down") as caught:
+    with pytest.raises(RunFailedError, match="guard down") as caught:
         scripted_agent([batch], tools=[touch], hooks=[broken, after]).run("x")
     assert ran == []
     assert settled == [(1, "cancelled"), (2, "cancelled"), (3, "cancelled")]
@@ -502,7 +502,7 @@ def test_a_closed_failure_at_on_progress_fails_the_run_and_cancels_what_runs():
             raise RuntimeError("meter broke")
 
     for batch in ([call("quick")], [call("quick"), call("slow")]):
-        with pytest.raises(RunFailed, match="meter broke") as caught:
+        with pytest.raises(RunFailedError, match="meter broke") as caught:
             scripted_agent([batch], tools=[quick, slow], hooks=[meter]).run("x")
         assert {m.content for m in caught.value.result.messages if m.role == "tool"} == {
             "Cancelled: the call did not finish."
@@ -546,7 +546,7 @@ def test_a_closed_failure_at_after_tool_withholds_that_output_only():
             raise RuntimeError("cannot redact")
 
     batch = [ADD, call("add", a=5, b=5)]
-    with pytest.raises(RunFailed, match="cannot redact") as caught:
+    with pytest.raises(RunFailedError, match="cannot redact") as caught:
         scripted_agent([batch], tools=[add], hooks=[redact]).run("x")
     assert results(caught.value.result) == [("The result was withheld: its hooks did not finish.", True), ("10", False)]
 
@@ -702,7 +702,7 @@ def told(turns, hooks=(), tools=(add,), **options):
     agent = scripted_agent(turns, tools=list(tools), hooks=[*hooks, watch, settle], sinks=[log])
     try:
         result = agent.run("x", **options)
-    except RunFailed as failed:
+    except RunFailedError as failed:
         result = failed.result
     return result, progress, settled, log
 
@@ -990,7 +990,7 @@ async def test_a_call_whose_failure_fails_the_run_breaks_off_the_others():
     def broken(ctx, failure):
         raise KeyError("closed")
 
-    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+    with pytest.raises(RunFailedError, match="'broken' failed at on_error"):
         await scripted_agent([[call("wait"), call("fail", n=1)]], tools=[wait, fail], hooks=[broken]).arun("x")
     assert broken_off == ["wait"]
 
@@ -1013,7 +1013,7 @@ def test_of_calls_that_end_and_fail_a_run_at_the_same_moment_the_failure_counts(
         raise KeyError("closed")
 
     calls = [call("either", n=n) for n in range(8)]
-    with pytest.raises(RunFailed, match="'broken' failed at on_error"):
+    with pytest.raises(RunFailedError, match="'broken' failed at on_error"):
         scripted_agent([calls], tools=[either], hooks=[wall, broken], max_parallel_tools=8).run("x")
 
 
@@ -1188,7 +1188,7 @@ def test_a_failure_of_those_who_are_told_of_a_path_fails_the_run_and_the_results
     def broken(ctx, failure):
         raise OSError("second")
 
-    with pytest.raises(RunFailed, match="'broken' failed at on_error") as failed:
+    with pytest.raises(RunFailedError, match="'broken' failed at on_error") as failed:
         scripted_agent([call("read", path="a"), reply("x")], tools=[read], hooks=[shaky, broken]).run("x")
     assert results(failed.value.result) == [("text", False)]
 

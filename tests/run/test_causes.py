@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-from hookline import AgentResult, HookError, RunFailed
+from hookline import AgentResult, HookError, RunFailedError
 from hookline._run.causes import Ended, Stopped, status_of, strength, stronger
-from hookline.errors import CallRefused
+from hookline.errors import CallRefusedError
 from hookline.hooks import Verdict
 from hookline.payloads import ErrorInfo, StopSignal
 
@@ -26,8 +26,8 @@ def test_every_cause_gives_its_status():
         assert status_of(cause) == status
     assert status_of(ValueError("anything else")) == "failed"
     for status in ("stopped", "ended", "cancelled", "failed", "completed"):
-        assert status_of(CallRefused("no", status=status)) == status
-    assert status_of(CallRefused("no", status="nonsense")) == "failed"
+        assert status_of(CallRefusedError("no", status=status)) == status
+    assert status_of(CallRefusedError("no", status="nonsense")) == "failed"
 
 
 @pytest.mark.parametrize(("weak", "strong"), list(combinations([c for c, _ in WEAKEST_FIRST], 2)))
@@ -38,7 +38,7 @@ def test_the_stronger_cause_counts_whichever_came_first(weak, strong):
 
 @pytest.mark.parametrize("cause", [cause for cause, _ in WEAKEST_FIRST])
 def test_of_equals_the_first_counts(cause):
-    other = CallRefused("no", status=status_of(cause))
+    other = CallRefusedError("no", status=status_of(cause))
     assert stronger(cause, other) is cause
     assert stronger(other, cause) is other
     assert stronger(None, cause) is cause
@@ -52,11 +52,11 @@ def test_an_end_carries_what_the_hook_said():
 def test_a_failed_run_says_why_and_carries_its_result():
     errors = (ErrorInfo("hook", "A", "first"), ErrorInfo("hook", "B", "last"))
     result, cause = AgentResult(status="failed", errors=errors), ValueError("the cause")
-    failed = RunFailed(result, cause)
+    failed = RunFailedError(result, cause)
     assert (str(failed), failed.result, failed.__cause__) == ("the cause", result, cause)
-    assert str(RunFailed(result)) == "last"
-    assert RunFailed(result).__cause__ is None
-    assert str(RunFailed(AgentResult(status="failed"))) == "unknown failure"
+    assert str(RunFailedError(result)) == "last"
+    assert RunFailedError(result).__cause__ is None
+    assert str(RunFailedError(AgentResult(status="failed"))) == "unknown failure"
 
 
 def test_the_strongest_signal_is_the_first_of_the_list():

@@ -21,7 +21,7 @@ from hookline import (
     Limits,
     Message,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -217,7 +217,7 @@ def test_a_state_that_was_read_before_the_transcript_went_on_is_refused():
     def stale(ctx, done):
         return HookResult.cont(state=old[0].with_messages(Message("user", "late")))
 
-    with pytest.raises(RunFailed, match="read ctx.state again"):
+    with pytest.raises(RunFailedError, match="read ctx.state again"):
         scripted_agent([ADD, reply("x")], tools=[add], hooks=[keep, stale]).run("x")
 
 
@@ -250,7 +250,7 @@ def test_a_new_call_may_not_have_the_id_of_an_old_one():
         ]
         return state.with_messages(*pair) if len(state.messages) > 2 else state
 
-    with pytest.raises(RunFailed, match="the id of an old one"):
+    with pytest.raises(RunFailedError, match="the id of an old one"):
         state_of(copy).run("x")
 
 

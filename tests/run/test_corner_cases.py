@@ -28,7 +28,7 @@ from hookline import (
     Limits,
     Message,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -38,7 +38,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import InvalidResult, ModelError
+from hookline.errors import InvalidResultError, ModelError
 from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
 from hookline.hooks import HookAction
 from hookline.plugins import Plugin
@@ -66,9 +66,9 @@ def test_a_verb_given_as_text_counts_and_nonsense_does_not():
 
     result = scripted_agent([call("quick"), reply("x")], tools=[quick], hooks=[block]).run("x")
     assert result.steps[0].outcomes == ("blocked",)
-    with pytest.raises(InvalidResult, match="is no verb"):
+    with pytest.raises(InvalidResultError, match="is no verb"):
         HookResult("blok", "no")
-    with pytest.raises(InvalidResult, match="stop kind"):
+    with pytest.raises(InvalidResultError, match="stop kind"):
         HookResult(HookAction.STOP, "x")
 
 
@@ -287,7 +287,7 @@ def test_a_working_directory_that_is_gone_does_not_leave_a_call_open(tmp_path, m
         return "text"
 
     watch = observer(TOOL_END_WITH_PATH)(lambda ctx, payload: None)
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         scripted_agent([call("read", path="a"), reply("x")], tools=[read], hooks=[watch]).run("x")
 
 
@@ -374,7 +374,7 @@ def test_on_run_end_keeps_what_the_other_hooks_made_of_the_result():
     def broken(ctx, result):
         raise OSError("disk full")
 
-    with pytest.raises(RunFailed, match="disk full") as caught:
+    with pytest.raises(RunFailedError, match="disk full") as caught:
         scripted_agent([reply("secret")], hooks=[redact, broken]).run("x")
     assert caught.value.result.reply == "***"
 
@@ -392,7 +392,7 @@ def test_a_failing_on_error_after_on_run_end_keeps_the_result_too():
     def broken(ctx, failure):
         raise RuntimeError("handler down")
 
-    with pytest.raises(RunFailed, match="handler down") as caught:
+    with pytest.raises(RunFailedError, match="handler down") as caught:
         scripted_agent([reply("secret")], hooks=[redact, soft, broken]).run("x")
     assert caught.value.result.reply == "***"
 
@@ -428,14 +428,14 @@ def test_an_open_failure_beside_a_closed_one_is_reported_too():
     def hard(ctx, payload):
         raise RuntimeError("hard")
 
-    with pytest.raises(RunFailed, match="hard") as caught:
+    with pytest.raises(RunFailedError, match="hard") as caught:
         scripted_agent([reply("x")], hooks=[watch, soft, hard]).run("x")
     assert sorted(seen) == [("hard", True), ("soft", False)]
     assert {error.source for error in caught.value.result.errors} == {"soft", "hard"}
 
 
 def test_a_models_own_error_is_not_its_own_cause():
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         scripted_agent([]).run("x")
     assert isinstance(caught.value.__cause__, ModelError)
     assert caught.value.__cause__.__cause__ is not caught.value.__cause__
@@ -465,7 +465,7 @@ def test_of_two_causes_at_the_same_time_the_stronger_one_counts():
         """Act."""
         return "x"
 
-    with pytest.raises(RunFailed, match="guard down"):
+    with pytest.raises(RunFailedError, match="guard down"):
         for _ in range(20):  # both answers come at once, in any order
             scripted_agent([[call("act", n=1), call("act", n=2)]], tools=[act], hooks=[ask, edit, judge]).run("x")
 

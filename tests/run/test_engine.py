@@ -24,7 +24,7 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    RunFailed,
+    RunFailedError,
     Session,
     call,
     guard,
@@ -37,7 +37,7 @@ from hookline._kernel import points as points_module
 from hookline._kernel.points import POINTS
 from hookline._kernel.scope import CURRENT
 from hookline._run.context import services_of
-from hookline.errors import CallRefused
+from hookline.errors import CallRefusedError
 from hookline.events import ModelReplied, Signalled, Steered, StepFinished
 from hookline.hooks import PassThrough
 from hookline.payloads import RunStart, StopSignal, Usage
@@ -137,7 +137,7 @@ def test_a_question_to_the_model_at_such_a_point_is_refused_while_the_run_stops(
     result = scripted_agent([call("check")], tools=[check(checked, seen)], hooks=[spend_and_ask]).run(
         "x", ctx=AgentContext(budget=budget)
     )
-    assert isinstance(seen[0], CallRefused)
+    assert isinstance(seen[0], CallRefusedError)
     assert (str(seen[0]), seen[0].status) == ("the run is stopping", "stopped")
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert result.messages[2].is_error
@@ -188,7 +188,7 @@ def test_a_stop_beside_a_closed_failure_is_recorded_and_so_is_an_open_failure():
     def broken(ctx, step):
         raise ValueError("no")
 
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         scripted_agent([reply("x")], hooks=[stop, shaky, broken], sinks=[log]).run("x")
     assert [event.signal.message for event in log.of(Signalled)] == ["enough"]
     assert {error.source: error.fatal for error in failed.value.result.errors} == {"shaky": False, "broken": True}
@@ -215,7 +215,7 @@ def test_the_failure_of_an_interceptor_names_it():
             if point is BEFORE_LLM:
                 raise ValueError("no")
 
-    with pytest.raises(RunFailed, match=r"'Broken' failed at before_llm.*no") as failed:
+    with pytest.raises(RunFailedError, match=r"'Broken' failed at before_llm.*no") as failed:
         scripted_agent([reply("x")], interceptor=Broken()).run("x")
     (error,) = failed.value.result.errors
     assert (error.where, error.type, error.source, error.fatal) == ("hook", "ValueError", "Broken", True)
@@ -579,7 +579,7 @@ def test_of_two_failures_the_first_one_counts_and_on_error_fires_once(second):
         raise OSError("third")
 
     agent = scripted_agent([reply("x")], hooks=[first, mend, wall, shaky])
-    with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
+    with pytest.raises(RunFailedError, match="'first' failed at before_step") as failed:
         agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert told == ["first"]
     assert {"first", "shaky"} <= {error.source for error in failed.value.result.errors}
@@ -627,7 +627,7 @@ def test_a_failure_of_those_who_are_told_of_an_open_failure_does_not_hide_the_cl
         return HookResult.end("no") if request.purpose == "refused" else None
 
     agent = scripted_agent([reply("x")], hooks=[shaky, first, mend, wall])
-    with pytest.raises(RunFailed, match="'first' failed at before_step"):
+    with pytest.raises(RunFailedError, match="'first' failed at before_step"):
         agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert told == ["first", "shaky"]
 
@@ -641,7 +641,7 @@ def test_of_two_failures_in_one_step_the_first_one_gives_the_reason():
     def second(ctx, step):
         raise ValueError("second")
 
-    with pytest.raises(RunFailed, match="'first' failed at before_step") as failed:
+    with pytest.raises(RunFailedError, match="'first' failed at before_step") as failed:
         scripted_agent([reply("x")], hooks=[first, second]).run("x")
     assert [error.source for error in failed.value.result.errors] == ["first", "second"]
 
@@ -808,7 +808,7 @@ def test_of_two_calls_that_break_off_a_run_at_the_same_moment_the_first_counts()
         await asyncio.sleep(30)
         return "late"
 
-    with pytest.raises(RunFailed, match="call_0_0"):
+    with pytest.raises(RunFailedError, match="call_0_0"):
         scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[broken]).run("x")
 
 
@@ -953,7 +953,7 @@ def test_the_failure_of_those_who_are_told_says_what_the_point_itself_concluded(
     def broken(ctx, failure):
         raise OSError("second")
 
-    with pytest.raises(RunFailed, match="second") as failed:
+    with pytest.raises(RunFailedError, match="second") as failed:
         scripted_agent([reply("x")], hooks=[shaky, broken]).run("x")
     verdict = failed.value.__cause__.verdict
     assert [error.source for error in verdict.failures] == ["shaky"]

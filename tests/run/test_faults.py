@@ -20,7 +20,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -304,7 +304,7 @@ async def test_whoever_raises_generator_exit_the_run_ends_once(who, is_async):
         result = await agent.arun("x")
         assert ("GeneratorExit" in contents(result)[0], result.status) == (True, "completed")
     else:
-        with pytest.raises(RunFailed, match="GeneratorExit"):
+        with pytest.raises(RunFailedError, match="GeneratorExit"):
             await agent.arun("x")
     assert ends == ["completed" if who == "tool" else "failed"]
 
@@ -347,7 +347,7 @@ async def outcome(agent, **options):
     async def caller():
         try:
             result = await agent.arun("x", **options)
-        except RunFailed as failed:
+        except RunFailedError as failed:
             result = failed.result
         await asyncio.sleep(0)  # a cancellation that was left behind would come here
         return result, asyncio.current_task().cancelling()
@@ -424,7 +424,7 @@ def test_a_stream_that_ends_without_its_final_response_is_an_error():
         async def stream(self, request):
             yield "half a"
 
-    with pytest.raises(RunFailed, match="ended without its final response") as failed:
+    with pytest.raises(RunFailedError, match="ended without its final response") as failed:
         Agent("a", llm=Cut([]), sinks=[EventLog()]).run("x")
     result = failed.value.result
     assert [message.role for message in result.messages] == ["user"]

@@ -16,7 +16,7 @@ from hookline import (
     Limits,
     Message,
     ModelRequest,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -26,7 +26,7 @@ from hookline import (
     tool,
 )
 from hookline._run.llm import GatedModel
-from hookline.errors import CallRefused
+from hookline.errors import CallRefusedError
 from hookline.events import PointFired
 from hookline.payloads import Compaction, ToolSpec, Usage
 from hookline.points import BEFORE_COMPACTION
@@ -93,7 +93,7 @@ def test_from_a_sync_hook_it_raises_and_says_what_to_write():
     def wrong(ctx, payload):
         ctx.llm.complete("hm")
 
-    with pytest.raises(RunFailed, match="write this hook or tool as 'async def'"):
+    with pytest.raises(RunFailedError, match="write this hook or tool as 'async def'"):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 
@@ -122,7 +122,7 @@ def test_the_loops_own_purpose_cannot_be_borrowed():
     async def pretend(ctx, payload):
         await ctx.llm.complete("hm", purpose="step")
 
-    with pytest.raises(RunFailed, match="for the calls of the loop itself"):
+    with pytest.raises(RunFailedError, match="for the calls of the loop itself"):
         scripted_agent([reply("x")], hooks=[pretend]).run("x")
     with pytest.raises(HooklineError, match='^purpose "step" is for the calls of the loop itself; name another$'):
         GatedModel(ScriptedModel(), lambda model, request: None).complete("hm", purpose="step")
@@ -158,7 +158,7 @@ def test_a_refused_call_can_be_caught_and_the_run_goes_on():
     async def careful(ctx, request):
         try:
             await ctx.llm.complete("fine?", purpose="judge")
-        except CallRefused as refused:
+        except CallRefusedError as refused:
             return HookResult.block(f"refused: {refused.status}")
 
     result = scripted_agent([call("pay", amount=1), reply("x")], tools=[pay], hooks=[careful, no_judges]).run("x")
@@ -186,7 +186,7 @@ def test_a_failed_call_fails_the_run_and_on_error_does_not_fire_again():
     def watch(ctx, failure):
         seen.append((failure.where, failure.purpose))
 
-    with pytest.raises(RunFailed, match="judge down"):
+    with pytest.raises(RunFailedError, match="judge down"):
         scripted_agent([call("pay", amount=1), OSError("judge down")], tools=[pay], hooks=[judge, watch]).run("x")
     assert seen == [("model", "judge")]
 
@@ -219,7 +219,7 @@ def test_progress_outside_a_tool_says_where_it_belongs():
     def wrong(ctx, payload):
         ctx.progress(0.5)
 
-    with pytest.raises(RunFailed, match="belongs to a tool call"):
+    with pytest.raises(RunFailedError, match="belongs to a tool call"):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 
@@ -284,7 +284,7 @@ def test_a_point_fired_by_a_hook_fails_closed():
     async def fold(ctx, start):
         await ctx.fire(BEFORE_COMPACTION, Compaction((), "long"))
 
-    with pytest.raises(RunFailed, match="broken"):
+    with pytest.raises(RunFailedError, match="broken"):
         scripted_agent([reply("ok")], hooks=[fold, broken]).run("x")
 
 

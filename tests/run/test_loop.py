@@ -26,7 +26,7 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -316,7 +316,7 @@ def test_on_stop_does_not_fire_for_an_end_or_a_failure():
         return HookResult.end("bye")
 
     scripted_agent([reply("x")], hooks=[watch, end]).run("x")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         scripted_agent([ValueError("down")], hooks=[watch]).run("x")
     assert seen == []
 
@@ -394,7 +394,7 @@ def test_a_failed_run_raises_with_its_result_and_the_cause():
     def broken(ctx, payload):
         raise KeyError("oops")
 
-    with pytest.raises(RunFailed, match="broken") as caught:
+    with pytest.raises(RunFailedError, match="broken") as caught:
         scripted_agent([reply("x")], hooks=[broken]).run("x")
     result = caught.value.result
     assert result.status == "failed"
@@ -414,7 +414,7 @@ def test_a_closed_failure_is_put_to_on_error_once():
     def broken(ctx, payload):
         raise RuntimeError("x")
 
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         scripted_agent([reply("x")], hooks=[watch, broken]).run("x")
     assert seen == [("hook", True, "broken")]
 
@@ -444,7 +444,7 @@ def test_a_failure_inside_on_error_does_not_fire_it_again():
         seen.append(failure.where)
         raise RuntimeError("again")
 
-    with pytest.raises(RunFailed, match="down"):
+    with pytest.raises(RunFailedError, match="down"):
         scripted_agent([ValueError("down")], hooks=[broken]).run("x")
     assert seen == ["model"]
 
@@ -459,7 +459,7 @@ def test_a_closed_failure_at_on_error_fails_a_run_that_would_have_recovered():
     def broken(ctx, failure):
         raise RuntimeError("handler")
 
-    with pytest.raises(RunFailed, match="handler"):
+    with pytest.raises(RunFailedError, match="handler"):
         scripted_agent([call("bad"), reply("fine")], tools=[bad], hooks=[broken]).run("x")
 
 
@@ -473,7 +473,7 @@ def test_verbs_at_on_error_are_for_model_failures_only():
     def retry(ctx, failure):
         return HookResult.retry()
 
-    with pytest.raises(RunFailed, match="only for model failures"):
+    with pytest.raises(RunFailedError, match="only for model failures"):
         scripted_agent([call("bad"), reply("fine")], tools=[bad], hooks=[retry]).run("x")
 
 
@@ -488,7 +488,7 @@ def test_on_run_end_failures_do_not_skip_later_hooks_and_fail_the_run_after_all(
     def later(ctx, result):
         seen.append(result.status)
 
-    with pytest.raises(RunFailed, match="disk full") as caught:
+    with pytest.raises(RunFailedError, match="disk full") as caught:
         scripted_agent([reply("x")], hooks=[broken, later]).run("x")
     assert seen == ["completed"]
     assert caught.value.result.status == "failed"
@@ -505,7 +505,7 @@ def test_on_run_end_may_change_the_reply_and_never_the_status():
         return result.replace(status="ended")
 
     assert scripted_agent([reply("x")], hooks=[sign]).run("x").reply == "x -- bot"
-    with pytest.raises(RunFailed, match="may not change status"):
+    with pytest.raises(RunFailedError, match="may not change status"):
         scripted_agent([reply("x")], hooks=[cheat]).run("x")
 
 
@@ -562,7 +562,7 @@ def test_what_belongs_to_the_loop_cannot_be_changed(field):
     def meddle(ctx, payload):
         return HookResult.cont(state=ctx.state.replace({field: values[field]}))
 
-    with pytest.raises(RunFailed, match=f"may not change {field}"):
+    with pytest.raises(RunFailedError, match=f"may not change {field}"):
         scripted_agent([reply("x")], hooks=[meddle]).run("x")
 
 
@@ -582,7 +582,7 @@ def test_removing_one_half_of_a_call_and_its_result_raises():
         if step.index == 0:
             return HookResult.cont(state=ctx.state.replace(messages=list(ctx.state.messages)[:-1]))
 
-    with pytest.raises(RunFailed, match="removed together"):
+    with pytest.raises(RunFailedError, match="removed together"):
         scripted_agent([ADD, reply("x")], tools=[add], hooks=[cut]).run("x")
 
 
@@ -703,7 +703,7 @@ def test_an_interceptor_that_raises_fails_the_run():
             if point == BEFORE_LLM:
                 raise OSError("gone")
 
-    with pytest.raises(RunFailed, match="hook 'Broken' failed at before_llm: OSError: gone"):
+    with pytest.raises(RunFailedError, match="hook 'Broken' failed at before_llm: OSError: gone"):
         scripted_agent([reply("3")], interceptor=Broken()).run("x")
 
 
@@ -890,7 +890,7 @@ def test_a_closed_failure_at_the_end_fails_the_run_and_keeps_its_reply():
     def fail(ctx, result):
         raise ValueError("no room")
 
-    with pytest.raises(RunFailed, match="no room") as failed:
+    with pytest.raises(RunFailedError, match="no room") as failed:
         scripted_agent([reply("x")], hooks=[fail]).run("x")
     assert failed.value.result.status == "failed"
     assert isinstance(failed.value.__cause__, HookError)
@@ -922,7 +922,7 @@ def test_an_interceptor_may_change_of_a_result_what_a_hook_may():
             return msgspec.structs.replace(payload, **self.changes) if point is ON_RUN_END else None
 
     assert scripted_agent([reply("x")], interceptor=Judge(reply="y")).run("x").reply == "y"
-    with pytest.raises(RunFailed, match="'Judge' at on_run_end: AgentResult: a hook may not change status"):
+    with pytest.raises(RunFailedError, match="'Judge' at on_run_end: AgentResult: a hook may not change status"):
         scripted_agent([reply("x")], interceptor=Judge(status="failed")).run("x")
 
 
@@ -960,7 +960,7 @@ def test_a_tool_that_cannot_say_what_it_offers_fails_the_run_with_an_error_of_th
         raise KeyError("gone")
 
     broken = Tool(lambda: "x", name="broken", description="Break.", offer=offer)
-    with pytest.raises(RunFailed, match="broken") as failed:
+    with pytest.raises(RunFailedError, match="broken") as failed:
         scripted_agent([reply("x")], tools=[broken]).run("x")
     (error,) = failed.value.result.errors
     assert (error.where, error.type, error.fatal) == ("tool", "HooklineError", True)
@@ -987,7 +987,7 @@ def test_an_end_around_a_hooks_own_question_is_marked_as_that_of_the_hook_that_s
 def test_a_run_that_only_called_tools_ends_with_the_last_words_of_the_model():
     result = scripted_agent([["first", ADD], ["second", ADD], reply("x")], tools=[add], max_steps=2).run("go")
     assert (result.status, result.reply) == ("stopped", "second")
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         scripted_agent([ValueError("no")]).run("go")
     assert failed.value.result.reply == ""
 
@@ -1011,7 +1011,7 @@ def test_a_stop_that_was_recorded_is_no_stop_of_a_run_that_failed_or_was_ended()
     def end(ctx, request):
         return HookResult.end("over")
 
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         scripted_agent([reply("x")], hooks=[stop, fail]).run("x")
     assert failed.value.result.stop is None
     result = scripted_agent([reply("x")], hooks=[stop, end]).run("x")

@@ -14,7 +14,7 @@ from hookline import (
     HookResult,
     Message,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     hook,
@@ -22,9 +22,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import CallRefused, ModelError
+from hookline.errors import CallRefusedError, ModelError
 from hookline.events import Discarded, ModelCalled, ModelReplied, TextDelta
-from hookline.models import RateLimited
+from hookline.models import RateLimitError
 from hookline.payloads import ToolCall, Usage
 from hookline.testing import EventLog, scripted_agent
 
@@ -131,7 +131,7 @@ def test_a_closed_failure_at_on_token_aborts_too_and_the_reply_is_not_recorded()
     def broken(ctx, token):
         raise RuntimeError("filter down")
 
-    with pytest.raises(RunFailed, match="filter down") as caught:
+    with pytest.raises(RunFailedError, match="filter down") as caught:
         scripted_agent([reply("one two")], hooks=[broken]).run("x")
     assert [m.role for m in caught.value.result.messages] == ["user"]
 
@@ -142,7 +142,7 @@ def test_a_stream_without_a_closing_response_is_an_error_and_what_it_gave_is_cou
             yield "just "
             yield "text"
 
-    with pytest.raises(RunFailed, match="ended without its final response") as failed:
+    with pytest.raises(RunFailedError, match="ended without its final response") as failed:
         Agent("a", llm=Bare(), sinks=[EventLog()]).run("a b")
     result = failed.value.result
     assert [message.role for message in result.messages] == ["user"]
@@ -189,7 +189,7 @@ def test_an_answer_that_is_none_of_these_fails_and_says_what_is_expected():
     def cache(ctx, request):
         return HookResult.answer(42)
 
-    with pytest.raises(RunFailed, match="text or a ModelResponse, not int"):
+    with pytest.raises(RunFailedError, match="text or a ModelResponse, not int"):
         scripted_agent([], hooks=[cache]).run("x")
 
 
@@ -267,7 +267,7 @@ def test_retries_of_after_llm_and_on_error_count_together():
         return HookResult.retry()
 
     agent = scripted_agent([ValueError("a"), reply("b"), ValueError("c"), reply("d")], hooks=[check, again])
-    with pytest.raises(RunFailed, match="c"):
+    with pytest.raises(RunFailedError, match="c"):
         agent.run("x")
     assert len(agent.model.requests) == 3
 
@@ -276,7 +276,7 @@ def test_retries_of_after_llm_and_on_error_count_together():
 
 
 def test_a_model_failure_without_help_fails_the_run_with_its_cause():
-    with pytest.raises(RunFailed, match="server down") as caught:
+    with pytest.raises(RunFailedError, match="server down") as caught:
         scripted_agent([ConnectionError("server down")]).run("x")
     assert isinstance(caught.value.__cause__, ModelError)
     assert isinstance(caught.value.__cause__.__cause__, ConnectionError)
@@ -345,14 +345,14 @@ def test_a_model_that_returns_no_response_is_a_failure_that_names_it():
         async def complete(self, request):
             return "text"
 
-    with pytest.raises(RunFailed, match="'scripted' returned str, not a ModelResponse"):
+    with pytest.raises(RunFailedError, match="'scripted' returned str, not a ModelResponse"):
         Agent("a", llm=Wrong()).run("x")
 
 
 def test_a_model_that_raises_cancelled_though_nobody_cancelled_has_failed():
     import asyncio
 
-    with pytest.raises(RunFailed, match="CancelledError"):
+    with pytest.raises(RunFailedError, match="CancelledError"):
         scripted_agent([asyncio.CancelledError()]).run("x")
 
 
@@ -626,7 +626,7 @@ def test_a_refused_question_tells_who_refused_it_and_why(refusal, status, by):
     async def ask(ctx, step):
         try:
             await ctx.llm.complete("?")
-        except CallRefused as refused:
+        except CallRefusedError as refused:
             seen.append((refused.status, refused.reply, refused.hook, refused.reason, str(refused)))
 
     turns = [OSError("offline"), reply("x")] if refusal == "model" else [reply("x")]
@@ -646,5 +646,5 @@ def test_a_provider_that_says_when_to_come_back_is_quoted():
         waits.append((failure.errors[0].type, failure.errors[0].retry_after))
         return HookResult.retry()
 
-    scripted_agent([RateLimited("slow down", retry_after=3.5), OSError("gone"), reply("x")], hooks=[again]).run("x")
-    assert waits == [("RateLimited", 3.5), ("OSError", None)]
+    scripted_agent([RateLimitError("slow down", retry_after=3.5), OSError("gone"), reply("x")], hooks=[again]).run("x")
+    assert waits == [("RateLimitError", 3.5), ("OSError", None)]

@@ -31,7 +31,7 @@ from hookline import (
     Limits,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -41,7 +41,7 @@ from hookline import (
     tool,
 )
 from hookline._kernel.state import output_text
-from hookline._run.output import InvalidOutput, OutputSpec, find_json
+from hookline._run.output import InvalidOutputError, OutputSpec, find_json
 from hookline.errors import OutputError
 from hookline.events import Discarded, ModelReplied, OutputChecked, RunFinished, TextDelta
 from hookline.payloads import ErrorInfo, Usage
@@ -278,7 +278,7 @@ def test_one_json_object_is_found_in_the_text_around_it(text):
     ],
 )
 def test_anything_else_is_invalid_and_the_problem_says_why(text, problem):
-    with pytest.raises(InvalidOutput) as raised:
+    with pytest.raises(InvalidOutputError) as raised:
         OutputSpec(City).read(text)
     assert problem in str(raised.value)
 
@@ -286,7 +286,7 @@ def test_anything_else_is_invalid_and_the_problem_says_why(text, problem):
 def test_a_plain_value_may_come_without_its_object():
     assert OutputSpec(int).read("3").value == 3
     assert OutputSpec(list[int]).read("```json\n[1, 2]\n```").value == [1, 2]
-    with pytest.raises(InvalidOutput, match="not JSON"):
+    with pytest.raises(InvalidOutputError, match="not JSON"):
         OutputSpec(Literal["yes"]).read("yes")
 
 
@@ -311,7 +311,7 @@ def test_text_that_is_no_unicode_can_be_read():
 def test_whatever_the_text_there_is_json_in_it_or_a_problem(text):
     try:
         found = find_json(text)
-    except InvalidOutput:
+    except InvalidOutputError:
         return
     json.loads(found)
 
@@ -320,9 +320,9 @@ def test_a_value_that_is_too_deep_for_the_events_of_a_run_is_invalid():
     text = "{}"
     for _ in range(150):
         text = f'{{"children": [{text}]}}'
-    with pytest.raises(InvalidOutput, match="levels deep"):
+    with pytest.raises(InvalidOutputError, match="levels deep"):
         OutputSpec(Nested).read(text)
-    with pytest.raises(InvalidOutput, match="recursion limit exceeded at line 1 column [0-9]+$"):
+    with pytest.raises(InvalidOutputError, match="recursion limit exceeded at line 1 column [0-9]+$"):
         OutputSpec(Tree).read(text)
 
 
@@ -339,7 +339,7 @@ def test_a_type_that_cannot_be_written_has_the_json_that_the_model_wrote():
 
 
 def test_many_problems_are_cut_short():
-    with pytest.raises(InvalidOutput) as raised:
+    with pytest.raises(InvalidOutputError) as raised:
         OutputSpec(list[int]).read(json.dumps({"value": ["x"] * 100}))
     assert str(raised.value).count(";") == 9
 
@@ -375,7 +375,7 @@ def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
     def watch(ctx, failure):
         told.append((failure.where, failure.fatal, failure.errors[0].type))
 
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         agent.run("x", session=session, hooks=[watch])
     cause = failed.value.__cause__
     assert isinstance(cause, OutputError)
@@ -392,7 +392,7 @@ def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
 @pytest.mark.parametrize("retries", [0, 1, 4])
 def test_the_agent_says_how_many_retries_there_are(retries):
     agent = scripted_agent(["no"] * 9, output_type=int, output_retries=retries)
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         agent.run("x")
     assert len(agent.model.requests) == retries + 1
 
@@ -403,7 +403,7 @@ def test_a_hook_cannot_mend_an_output_that_failed_for_good():
         return HookResult.retry("please")
 
     agent = scripted_agent(["no"] * 9, output_type=int, output_retries=0, hooks=[again])
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         agent.run("x")
     assert isinstance(failed.value.__cause__, OutputError)
     assert len(agent.model.requests) == 1
@@ -414,7 +414,7 @@ def test_a_validator_that_breaks_fails_the_run_at_once():
         raise KeyError("oops")
 
     agent = scripted_agent(["1", "2"], output_type=Annotated[int, AfterValidator(broken)])
-    with pytest.raises(RunFailed) as failed:
+    with pytest.raises(RunFailedError) as failed:
         agent.run("x")
     cause = failed.value.__cause__
     assert isinstance(cause, OutputError)
@@ -539,7 +539,7 @@ def test_a_hook_that_breaks_the_output_at_the_end_fails_the_run():
     def watch(ctx, result):
         seen.append((result.reply, result.output))
 
-    with pytest.raises(RunFailed, match="on_run_end") as failed:
+    with pytest.raises(RunFailedError, match="on_run_end") as failed:
         scripted_agent(["3"], output_type=int, hooks=[spoil, watch]).run("x")
     assert seen == [("three", None)]
     assert failed.value.__cause__.reply == "three"
@@ -568,7 +568,7 @@ def test_a_run_that_fails_at_its_end_has_no_output():
     def fail(ctx, result):
         raise ValueError("no room")
 
-    with pytest.raises(RunFailed, match="no room") as failed:
+    with pytest.raises(RunFailedError, match="no room") as failed:
         scripted_agent(["3"], output_type=int, hooks=[fail]).run("x")
     assert (failed.value.result.reply, failed.value.result.output) == ("3", None)
 
@@ -583,7 +583,7 @@ def test_a_validator_that_breaks_on_what_a_hook_wrote_fails_the_run():
     def double(ctx, result):
         return result.replace(reply="6")
 
-    with pytest.raises(RunFailed, match="KeyError"):
+    with pytest.raises(RunFailedError, match="KeyError"):
         scripted_agent(["3"], output_type=Annotated[int, AfterValidator(odd)], hooks=[double]).run("x")
 
 
@@ -592,7 +592,7 @@ def test_a_hook_cannot_change_the_output_behind_the_reply():
     def change(ctx, result):
         return result.replace(output=[9])
 
-    with pytest.raises(RunFailed, match="may not change output"):
+    with pytest.raises(RunFailedError, match="may not change output"):
         scripted_agent(["[1]"], output_type=list[int], hooks=[change]).run("x")
 
     @observer(ON_RUN_END)
@@ -698,7 +698,7 @@ def test_a_replay_gives_the_same_output(tmp_path, turns, of_run):
     agent = scripted_agent(turns, **options)
     try:
         output = agent.run("x", hooks=[TapeHook(path)], **run_options).output
-    except RunFailed as failed:
+    except RunFailedError as failed:
         output = failed.result.output
     form = None if output is None else {"name": "Rome", "people": 0}
     again = replay(path)

@@ -24,7 +24,7 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Stopping,
     ToolCallRequest,
@@ -221,7 +221,7 @@ async def test_on_error_fires_when_a_tool_fails_and_the_run_goes_on():
 
 async def test_on_error_fires_when_the_model_fails():
     recorder = Recorder()
-    with pytest.raises(RunFailed, match="rate limited"):
+    with pytest.raises(RunFailedError, match="rate limited"):
         await make([ConnectionError("rate limited")], hooks=[recorder]).arun("x")
     (failure,) = recorder.at(ON_ERROR)
     assert (failure.where, failure.fatal, failure.errors[0].type) == ("model", True, "ConnectionError")
@@ -236,7 +236,7 @@ async def test_on_error_fires_when_a_hook_fails():
 
     agent = make(two_steps(), hooks=[recorder])
     agent.register_hook(bad, points=AFTER_STEP, name="bad")
-    with pytest.raises(RunFailed, match="no such rule"):
+    with pytest.raises(RunFailedError, match="no such rule"):
         await agent.arun("x")
     (failure,) = recorder.at(ON_ERROR)
     assert (failure.where, failure.errors[0].source) == ("hook", "bad")
@@ -660,7 +660,7 @@ async def test_a_tool_result_cannot_be_separated_from_its_call():
         kept = [m for m in ctx.state.messages if m.role != "tool"]
         return HookResult.cont(state=ctx.state.replace(messages=kept))
 
-    with pytest.raises(RunFailed, match="'careless' at before_step: .*only be removed together"):
+    with pytest.raises(RunFailedError, match="'careless' at before_step: .*only be removed together"):
         await make(two_steps(), hooks=[careless]).arun("x")
 
 
@@ -669,7 +669,7 @@ async def test_what_belongs_to_the_loop_cannot_be_changed():
     def forger(ctx, payload):
         return HookResult.cont(state=ctx.state.replace(steps=[Step(0)]))
 
-    with pytest.raises(RunFailed, match="'forger' at before_step: .*may not change steps"):
+    with pytest.raises(RunFailedError, match="'forger' at before_step: .*may not change steps"):
         await make([reply("x")], hooks=[forger]).arun("x")
 
 

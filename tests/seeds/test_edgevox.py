@@ -23,7 +23,7 @@ from hookline import (
     HookResult,
     Message,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     Session,
     ToolCallRequest,
     ToolCallResult,
@@ -415,7 +415,9 @@ def test_on_run_end_can_persist_the_session_with_the_whole_turn_in_it():
 def test_ending_is_not_possible_at_on_run_end():
     # A deliberate difference: the status is final there, only replace is left.
     late = hook(ON_RUN_END, name="late")(lambda ctx, payload: HookResult.end("too late"))
-    with pytest.raises(RunFailed, match="hook 'late' at on_run_end: .*'end'.* is not allowed here; allowed: replace$"):
+    with pytest.raises(
+        RunFailedError, match="hook 'late' at on_run_end: .*'end'.* is not allowed here; allowed: replace$"
+    ):
         LLMAgent("t", "", "", llm=ScriptedLLM([reply("x")]), hooks=[late]).run("x")
 
 
@@ -1388,7 +1390,7 @@ def test_hooks_fail_closed():
         raise ValueError("oops")
 
     llm = ScriptedLLM([reply("a")])
-    with pytest.raises(RunFailed, match="hook 'broken' failed at before_llm: ValueError: oops"):
+    with pytest.raises(RunFailedError, match="hook 'broken' failed at before_llm: ValueError: oops"):
         LLMAgent("t", "", "", llm=llm, hooks=[hook(BEFORE_LLM)(broken)]).run("x")
     assert llm.requests == []
     lenient = LLMAgent("t", "", "", llm=llm, hooks=[hook(BEFORE_LLM, on_failure="open")(broken)])

@@ -24,7 +24,7 @@ from hookline import (
     HookResult,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -33,7 +33,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.errors import InvalidResult
+from hookline.errors import InvalidResultError
 from hookline.events import HookExecuted, MergeLost, RunFinished
 from hookline.hooks import HookAction, InjectionGuard, ObservabilityHook, TerminalGuard
 from hookline.payloads import OutboundMessage, ToolCall, Usage
@@ -298,7 +298,7 @@ async def test_a_fail_closed_observer_propagates_its_failure(point):
 
     agent = make([call("echo", text="a"), reply("x")])
     agent.register_hook(bad, points=point, phase="observe", on_failure="closed", name="audit")
-    with pytest.raises(RunFailed, match="audit must not be lost") as caught:
+    with pytest.raises(RunFailedError, match="audit must not be lost") as caught:
         await agent.arun("x")
     assert isinstance(caught.value.__cause__, HookError)
     assert caught.value.__cause__.hook == "audit"
@@ -338,7 +338,7 @@ async def test_an_observe_point_takes_no_decision():
     registry.on("message_sent", lambda ctx, p: {"message": {"text": "other"}}, on_failure="closed", name="pushy")
     with pytest.raises(HookError, match="'pushy' at message_sent") as caught:
         await registry.fire("message_sent", OUTBOUND)
-    assert isinstance(caught.value.cause, InvalidResult)
+    assert isinstance(caught.value.cause, InvalidResultError)
 
 
 # Available hook points: void hooks

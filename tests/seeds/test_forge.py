@@ -19,7 +19,7 @@ from hookline import (
     HookRegistry,
     HookResult,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -160,7 +160,7 @@ async def test_after_tool_exec_has_name_input_output_error_and_ids():
 async def test_on_error_fires_when_an_llm_call_fails_with_the_error_and_ids():
     agent, collector = make([ConnectionError("503")]), Collector()
     agent.register_hook(collector, points="OnError")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await agent.arun("x", task_id="task-7", correlation_id="corr-9")
     (payload,) = collector.at(ON_ERROR)
     assert (payload.where, payload.errors[0].type) == ("model", "ConnectionError")
@@ -284,7 +284,7 @@ async def test_the_enforcement_example_keeps_the_tool_from_running_and_stops_the
     ran = []
     agent = dangerous_agent(ran)
     agent.register_hook(forbid, points="BeforeToolExec")
-    with pytest.raises(RunFailed, match='tool "dangerous_tool" is blocked by policy'):
+    with pytest.raises(RunFailedError, match='tool "dangerous_tool" is blocked by policy'):
         await agent.arun("x")
     assert ran == []
     assert len(agent.model.requests) == 1
@@ -523,7 +523,7 @@ async def test_an_error_stops_execution_immediately(name, llm_calls, tool_runs):
     agent = Agent("t", llm=ScriptedModel([call("work"), reply("x")]), tools=[work])
     agent.register_hook(failing_with("stop here"), points=name)
     agent.register_hook(lambda ctx, p: later.append(1), points=name)
-    with pytest.raises(RunFailed, match="stop here"):
+    with pytest.raises(RunFailedError, match="stop here"):
         await agent.arun("x")
     assert (len(agent.model.requests), len(ran), later) == (llm_calls, tool_runs, [])
 
@@ -532,7 +532,7 @@ async def test_an_error_stops_execution_immediately(name, llm_calls, tool_runs):
 async def test_the_error_propagates_to_the_caller_with_its_cause_and_the_result(name):
     agent = make(one_tool())
     agent.register_hook(failing_with("my error"), points=name, name="enforcer")
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         await agent.arun("x")
     cause = caught.value.__cause__
     assert isinstance(cause, HookError)
@@ -544,7 +544,7 @@ async def test_the_error_propagates_to_the_caller_with_its_cause_and_the_result(
 def test_the_error_propagates_to_a_blocking_caller_too():
     agent = make(one_tool())
     agent.register_hook(failing_with("my error"), points="BeforeToolExec")
-    with pytest.raises(RunFailed, match="my error"):
+    with pytest.raises(RunFailedError, match="my error"):
         agent.run("x")
 
 
@@ -564,7 +564,7 @@ async def test_an_error_before_one_tool_keeps_the_whole_batch_from_running():
             raise PermissionError("not two")
 
     agent.register_hook(second_only, points="BeforeToolExec")
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         await agent.arun("x")
     assert ran == []
     results = [m for m in caught.value.result.messages if m.role == "tool"]
@@ -575,7 +575,7 @@ async def test_an_error_before_one_tool_keeps_the_whole_batch_from_running():
 async def test_the_error_of_the_llm_call_is_available_in_on_error():
     agent, messages = make([TimeoutError("model timed out")]), []
     agent.register_hook(lambda ctx, p: messages.append(p.errors[0].message), points="OnError")
-    with pytest.raises(RunFailed, match="model timed out") as caught:
+    with pytest.raises(RunFailedError, match="model timed out") as caught:
         await agent.arun("x")
     assert len(messages) == 1
     assert "model timed out" in messages[0]
@@ -591,7 +591,7 @@ async def test_an_error_returned_from_on_error_does_not_fire_it_again():
         raise ValueError("handler broken")
 
     agent.register_hook(fails_too, points="OnError")
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await agent.arun("x")
     assert fired == ["ConnectionError"]
 
@@ -603,7 +603,7 @@ async def test_an_error_from_a_progress_hook_stops_nothing_unless_it_fails_close
     assert (await agent.arun("x")).reply == "done"
     strict = make(one_tool())
     strict.register_hook(failing_with("display broken"), points="OnProgress", on_failure="closed")
-    with pytest.raises(RunFailed, match="display broken"):
+    with pytest.raises(RunFailedError, match="display broken"):
         await strict.arun("x")
 
 
@@ -611,7 +611,7 @@ async def test_a_failed_run_still_fires_on_run_end_once():
     agent, ends = make(one_tool()), []
     agent.register_hook(failing_with("no"), points="BeforeLLMCall")
     agent.register_hook(lambda ctx, p: ends.append(p.status), points=ON_RUN_END)
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         await agent.arun("x")
     assert ends == ["failed"]
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.server.errors import NotNow, Unavailable
-from hookline.stores.approval_rows import DecisionRefused
+from hookline.server.errors import ConflictError, UnavailableError
+from hookline.stores.approval_rows import DecisionRefusedError
 
 from .rig import ADMIN, ME, read_all, service_at, until
 from .wire import is_whole
@@ -87,7 +87,7 @@ class Callers:
         assert run.is_over
 
     async def steer(self, id, _):
-        with suppress(NotNow):
+        with suppress(ConflictError):
             await self.service.steer(id, ME, "be quick")
 
     async def approve(self, id, _):
@@ -98,7 +98,7 @@ class Callers:
 
     async def decide(self, id, decision):
         for row in self.service.approvals.rows(status="pending", root_id=id):
-            with suppress(DecisionRefused):
+            with suppress(DecisionRefusedError):
                 await asyncio.to_thread(
                     self.service.approvals.decide, row.id, decision=decision, digest=row.digest, by="me"
                 )
@@ -149,7 +149,7 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
     assert not [name for name in left if name.startswith("hookline-run-log")]
     try:
         await service.start(ME, "too late")
-    except Unavailable:
+    except UnavailableError:
         pass
     else:
         raise AssertionError

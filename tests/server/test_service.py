@@ -18,7 +18,7 @@ from hookline._kernel.values import Message
 from hookline.hooks import ObservabilityHook
 from hookline.server import live as live_module
 from hookline.server import service as service_module
-from hookline.server.errors import Busy, NotNow, Unavailable, UnknownAgent, UnknownRun
+from hookline.server.errors import Busy, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
 from hookline.server.places import Places
 from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
@@ -212,7 +212,7 @@ async def test_a_run_is_unknown_to_everybody_but_its_caller_and_an_admin(tmp_pat
             lambda: service.wait(run.id, OTHER),
             lambda: service.get("run_none", ME),
         ):
-            with pytest.raises(UnknownRun):
+            with pytest.raises(UnknownRunError):
                 await attempt()
         assert await service.list(OTHER) == []
         assert (
@@ -229,7 +229,7 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path):
         rest = await service.list(ME, before=first[-1].id, limit=10)
         assert [run.id for run in (*first, *rest)] == ids[::-1]
         assert [run.task for run in await service.list(ME, agent="second")] == ["5", "3", "1"]
-    with pytest.raises(UnknownAgent, match="helper"):
+    with pytest.raises(UnknownAgentError, match="helper"):
         service.agents.find("helpr")
 
 
@@ -310,7 +310,7 @@ async def test_a_message_is_put_into_a_run_that_goes_on_and_into_no_other(tmp_pa
         door.open.set()
         events = await read_all(service, run.id)
         assert [event["text"] for event in events if event["type"] == "steered"] == ["hurry"]
-        with pytest.raises(NotNow, match="completed"):
+        with pytest.raises(ConflictError, match="completed"):
             await service.steer(run.id, ME, "too late")
 
 
@@ -486,7 +486,7 @@ async def test_runs_finish_when_the_service_closes_and_what_does_not_is_interrup
     await until(lambda: door.entered + stuck.entered == 2)
     closing = asyncio.create_task(service.close(grace=1))
     await until(lambda: service.problem)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UnavailableError):
         await service.start(ME, "4")
     door.open.set()
     await closing
@@ -533,7 +533,7 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
         monkeypatch.setattr(RunStore, "write", write)
         door.open.set()
         await until(lambda: service.problem)
-        with pytest.raises(Unavailable, match="cannot be stored$"):  # what files say tells of paths
+        with pytest.raises(UnavailableError, match="cannot be stored$"):  # what files say tells of paths
             await service.start(ME, "y")
         assert "the disk is full" in caplog.text
         events = await read_all(service, run.id)
@@ -604,9 +604,9 @@ async def test_runs_that_only_the_hook_recorded_are_unknown_to_every_caller(tmp_
     assert recorder.store.get(result.ids.run_id) is not None
     async with serving(tmp_path) as service:
         for caller in (ME, ADMIN):
-            with pytest.raises(UnknownRun):
+            with pytest.raises(UnknownRunError):
                 await service.get(result.ids.run_id, caller)
-            with pytest.raises(UnknownRun):
+            with pytest.raises(UnknownRunError):
                 await service.cancel(result.ids.run_id, caller)
             assert await service.list(caller) == []
             assert await service.count(caller) == 0

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline._kernel.values import Ids
 from hookline.payloads import Question
-from hookline.stores import ApprovalStore, DecisionRefused, StoreError, approval_table, approval_watch, approvals
+from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, approval_table, approval_watch, approvals
 from hookline.stores.approval_rows import matches
-from hookline.stores.errors import LockedFile
+from hookline.stores.errors import LockedFileError
 from hookline.stores.programs import born
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def decide(store, row, decision="approve", **more):
 
 
 def refused(store, row, *args, **more):
-    with pytest.raises(DecisionRefused) as caught:
+    with pytest.raises(DecisionRefusedError) as caught:
         decide(store, row, *args, **more)
     return caught.value
 
@@ -303,14 +303,14 @@ def test_a_call_without_a_session_cannot_be_allowed_for_it(store):
 
 DECIDE = """
 import sys
-from hookline.stores import ApprovalStore, DecisionRefused
+from hookline.stores import ApprovalStore, DecisionRefusedError
 store = ApprovalStore(sys.argv[1])
 sys.stdin.readline()
 for row in reversed(store.rows(limit=1000)):
     try:
         store.decide(row.id, decision="approve", digest=row.digest, by=sys.argv[2])
         print(row.id, sys.argv[2])
-    except DecisionRefused as refused:
+    except DecisionRefusedError as refused:
         print(row.id, refused.row.by)
 """
 
@@ -481,7 +481,7 @@ def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
         holder.close()
         done = None
         while done is None:  # a look that has just failed speaks for who queues behind it
-            with suppress(LockedFile):
+            with suppress(LockedFileError):
                 done = decide(store, row)
         assert told.wait() == [done]
     assert caplog.text.count("cannot be seen") >= 1

@@ -269,11 +269,11 @@ def test_tools_are_told_by_outcome_and_timed_where_they_ran(store):
 def test_errors_and_refusals_are_counted_with_their_last_time(store):
     add(
         store, run_row("r"),
-        errors=[("r", float(at), "model", "RateLimited", "m", "", 0) for at in range(3)],
+        errors=[("r", float(at), "model", "RateLimitError", "m", "", 0) for at in range(3)],
         verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
     )  # fmt: skip
     told = run_stats(store)
-    assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimited", 3, 2.0)]
+    assert [(e.type, e.count, e.last) for e in told.errors] == [("RateLimitError", 3, 2.0)]
     assert [(r.hook, r.reason, r.count, r.last) for r in told.refusals] == [("guard", "no rm", 2, 1.0)]
     assert [(m.model, m.errors) for m in told.models] == [("m", 3)]
 

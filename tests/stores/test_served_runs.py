@@ -56,7 +56,7 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("hook_is_last", [True, False])
 def test_a_run_that_a_server_and_the_hook_record_is_one_row_and_the_servers_values_win(store, hook_is_last):
-    at_server = ended("run_1", status="failed", error="Overloaded: try later", steps=3, cost=0.5)
+    at_server = ended("run_1", status="failed", error="OverloadedError: try later", steps=3, cost=0.5)
     store.write([served("run_1", status="queued")], [])
     if not hook_is_last:
         store.add([observed("run_1", status="completed", steps=2)], {"model_calls": [model_call("run_1")]})
@@ -64,7 +64,7 @@ def test_a_run_that_a_server_and_the_hook_record_is_one_row_and_the_servers_valu
     if hook_is_last:
         store.add([observed("run_1", status="completed", steps=2)], {"model_calls": [model_call("run_1")]})
     assert store.runs() == [msgspec.structs.replace(at_server, observed=True)]
-    assert store.get("run_1").error_type == "Overloaded"
+    assert store.get("run_1").error_type == "OverloadedError"
     totals = run_stats(store).totals
     assert (totals.runs, totals.statuses, totals.model_calls) == (1, {"failed": 1}, 1)
 
@@ -101,7 +101,7 @@ def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_end
 
 
 def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(store):
-    error = "Overloaded: the task was too long"
+    error = "OverloadedError: the task was too long"
     store.write([ended("old", 40 * DAY, status="failed", error=error), ended("new")], [event("old"), event("new")])
     store.reserve(IdempotencyKey("me", "key", "digest", "old", NOW, *ME))
     store.add([observed("old"), observed("new")], {"model_calls": [model_call("old"), model_call("new")]})
@@ -110,7 +110,14 @@ def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(
     assert [run.id for run in store.runs(served=True)] == ["new"]
     assert (store.events("old"), len(store.events("new"))) == ([], 1)
     old = store.get("old")
-    assert (old.owner, old.session, old.task, old.reply, old.reason, old.error) == ("", "", "", "", "", "Overloaded")
+    assert (old.owner, old.session, old.task, old.reply, old.reason, old.error) == (
+        "",
+        "",
+        "",
+        "",
+        "",
+        "OverloadedError",
+    )
     with store.db.transaction() as db:
         assert db.execute("SELECT count(*) FROM idempotency_keys").fetchone() == (0,)
     assert run_stats(store).totals.statuses == {"failed": 1, "completed": 1}
@@ -252,11 +259,11 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     store = RunStore(path)
     done, left = store.get("run_1"), store.get("run_2")
     assert (done.status, done.stop, done.steps, done.cost, done.elapsed) == ("failed", "error", 2, 0.5, 4.0)
-    assert (done.error, done.parent_run_id, done.started, done.created) == ("Overloaded", "run_0", 100.0, 100.0)
+    assert (done.error, done.parent_run_id, done.started, done.created) == ("OverloadedError", "run_0", 100.0, 100.0)
     assert (left.status, left.ended, left.steps) == ("interrupted", None, 0)
     told = run_stats(store)
     assert told.totals.statuses == {"failed": 1, "interrupted": 1}
-    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "Overloaded")
+    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "OverloadedError")
     assert (told.refusals[0].reason, told.approvals[0].decisions) == ("no", {"approved": 1})
     store.add([observed("run_9")], {})
     assert [run.id for run in store.runs()] == ["run_9", "run_2", "run_1"]

@@ -18,7 +18,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -328,7 +328,7 @@ def test_an_observer_of_revisions_that_fails_closed_fails_the_run_and_the_reject
         raise ValueError("no ink")
 
     agent = scripted_agent([START, COMPLETE], name="bob", tools=ticket_tools(board), hooks=[rejecting(), billing])
-    with pytest.raises(RunFailed, match="no ink"):
+    with pytest.raises(RunFailedError, match="no ink"):
         agent.run("go")
     assert board.get("T-1").column == "needs_revision"
 

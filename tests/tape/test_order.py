@@ -34,7 +34,7 @@ from hookline import (
     Limits,
     ModelRequest,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -42,7 +42,7 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.models import Overloaded
+from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay, entries
 from hookline.tape.order import Order, turns
 from hookline.teams import Team
@@ -144,7 +144,7 @@ class Plan:
             for i, steps in enumerate(self.helpers)
         ]
         delegated = [[call("delegate", to=helper.name, task="go") for helper in helpers]] if helpers else []
-        errors = [Overloaded("busy", retry_after=0.0)] if self.overloaded else []
+        errors = [OverloadedError("busy", retry_after=0.0)] if self.overloaded else []
         turns = [*errors, *delegated, *_batches(self.boss), "done"]
         tools = [work, dawdle, *([Team(helpers)] if helpers else [])]
         return Agent("boss", llm=ScriptedModel(turns), tools=tools, hooks=[*hooks(seed), *more])
@@ -158,7 +158,7 @@ async def recorded(agent: Agent, path: Path, ctx: AgentContext | None = None) ->
     """Run once, on a tape."""
     try:
         return await agent.arun("go", hooks=[TapeHook(path)], ctx=ctx or AgentContext(random=Random(1)))
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return failed.result
 
 

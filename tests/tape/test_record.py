@@ -20,7 +20,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -58,7 +58,7 @@ def record(path: Path, *turns: Any, **options: Any) -> Tape:
     agent = Agent("a", "", "be brief", llm=ScriptedModel(turns), tools=options.pop("tools", [add]), max_steps=5)
     try:
         agent.run("a task", hooks=[TapeHook(path), *options.pop("hooks", ())], **options)
-    except RunFailed:
+    except RunFailedError:
         pass
     return Tape.load(path)
 

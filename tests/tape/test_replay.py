@@ -30,7 +30,7 @@ from hookline import (
     Limits,
     ModelRequest,
     ModelResponse,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     Session,
     call,
@@ -40,7 +40,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import TokenUsageLimitHook
-from hookline.models import Overloaded
+from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay, replay
 from hookline.tape import entries as on
 from hookline.teams import Team
@@ -83,7 +83,7 @@ def record(path: Path, turns: list[Any], *hooks: Any, **options: Any) -> AgentRe
     agent = Agent("a", "", "be brief", llm=model, tools=options.pop("tools", [add]), hooks=hooks)
     try:
         return agent.run("a task", hooks=[TapeHook(path)], **options)
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return failed.result
 
 
@@ -298,7 +298,7 @@ def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: P
         opinion = await ctx.llm.complete(f"Is it good? {answer.content}", purpose="judge")
         return HookResult.retry("Better, please.") if opinion.content == "no" else None
 
-    turns = [Overloaded("busy", retry_after=3.0), call("add", a=1, b=2), "bad", "no", "good", "yes"]
+    turns = [OverloadedError("busy", retry_after=3.0), call("add", a=1, b=2), "bad", "no", "good", "yes"]
     assert record(path, turns, patient, judge).reply == "good"
     check(path, patient, judge)
 

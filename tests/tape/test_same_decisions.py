@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import Phase, assume, given, settings
 
-from hookline import Agent, AgentResult, RunFailed, ScriptedModel, Session
+from hookline import Agent, AgentResult, RunFailedError, ScriptedModel, Session
 from hookline.tape._replay import Replay, areplay
 from hookline.tape.entries import CancelledFrom, Happened
 from hookline.tape.record import TapeHook
@@ -34,7 +34,7 @@ async def recorded(scenario: Scenario, path: Path) -> AgentResult | None:
     run = agent.start("a task", session=Session("s"), hooks=[TapeHook(path)], sinks=[cancel])
     try:
         return await run.result()
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return failed.result
 
 

@@ -23,7 +23,7 @@ from hookline import (
 from hookline.config.errors import ConfigError
 from hookline.plugins import Plugin
 from hookline.stores import JsonSessionStore, SqliteSessionStore
-from hookline.teams.errors import SwitchRefused
+from hookline.teams.errors import SwitchRefusedError
 from hookline.teams.roster import Roster
 
 
@@ -465,7 +465,7 @@ async def test_an_unknown_personality_is_told_and_nothing_changes(folder, name):
     if name == "":
         assert (await roster.switch(session, name)).id == "coder"
         return
-    with pytest.raises(SwitchRefused, match="there is no personality") as told:
+    with pytest.raises(SwitchRefusedError, match="there is no personality") as told:
         await roster.switch(session, name)
     assert "There are coder, critic" in str(told.value)
     assert len(str(told.value)) < 300
@@ -491,7 +491,7 @@ async def test_a_handler_that_fails_undoes_the_switch(folder, how):
 
     roster = crew(folder, first="coder", hooks=[decide])
     session = Session()
-    with pytest.raises(SwitchRefused, match="the switch to critic is undone"):
+    with pytest.raises(SwitchRefusedError, match="the switch to critic is undone"):
         await roster.switch(session, "critic")
     assert session.personality_id == ""
     assert not session.personality_changes
@@ -603,7 +603,7 @@ async def test_the_guards_of_the_new_personality_are_asked_about_a_switch_and_in
     put(folder, "club.toml", 'guards = ["rules.py:members_only"]')
     roster = crew(folder)
     guest, member = Session("guest"), Session("member", metadata={"member": True})
-    with pytest.raises(SwitchRefused, match="members only"):
+    with pytest.raises(SwitchRefusedError, match="members only"):
         await roster.switch(guest, "club")
     assert (await roster.switch(member, "club")).id == "club"
     assert roster.hooks_for(member) is roster["club"].hooks
@@ -622,7 +622,7 @@ async def test_of_two_switches_at_once_in_one_conversation_the_second_is_refused
     session, other = Session("s"), Session("other")
     first = asyncio.create_task(roster.switch(session, "coder"))
     await entered.wait()
-    with pytest.raises(SwitchRefused, match="another switch is going on"):
+    with pytest.raises(SwitchRefusedError, match="another switch is going on"):
         await roster.switch(session, "critic")
     beside = asyncio.create_task(roster.switch(other, "critic"))
     assert (await roster.arun("x", session=session)).reply == "base"  # not before all have agreed

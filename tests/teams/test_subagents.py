@@ -11,7 +11,7 @@ from hookline import (
     HookResult,
     Limits,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     ScriptedModel,
     call,
     guard,
@@ -19,7 +19,7 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.teams import SubagentRefused, Team
+from hookline.teams import SubagentRefusedError, Team
 
 
 def script(*turns, **options):
@@ -194,7 +194,7 @@ def test_an_observer_that_fails_closed_fails_the_run(point):
 
     told = Told()
     _, chief = team_of([ask("writer"), "x"], writer("a poem"), hooks=[broken, told])
-    with pytest.raises(RunFailed, match="broken"):
+    with pytest.raises(RunFailedError, match="broken"):
         chief.run("x")
     assert len(told.of("subagent_ended")) == 1
 
@@ -347,7 +347,7 @@ def test_delegate_all_keeps_the_order_and_loses_nothing():
     chief.run("x")
     first, ghost, third, fourth, fifth = given[0]
     assert [r.reply for r in (first, third, fourth)] == ["did 1", "did 3", "did 4"]
-    assert (ghost.status, ghost.errors[0].type) == ("failed", "SubagentRefused")
+    assert (ghost.status, ghost.errors[0].type) == ("failed", "SubagentRefusedError")
     assert "there is no 'ghost'" in ghost.errors[0].message
     assert "a run may start 3" in fifth.errors[0].message
 
@@ -357,7 +357,7 @@ async def test_a_task_that_says_nothing_is_refused(task):
     team = Team([writer()])
 
     async def use(ctx):
-        with pytest.raises(SubagentRefused, match="say in words"):
+        with pytest.raises(SubagentRefusedError, match="say in words"):
             await team.delegate(ctx, "writer", task)
 
     await api_agent(use)[0].arun("x")

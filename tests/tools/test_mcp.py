@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hookline import Agent, HookResult, RegistrationError, ScriptedModel, call, guard, hook, observer, reply, tool
-from hookline.errors import NotInstalled
+from hookline.errors import NotInstalledError
 from hookline.events import ToolProgressed
 from hookline.tools import McpError, ToolRegistry, mcp, mcp_connection
 from hookline.tools._mcp import McpTool
@@ -595,7 +595,7 @@ def test_a_server_is_named_for_what_runs_and_for_no_option(command, name):
 
 def test_a_missing_package_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(NotInstalled, match=r"pip install .*\[mcp\]"):
+    with pytest.raises(NotInstalledError, match=r"pip install .*\[mcp\]"):
         mcp("x").tools()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hookline import Agent, RegistrationError, RunFailed, ScriptedModel, call, tool
+from hookline import Agent, RegistrationError, RunFailedError, ScriptedModel, call, tool
 from hookline.hooks import TimingHook
 from hookline.payloads import ToolSpec
 from hookline.tools import Tool, ToolRegistry
@@ -63,7 +63,7 @@ def test_a_tool_may_say_anew_in_each_step_what_the_model_is_told_of_it():
 def test_an_offer_that_fails_fails_the_run_and_names_the_tool():
     model = ScriptedModel(["never"])
     agent = Agent("a", llm=model, tools=[Tool(write_file, offer=lambda ctx: 1 / 0)])
-    with pytest.raises(RunFailed, match="tool 'write_file' cannot be offered: ZeroDivisionError") as failed:
+    with pytest.raises(RunFailedError, match="tool 'write_file' cannot be offered: ZeroDivisionError") as failed:
         agent.run("go")
     (error,) = failed.value.result.errors
     assert (error.where, error.fatal) == ("tool", True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .errors import HooklineError
 
 
-class NotInstalled(HooklineError, ImportError):
+class NotInstalledError(HooklineError, ImportError):
     """A part of Hookline needs a package that is not installed; the message has the command."""
 
     def __init__(self, package: str, extra: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from .._base.tasks import OutOfTime, abandon, carry, unpack, within
-from .errors import HookTimeout
+from .errors import HookTimeoutError
 from .hook import Entry, Phase
 from .points import Point
 from .records import PointFired
@@ -153,7 +153,7 @@ class Firing(Settlement):
         try:
             return await awaitable if limit is None else await within(limit, awaitable, deadline is not None)
         except OutOfTime:
-            raise HookTimeout(f"still running after {limit:g} s") from None
+            raise HookTimeoutError(f"still running after {limit:g} s") from None
 
     async def _observe(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
         """Call every observer, async ones concurrently; none of them changes the verdict."""

@@ -12,11 +12,11 @@ class RegistrationError(HooklineError, ValueError):
     """A hook, point or option that cannot work, found when it was registered."""
 
 
-class InvalidResult(HooklineError, TypeError):
+class InvalidResultError(HooklineError, TypeError):
     """A hook returned something its point cannot use."""
 
 
-class HookTimeout(HooklineError, TimeoutError):
+class HookTimeoutError(HooklineError, TimeoutError):
     """A hook ran past its ``timeout``."""
 
 
@@ -34,7 +34,7 @@ class ModelError(HooklineError):
     """A model call failed; the loop puts it to ``on_error`` before giving up."""
 
 
-class CallRefused(HooklineError):
+class CallRefusedError(HooklineError):
     """A call of ``ctx.llm`` that may not be used (DESIGN 4.8); uncaught, it ends the run with ``status``."""
 
     def __init__(self, message: str, *, status: str, reply: str = "", hook: str = "", reason: str = "") -> None:

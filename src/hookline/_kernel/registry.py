@@ -251,7 +251,7 @@ async def fire_outside(chain: Chain, point: Point[Any], payload: Any, scope: Sco
 
     Raises:
         HookError: a hook failed closed.
-        CallRefused: a model call was refused inside a hook, and the hook let that pass.
+        CallRefusedError: a model call was refused inside a hook, and the hook let that pass.
     """
     token = CURRENT.set(scope)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.frozen import Frozen, freeze
-from .errors import InvalidResult
+from .errors import InvalidResultError
 from .payloads import ApprovalAnswer, ApprovalRequest, Question, ToolCallRequest
 from .state import AgentState
 from .values import STOP_KINDS, ErrorInfo, ModelResponse, StopSignal
@@ -54,11 +54,13 @@ class HookResult(msgspec.Struct, frozen=True):
             try:
                 msgspec.structs.force_setattr(self, "action", HookAction(self.action))
             except ValueError:
-                raise InvalidResult(f"{self.action!r} is no verb; use HookResult.block(...) and the like") from None
+                raise InvalidResultError(
+                    f"{self.action!r} is no verb; use HookResult.block(...) and the like"
+                ) from None
         if self.action in _TEXT and not isinstance(self.value, str):
-            raise InvalidResult(f"HookResult.{self.action}: expected text, got {type(self.value).__name__}")
+            raise InvalidResultError(f"HookResult.{self.action}: expected text, got {type(self.value).__name__}")
         if self.action is HookAction.STOP and self.kind not in STOP_KINDS:
-            raise InvalidResult(f"stop kind {self.kind!r}: expected one of {', '.join(STOP_KINDS)}")
+            raise InvalidResultError(f"stop kind {self.kind!r}: expected one of {', '.join(STOP_KINDS)}")
 
     @classmethod
     def cont(cls, *, reason: str = "", state: AgentState | None = None) -> HookResult:
@@ -169,16 +171,18 @@ def understand(result: object, point: Point[Any], payload: Frozen, hook: str, ph
     """A hook's return value as a checked ``HookResult``, its replacement payload already accepted.
 
     Raises:
-        InvalidResult: it names the hook, the point, and what is allowed there.
+        InvalidResultError: it names the hook, the point, and what is allowed there.
     """
     where = f"hook {hook!r} at {point}"
     if not isinstance(result, HookResult):
         result = _bare(result, point, payload, where)
     verb, allowed = result.action, _allowed(point, phase)
     if verb is not HookAction.CONTINUE and verb not in allowed:
-        raise InvalidResult(f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}")
+        raise InvalidResultError(
+            f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}"
+        )
     if verb is not HookAction.CONTINUE and (why := payload.refuses(verb)):
-        raise InvalidResult(f"{where}: {str(verb)!r} is {why}")
+        raise InvalidResultError(f"{where}: {str(verb)!r} is {why}")
     try:
         if verb is HookAction.MODIFY:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
@@ -192,7 +196,7 @@ def understand(result: object, point: Point[Any], payload: Frozen, hook: str, ph
         if verb is HookAction.ANSWER:
             return HookResult(verb, _answer(point, result.value), result.reason, result.state)
     except (TypeError, ValueError) as error:
-        raise InvalidResult(f"{where}: {error}") from error
+        raise InvalidResultError(f"{where}: {error}") from error
     return result
 
 
@@ -230,7 +234,7 @@ def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> Hoo
             return claim if fields.pop("handled") else HookResult()
     expected = {"merge": "a mapping of result fields", "claim": 'a mapping with "handled"', "observe": "nothing else"}
     wanted = expected.get(point.model, f"a HookResult or a {type(payload).__name__}")
-    raise InvalidResult(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
+    raise InvalidResultError(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
 
 
 def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.frozen import freeze
-from .errors import CallRefused, HookError, InvalidResult
+from .errors import CallRefusedError, HookError, InvalidResultError
 from .hook import Entry, Phase, selects
 from .payloads import Question
 from .points import Point
@@ -41,7 +41,7 @@ class Settlement:
     failures: tuple[ErrorInfo, ...] = ()
     changed: tuple[Entry, ...] = ()
     merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
-    error: HookError | CallRefused | None = None
+    error: HookError | CallRefusedError | None = None
     began = 0.0
 
     point: Point[Any]
@@ -104,11 +104,11 @@ class Settlement:
     def _take_state(self, entry: Entry, phase: Phase, state: Any) -> None:
         where = f"hook {entry.name!r} at {self.point}"
         if self.point.model != "pipeline" or phase == "observe":
-            raise InvalidResult(f"{where}: state= is for hooks that decide at a pipeline point")
+            raise InvalidResultError(f"{where}: state= is for hooks that decide at a pipeline point")
         try:
             self.scope.accept_state(state)
         except TypeError as error:
-            raise InvalidResult(f"{where}: {error}") from error
+            raise InvalidResultError(f"{where}: {error}") from error
 
     def fail(self, entry: Entry, failure: BaseException) -> bool:
         """Apply a hook's failure policy (DESIGN 5.1); whether no further decider is asked."""
@@ -117,7 +117,7 @@ class Settlement:
         if self.point.resilient and isinstance(failure, asyncio.CancelledError) and cancellation.is_cancelled():
             cancellation.hurry()  # cut short by a cancellation, which is no failure; the hooks left still run
             return False
-        if isinstance(failure, CallRefused):
+        if isinstance(failure, CallRefusedError):
             self.error = self.error or failure
             return not self.point.resilient
         error = HookError(entry.name, self.point, failure)
@@ -174,6 +174,6 @@ class Settlement:
         )
 
 
-def _info(error: HookError | CallRefused, cause: BaseException, *, fatal: bool) -> ErrorInfo:
+def _info(error: HookError | CallRefusedError, cause: BaseException, *, fatal: bool) -> ErrorInfo:
     """A failure as data: what observers get, since an exception could be changed in place."""
     return ErrorInfo("hook", type(cause).__name__, str(error), error.hook, fatal=fatal)

@@ -26,7 +26,7 @@ from ..providers.names import as_model
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
-from .causes import RunFailed, status_of
+from .causes import RunFailedError, status_of
 from .engine import Engine
 from .event_loops import NESTED, background_loop, must_nest, own_loop
 from .events import Sink
@@ -345,7 +345,7 @@ class Agent(Generic[DepsT, OutputT]):
         """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
 
         Raises:
-            RunFailed: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended ``failed``; it carries the result.
         """
         return await self._prepare(task, options, output_type).here()
 
@@ -361,7 +361,7 @@ class Agent(Generic[DepsT, OutputT]):
         """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
 
         Raises:
-            RunFailed: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended ``failed``; it carries the result.
 
         Example:
             >>> result = agent.run("What is 17 * 23?")
@@ -379,7 +379,7 @@ class Agent(Generic[DepsT, OutputT]):
         """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
 
         Raises:
-            RunFailed: after the last event, if the run ended ``failed``.
+            RunFailedError: after the last event, if the run ended ``failed``.
         """
         run = self._prepare(task, options, output_type, keep=True).begin(asyncio.get_running_loop())
         try:
@@ -428,7 +428,7 @@ class Run(Generic[OutputT]):
         """Run in the caller's own task; cancelling the caller cancels the run first.
 
         Raises:
-            RunFailed: the run ended ``failed``.
+            RunFailedError: the run ended ``failed``.
         """
         result = await self._run()
         if self._engine.cancellation.is_owed:
@@ -501,7 +501,7 @@ class Run(Generic[OutputT]):
         """Wait for the end of the run; giving up waiting does not cancel it.
 
         Raises:
-            RunFailed: the run ended ``failed``.
+            RunFailedError: the run ended ``failed``.
         """
         return self._judge(await asyncio.shield(asyncio.wrap_future(self._started())))
 
@@ -514,7 +514,7 @@ class Run(Generic[OutputT]):
         """Block until the run is over; Ctrl-C cancels it.
 
         Raises:
-            RunFailed: the run ended ``failed``.
+            RunFailedError: the run ended ``failed``.
             TimeoutError: it is still running after ``timeout`` seconds.
         """
         if self._aio is not None and running_loop() is self._aio:
@@ -533,7 +533,7 @@ class Run(Generic[OutputT]):
     def _judge(self, result: AgentResult[OutputT]) -> AgentResult[OutputT]:
         if result.status == "failed":
             cause = self._engine.cause
-            raise RunFailed(result, cause if status_of(cause) == "failed" else None)
+            raise RunFailedError(result, cause if status_of(cause) == "failed" else None)
         return result
 
 

@@ -21,7 +21,7 @@ from .._base.errors import PlainError
 from .._base.frozen import fingerprint, private_copy
 from .._base.names import describe, words
 from .._base.tasks import OutOfTime, abandon, carry, unpack, within
-from .._kernel.errors import CallRefused, HookError
+from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import (
     ApprovalAnswer,
     ApprovalDecision,
@@ -300,7 +300,7 @@ class Batch:
         except OutOfTime:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
-        except CallRefused as refused:
+        except CallRefusedError as refused:
             if isinstance(refused.__cause__, (Ended, HookError)):
                 raise  # what a hook says about the model call of a tool counts for the run
             failure = refused

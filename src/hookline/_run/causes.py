@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .._kernel.errors import CallRefused, HooklineError
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import STOP_KINDS, Status, StopSignal
@@ -37,7 +37,7 @@ def status_of(cause: BaseException | None) -> Status:
         return "ended"
     if isinstance(cause, asyncio.CancelledError):
         return "cancelled"
-    if isinstance(cause, CallRefused) and cause.status in _RANK:
+    if isinstance(cause, CallRefusedError) and cause.status in _RANK:
         return cause.status
     return "failed"
 
@@ -47,7 +47,7 @@ def stronger(old: BaseException | None, new: BaseException) -> BaseException:
     return new if old is None or _RANK[status_of(new)] > _RANK[status_of(old)] else old
 
 
-class RunFailed(HooklineError):
+class RunFailedError(HooklineError):
     """A run ended ``failed``. ``result`` holds everything up to the failure."""
 
     def __init__(self, result: AgentResult[Any], cause: BaseException | None = None) -> None:

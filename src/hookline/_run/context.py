@@ -261,7 +261,7 @@ class AgentContext(Window, Generic[DepsT_co]):
 
         Raises:
             HookError: a hook failed closed.
-            CallRefused: a model call that one of them made was refused.
+            CallRefusedError: a model call that one of them made was refused.
             HooklineError: there is no run.
         """
         run = self._services.run

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from .._base.tasks import OutOfTime, within
 from .._kernel.dispatch import Firing, fire
-from .._kernel.errors import CallRefused, HookError, HooklineError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
@@ -160,7 +160,7 @@ class Engine(Scope):
         Raises:
             Ended: a hook said ``end``.
             HookError: a hook failed closed.
-            CallRefused, Stopped: a model call that a hook made was refused.
+            CallRefusedError, Stopped: a model call that a hook made was refused.
         """
         if not self.hears(point):
             return Verdict(payload)
@@ -185,7 +185,7 @@ class Engine(Scope):
             for soft in verdict.failures:
                 try:
                     await self.report(soft, quiet=point is ON_ERROR)
-                except (HookError, CallRefused) as failed:
+                except (HookError, CallRefusedError) as failed:
                     failed.verdict = verdict  # the point itself had concluded
                     raise
             if verdict.action is HookAction.END_TURN:
@@ -194,11 +194,11 @@ class Engine(Scope):
         # A closed failure: of several failures the first one counts, but all of them are recorded.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
-            with suppress(HookError, CallRefused, Stopped):
+            with suppress(HookError, CallRefusedError, Stopped):
                 await self.report(info, quiet=point is ON_ERROR)
         self.signal(*verdict.signals)
         for soft in verdict.failures:
-            with suppress(HookError, CallRefused, Stopped):
+            with suppress(HookError, CallRefusedError, Stopped):
                 await self.report(soft, quiet=point is ON_ERROR)
         if isinstance(error, HookError):
             raise error from error.cause
@@ -219,7 +219,7 @@ class Engine(Scope):
         except Ended as ended:
             return ended.verdict
         except Stopped as stopped:
-            raise CallRefused("the run is stopping", status="stopped") from stopped
+            raise CallRefusedError("the run is stopping", status="stopped") from stopped
 
     async def report(
         self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""

@@ -85,7 +85,7 @@ class GatedModel:
             params: further settings for the model.
 
         Raises:
-            CallRefused: the call was ended, stopped, out of budget, or failed.
+            CallRefusedError: the call was ended, stopped, out of budget, or failed.
             HooklineError: it was made from sync code.
         """
         if purpose == "step":

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import private_copy
-from .._kernel.errors import CallRefused, HooklineError, OutputError
+from .._kernel.errors import CallRefusedError, HooklineError, OutputError
 from .._kernel.payloads import (
     ModelReply,
     ModelRequest,
@@ -302,7 +302,7 @@ class Loop:
         status = status_of(cause)
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
-        ended = cause if status == "ended" and isinstance(cause, (Ended, CallRefused)) else None
+        ended = cause if status == "ended" and isinstance(cause, (Ended, CallRefusedError)) else None
         if ended is not None and self._recording:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()

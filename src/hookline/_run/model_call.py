@@ -13,7 +13,7 @@ import msgspec
 from .._base.frozen import json_text, private_copy
 from .._base.names import describe, words
 from .._base.tasks import running_loop
-from .._kernel.errors import CallRefused, HookError, HooklineError, ModelError, OutputError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import Answer, HookAction, Verdict
@@ -95,7 +95,7 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
     generation.announce()
     try:
         await engine.around(request, generation.ask())
-    except (Ended, HookError, CallRefused):
+    except (Ended, HookError, CallRefusedError):
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
@@ -172,7 +172,7 @@ class Generation(msgspec.Struct):
             streamed = bool(self.text)
             self.take(complete)
             await self._show("" if streamed else self.response.content, final=True)
-        except (Ended, HookError, CallRefused):
+        except (Ended, HookError, CallRefusedError):
             if complete is None:
                 self.take(self._partial())
             await self._withdraw()
@@ -287,7 +287,7 @@ async def _put_to_on_error(
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
-    except (HookError, CallRefused):  # it is reported; the model's own failure stands
+    except (HookError, CallRefusedError):  # it is reported; the model's own failure stands
         verdict = None
     return verdict or Verdict(failure)
 
@@ -316,7 +316,7 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
     if problem:
         engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
     if failure is not None:
-        with suppress(HookError, CallRefused):  # they are reported; the output's own failure stands
+        with suppress(HookError, CallRefusedError):  # they are reported; the output's own failure stands
             await engine.report(ErrorInfo("output", "OutputError", words(failure), reply.model, fatal=True))
         raise failure
     return problem
@@ -350,10 +350,12 @@ async def _ask_gated(engine: Engine, model: Model, request: ModelRequest) -> Mod
         return await call_model(engine, request, model)
     except Ended as ended:
         message = f"the call was ended by hook {ended.hook!r}"
-        raise CallRefused(message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason) from ended
+        raise CallRefusedError(
+            message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason
+        ) from ended
     except Stopped as stopped:
-        raise CallRefused("the run is stopping", status="stopped") from stopped
+        raise CallRefusedError("the run is stopping", status="stopped") from stopped
     except HookError as error:
-        raise CallRefused(str(error), status="failed", hook=error.hook) from error
+        raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
     except ModelError as error:
-        raise CallRefused(str(error), status="failed") from error
+        raise CallRefusedError(str(error), status="failed") from error

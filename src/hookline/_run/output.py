@@ -27,7 +27,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _REF = "#/$defs/"
 
 
-class InvalidOutput(ValueError):
+class InvalidOutputError(ValueError):
     """A reply that is no value of the output type. Its message is for the model."""
 
 
@@ -75,7 +75,7 @@ class OutputSpec:
         The reply is JSON, or has exactly one JSON object in it, with other text or a code fence around it.
 
         Raises:
-            InvalidOutput: there is no such value in it; the message says why.
+            InvalidOutputError: there is no such value in it; the message says why.
         """
         data = find_json(text)
         inner = _unwrapped(data) if self.wrapped else None
@@ -83,10 +83,10 @@ class OutputSpec:
             return self._reader.read(data)
         try:
             return self._reader.read(inner)
-        except InvalidOutput:
+        except InvalidOutputError:
             try:
                 return self._reader.read(data)  # the type may have a property of that name itself
-            except InvalidOutput:
+            except InvalidOutputError:
                 pass
             raise
 
@@ -109,7 +109,7 @@ class RunOutput:
         self.accepted = None
         try:
             self.accepted = self.spec.read(text)
-        except InvalidOutput as invalid:
+        except InvalidOutputError as invalid:
             return words(invalid)
         except OutputError:
             raise
@@ -138,11 +138,11 @@ def find_json(text: str) -> bytes:
     """The JSON in a reply: all of it, all of its only code fence, or the only JSON object in it.
 
     Raises:
-        InvalidOutput: there is none, or more than one object.
+        InvalidOutputError: there is none, or more than one object.
     """
     text = scrub(text).strip()
     if not text:
-        raise InvalidOutput("the reply is empty")
+        raise InvalidOutputError("the reply is empty")
     if _is_json(text):
         return text.encode()
     fence = _FENCE.fullmatch(text)
@@ -152,8 +152,8 @@ def find_json(text: str) -> bytes:
     if len(found) == 1:
         return found[0].encode()
     if found:
-        raise InvalidOutput(f"the reply has {len(found)} JSON objects in it; it must be one")
-    raise InvalidOutput("the reply is not JSON")
+        raise InvalidOutputError(f"the reply has {len(found)} JSON objects in it; it must be one")
+    raise InvalidOutputError("the reply is not JSON")
 
 
 def _objects(text: str) -> Iterator[str]:
@@ -225,7 +225,7 @@ class _Reader(Protocol):
         """The value in some JSON.
 
         Raises:
-            InvalidOutput: it does not fit the type.
+            InvalidOutputError: it does not fit the type.
         """
         ...
 
@@ -249,7 +249,7 @@ class _PydanticReader:
         try:
             value = self._adapter.validate_json(data)
         except ValidationError as error:
-            raise InvalidOutput(_problems(error)) from error
+            raise InvalidOutputError(_problems(error)) from error
         dump = partial(self._adapter.dump_python, value, mode="json", by_alias=True, warnings=False)
         return Output(value, _json_form(dump, data))
 
@@ -273,7 +273,7 @@ class _MsgspecReader:
         try:
             value = self._decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidOutput(words(error)) from error
+            raise InvalidOutputError(words(error)) from error
         return Output(value, _json_form(partial(plain, value), data))
 
 
@@ -285,7 +285,7 @@ def _json_form(dump: Callable[[], Any], data: bytes) -> Any:
         try:
             return freeze(msgspec.json.decode(data))
         except (ValueError, RecursionError) as error:
-            raise InvalidOutput(words(error)) from error
+            raise InvalidOutputError(words(error)) from error
 
 
 class _UnionReader:
@@ -310,9 +310,9 @@ class _UnionReader:
         for reader, name in zip(self._readers, self._names, strict=True):
             try:
                 return reader.read(data)
-            except InvalidOutput as invalid:
+            except InvalidOutputError as invalid:
                 problems.append(f"as {name}: {invalid}")
-        raise InvalidOutput("; ".join(problems))
+        raise InvalidOutputError("; ".join(problems))
 
 
 def _reader_of(output_type: Any) -> _Reader:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from ..tools.urls import bracketed
 from .errors import WebError
 from .guard import HttpGuard, is_loopback
@@ -49,7 +49,7 @@ class HttpHost:
         extra: what to install if a package is missing.
 
     Raises:
-        NotInstalled: starlette, uvicorn or websockets is missing.
+        NotInstalledError: starlette, uvicorn or websockets is missing.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HttpHost:
             raise TypeError(f"hosts is a list of names such as ['chat.example.com'], not {hosts!r}")
         for package in ("starlette", "uvicorn", "websockets"):
             if find_spec(package) is None:
-                raise NotInstalled(package, extra)
+                raise NotInstalledError(package, extra)
         self.parts, self.host, self.port = tuple(parts), host, port
         self._hosts, self._max_body, self._seconds, self._grace = tuple(hosts), max_body, seconds, grace
         self._server: Any = None

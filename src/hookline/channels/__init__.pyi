@@ -8,7 +8,7 @@ from .protocol import Capabilities as Capabilities
 from .protocol import Channel as Channel
 from .protocol import ChannelError as ChannelError
 from .protocol import Health as Health
-from .protocol import Undeliverable as Undeliverable
+from .protocol import UndeliverableError as UndeliverableError
 from .telegram import TelegramChannel as TelegramChannel
 from .web import WebChannel as WebChannel
 from .webhook import WebhookChannel as WebhookChannel

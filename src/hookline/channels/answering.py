@@ -13,7 +13,7 @@ from typing import Any
 from .._base.names import describe, words
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from .._run.context import AgentContext
 from .._run.session import Session
 from ..stores.errors import StoreError
@@ -248,7 +248,7 @@ class Answering:
                 if active.stopped or active.broken_off:
                     active.run.cancel("stopped before it began")
                 result: AgentResult[Any] = await active.run.result()
-            except RunFailed as failure:
+            except RunFailedError as failure:
                 log.error("%s: the run failed: %s", place(letter.key), words(failure))
                 result = failure.result
             except Exception:

@@ -15,7 +15,7 @@ import msgspec
 from .._base.names import describe, words
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
-from ..stores.approval_rows import ApprovalRow, DecisionRefused, matches
+from ..stores.approval_rows import ApprovalRow, DecisionRefusedError, matches
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
@@ -170,7 +170,7 @@ class Approving:
                 self.store.decide, question.row.id, decision=name, digest=question.row.digest,
                 by=f"{letter.channel}:{letter.message.sender}", owner=question.row.owner, **choice,
             )  # fmt: skip
-        except DecisionRefused as error:
+        except DecisionRefusedError as error:
             question.answered = False
             if error.code == "gone" and error.row is not None:
                 return f"{question.code}: {outcome(error.row)}"

@@ -67,7 +67,7 @@ def build_gateway(
         ConfigError: no channels, or a setting that cannot be.
         LoadError: a channel that cannot be found.
         ChannelError: a channel that cannot work as it is set up.
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
     """
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)

@@ -14,7 +14,7 @@ from ..tools.egress import Egress, EgressError
 from ..tools.http_client import FetchError
 from ..tools.posting import post
 from ..tools.urls import UrlError, parse_url
-from .protocol import ChannelError, Undeliverable
+from .protocol import ChannelError, UndeliverableError
 from .signatures import HEADER, sign
 
 LONGEST_PAUSE = 3600.0
@@ -52,11 +52,11 @@ class Callback:
         """Post a reply.
 
         Raises:
-            ChannelError: it was not taken; ``Undeliverable``: it never will be.
+            ChannelError: it was not taken; ``UndeliverableError``: it never will be.
         """
         try:
             await self._post(msgspec.json.encode(reply), key)
-        except Undeliverable:
+        except UndeliverableError:
             self.problem = None  # it answers
             raise
         except ChannelError as error:
@@ -79,7 +79,7 @@ class Callback:
             return
         said = f"the callback at {self._host} answered {answer.status} {answer.reason:.60}".rstrip()
         if 400 <= answer.status < 500 and answer.status not in _LATER:
-            raise Undeliverable(said)
+            raise UndeliverableError(said)
         if 300 <= answer.status < 400:
             said += ": redirects are not followed, set the callback to where it leads"
         raise ChannelError(said, retry_after=_pause(answer.headers.get("retry-after")))

@@ -10,12 +10,12 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._base.names import describe, is_number, words
 from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
+from .protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
@@ -61,7 +61,7 @@ class MqttChannel:
 
     Raises:
         ChannelError: a setting that cannot work.
-        NotInstalled: the package ``aiomqtt`` is missing.
+        NotInstalledError: the package ``aiomqtt`` is missing.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MqttChannel:
                     f"{label} {other!r} could be read as {topic!r}: the agent would answer itself. Choose another"
                 )
         if find_spec("aiomqtt") is None:
-            raise NotInstalled("aiomqtt", "channels")
+            raise NotInstalledError("aiomqtt", "channels")
         self._options: dict[str, Any] = {
             "host": host,
             "port": port,
@@ -155,13 +155,15 @@ class MqttChannel:
         """Publish a reply and wait until the broker has it; ``key`` is its id, since MQTT has none.
 
         Raises:
-            ChannelError: there is no connection. Undeliverable: no device can have that name, or the broker refuses.
+            ChannelError: no connection. UndeliverableError: an invalid device name, or the broker refuses.
         """
         from .mqtt_client import MqttError, Refused
 
         topic = self._replies.of(address.chat_id)
         if topic is None:
-            raise Undeliverable(f"{address.chat_id!r} is not the name of a device: it is empty or has one of / + #")
+            raise UndeliverableError(
+                f"{address.chat_id!r} is not the name of a device: it is empty or has one of / + #"
+            )
         if (connection := self._connection) is None:
             raise ChannelError(f"the channel {self.name!r} is not connected to {self._where}: {self._health.detail}")
         payload = written(message, message.thread_id or address.thread_id, key, self._format)
@@ -169,9 +171,9 @@ class MqttChannel:
             with self._sending:
                 await connection.put(topic, payload, self._qos, key=key)
         except Refused as error:
-            raise Undeliverable(words(error)) from None
+            raise UndeliverableError(words(error)) from None
         except ValueError as error:
-            raise Undeliverable(f"a reply of {len(payload):,} bytes to {topic}: {error}") from None
+            raise UndeliverableError(f"a reply of {len(payload):,} bytes to {topic}: {error}") from None
         except (MqttError, OSError) as error:
             raise ChannelError(f"{self._where}: {words(error)}") from None
         return key

@@ -19,7 +19,7 @@ from .conversations import Conversations
 from .lanes import Lanes, address_of, place
 from .options import GatewayOptions
 from .points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT, Outbound
-from .protocol import Channel, ChannelError, Undeliverable
+from .protocol import Channel, ChannelError, UndeliverableError
 from .splitting import split
 
 log = logging.getLogger("hookline")
@@ -171,7 +171,7 @@ class Postman:
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
             except Lost:
                 raise
-            except Undeliverable as error:
+            except UndeliverableError as error:
                 await self._give_up(parcel, words(error))
                 return
             except TimeoutError:

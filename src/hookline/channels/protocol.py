@@ -55,7 +55,7 @@ class ChannelError(HooklineError):
         self.retry_after = retry_after
 
 
-class Undeliverable(ChannelError):
+class UndeliverableError(ChannelError):
     """A message will never arrive, however often it is sent: the chat is gone, or the platform refuses it."""
 
 
@@ -90,7 +90,7 @@ class Channel(Protocol):
         """Send, and give the platform's id of the message; ``key`` is the same when it is sent again.
 
         Raises:
-            ChannelError: not now; ``Undeliverable``: never.
+            ChannelError: not now; ``UndeliverableError``: never.
         """
         ...
 

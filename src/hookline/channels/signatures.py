@@ -17,7 +17,7 @@ TOLERANCE = 300.0
 _SIGNATURE = re.compile(r"t=([0-9]{1,12})((?:,v1=[0-9a-f]{64}){1,5})")
 
 
-class BadSignature(HooklineError):
+class SignatureError(HooklineError):
     """A signature that proves nothing: there is none, it is not ours, or not of now. ``code`` says it in a word."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -43,21 +43,23 @@ def verify(
     """Make sure that somebody with one of the secrets signed this body just now.
 
     Raises:
-        BadSignature: nobody did, as far as can be seen.
+        SignatureError: nobody did, as far as can be seen.
     """
     if not header:
-        raise BadSignature("no_signature", f"there is no {HEADER} header")
+        raise SignatureError("no_signature", f"there is no {HEADER} header")
     match = _SIGNATURE.fullmatch(header)
     if match is None:
-        raise BadSignature("bad_signature", f"the {HEADER} header is not t=SECONDS,v1=HEX with 64 small hex digits")
+        raise SignatureError("bad_signature", f"the {HEADER} header is not t=SECONDS,v1=HEX with 64 small hex digits")
     off = (time.time() if now is None else now) - int(match[1])
     if abs(off) > tolerance:
         which = f"{off:.0f} s old" if off > 0 else f"{-off:.0f} s in the future"
-        raise BadSignature("bad_time", f"the signature is {which}; at most {tolerance:g} s are allowed: set the clock")
+        raise SignatureError(
+            "bad_time", f"the signature is {which}; at most {tolerance:g} s are allowed: set the clock"
+        )
     given = [part.removeprefix("v1=") for part in match[2].split(",")[1:]]
     matches = [hmac.compare_digest(_mac(secret, match[1], body), one) for secret in secrets for one in given]
     if not any(matches):
-        raise BadSignature("bad_signature", "the signature is not that of this body with our secret")
+        raise SignatureError("bad_signature", "the signature is not that of this body with our secret")
 
 
 def _mac(secret: str, when: str, body: bytes) -> str:

@@ -13,11 +13,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .._base.frozen import scrub
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._base.names import describe, is_number, words
 from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health, Undeliverable
+from .protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
 
 if TYPE_CHECKING:
     from telegram import Update, User
@@ -46,7 +46,7 @@ class TelegramChannel:
 
     Raises:
         ChannelError: a setting that cannot work.
-        NotInstalled: the package ``python-telegram-bot`` is missing.
+        NotInstalledError: the package ``python-telegram-bot`` is missing.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class TelegramChannel:
         if not (is_number(poll_timeout) and 0 <= poll_timeout <= 50):
             raise ChannelError(f"poll_timeout {poll_timeout!r} is not a number of seconds from 0 to 50")
         if find_spec("telegram") is None:
-            raise NotInstalled("python-telegram-bot", "channels")
+            raise NotInstalledError("python-telegram-bot", "channels")
         self.name = name
         self.capabilities = Capabilities(max_length=LONGEST, length=_length, edit=True, typing=True)
         self._token, self._base_url, self._proxy = token, base_url.rstrip("/"), proxy
@@ -125,7 +125,7 @@ class TelegramChannel:
         """Send a message and give its id.
 
         Raises:
-            ChannelError: not now. Undeliverable: the chat is gone, the bot is blocked, or Telegram refuses the text.
+            ChannelError: not now. UndeliverableError: chat deleted, bot blocked, or text refused.
         """
         from telegram import ReplyParameters
 
@@ -144,11 +144,11 @@ class TelegramChannel:
         """Change the text of a message that we sent.
 
         Raises:
-            ChannelError: not now. Undeliverable: there is no such message.
+            ChannelError: not now. UndeliverableError: there is no such message.
         """
         try:
             await self._ask("edit_message_text", address, text=scrub(message.text), message_id=_number(message_id))
-        except Undeliverable as error:
+        except UndeliverableError as error:
             if "message is not modified" not in str(error).lower():
                 raise
 
@@ -170,7 +170,7 @@ class TelegramChannel:
             raise ChannelError(f"the channel {self.name!r} is not started")
         chat = self._moved.get(address.chat_id, address.chat_id)
         if not _NUMBER.fullmatch(chat):
-            raise Undeliverable(f"{chat!r} is not the id of a Telegram chat, which is a number")
+            raise UndeliverableError(f"{chat!r} is not the id of a Telegram chat, which is a number")
         ask = getattr(self._line.bot, method)
         with self._asking, self._translated():
             try:
@@ -181,7 +181,7 @@ class TelegramChannel:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        from telegram.error import BadRequest, Forbidden, TelegramError
+        from telegram.error import BadRequestError, Forbidden, TelegramError
 
         from .telegram_client import Flooded
 
@@ -189,8 +189,8 @@ class TelegramChannel:
             yield
         except Flooded as error:
             raise ChannelError(self._why(error), retry_after=error.seconds) from None
-        except (BadRequest, Forbidden) as error:
-            raise Undeliverable(self._why(error)) from None
+        except (BadRequestError, Forbidden) as error:
+            raise UndeliverableError(self._why(error)) from None
         except (TelegramError, RuntimeError) as error:  # the latter: stopped meanwhile
             raise ChannelError(self._why(error)) from None
 

@@ -13,7 +13,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from .._base.files import user_folder
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
 from .._web.guard import is_local
 from ..stores.chats import ChatMessage, ChatStore
@@ -22,7 +22,7 @@ from ..stores.messages import InboundMessage, OutboundMessage
 from . import wording
 from .delivery import Delivery
 from .names import checked_name, checked_path
-from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, Undeliverable
+from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, UndeliverableError
 from .web_door import Door
 from .web_frames import IDLE, Browser, Hello, Ping, Said, close, fields_of, frame_of, is_id
 
@@ -157,14 +157,14 @@ class WebChannel:
         """Change a message, also where it is shown already.
 
         Raises:
-            ChannelError: it cannot be stored; ``Undeliverable``: it is not there any more.
+            ChannelError: it cannot be stored; ``UndeliverableError``: it is not there any more.
         """
         try:
             done = await in_thread(self._store.edit, self.name, address.chat_id, int(message_id), message.text)
         except StoreError as error:
             raise ChannelError(f"the change cannot be kept: {error}") from error
         if not done:
-            raise Undeliverable(f"the message {message_id} is not there any more")
+            raise UndeliverableError(f"the message {message_id} is not there any more")
         self._wake(address.chat_id)
 
     async def typing(self, address: Address) -> None:
@@ -192,12 +192,12 @@ class WebChannel:
         """The page, what belongs to it, its WebSocket, and a door if there is a token.
 
         Raises:
-            NotInstalled: starlette is missing.
+            NotInstalledError: starlette is missing.
         """
         try:
             from starlette.routing import Route, WebSocketRoute
         except ModuleNotFoundError:
-            raise NotInstalled("starlette", "channels") from None
+            raise NotInstalledError("starlette", "channels") from None
         return [
             Route(self.path, self._page, methods=["GET"]),
             Route(f"{self.path}chat.css", self._part, methods=["GET"]),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.files import user_folder
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
 from ..stores.chats import ChatStore
 from ..stores.errors import StoreError
@@ -26,7 +26,7 @@ from .callback import Callback
 from .delivery import Delivery
 from .names import checked_name, checked_path, checked_secrets
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health
-from .signatures import HEADER, TOLERANCE, BadSignature, verify
+from .signatures import HEADER, TOLERANCE, SignatureError, verify
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -125,7 +125,7 @@ class WebhookChannel:
         """Post the reply to the callback, or keep it until it is fetched; the id is the key.
 
         Raises:
-            ChannelError: the callback cannot take it now, or it cannot be stored; ``Undeliverable``: it never will.
+            ChannelError: the callback cannot take it now, or it cannot be stored; UndeliverableError: it never will.
         """
         thread = address.thread_id or message.thread_id
         if self._callback is not None:
@@ -146,12 +146,12 @@ class WebhookChannel:
         """POST for messages; GET for replies, if there is no callback.
 
         Raises:
-            NotInstalled: starlette is missing.
+            NotInstalledError: starlette is missing.
         """
         try:
             from starlette.routing import Route
         except ModuleNotFoundError:
-            raise NotInstalled("starlette", "channels") from None
+            raise NotInstalledError("starlette", "channels") from None
         routes = [Route(self.path, self._post, methods=["POST"])]
         if self._store is not None:
             routes.append(Route(f"{self.path}/replies", self._get, methods=["GET"]))
@@ -211,7 +211,7 @@ class WebhookChannel:
     def _verify(self, request: Request, body: bytes) -> None:
         try:
             verify(self._secrets, request.headers[HEADER], body, tolerance=self._tolerance)
-        except BadSignature as error:
+        except SignatureError as error:
             raise _Refused(401, error.code, str(error)) from None
 
     async def _get(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .._base.workers import in_thread
-from ..stores.approval_rows import ApprovalRow, DecisionRefused
+from ..stores.approval_rows import ApprovalRow, DecisionRefusedError
 from ..stores.errors import StoreError
 from .approval_answers import asked, called, decided_text, person
 from .approval_views import drawn, questions_of
@@ -113,7 +113,7 @@ async def _decide(store: ApprovalStore, terminal: Terminal, row: ApprovalRow) ->
                 row.id, decision=said.decision, digest=row.digest, by=person(), message=said.message,
                 arguments=said.arguments, remember=said.remember, pattern=said.pattern,
             )  # fmt: skip
-        except DecisionRefused as refused:
+        except DecisionRefusedError as refused:
             terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
             if refused.code != "bad":
                 return True

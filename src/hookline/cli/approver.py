@@ -97,7 +97,7 @@ class Approver:
                     raise
 
     async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
-        from ..stores.approval_rows import DecisionRefused
+        from ..stores.approval_rows import DecisionRefusedError
 
         terminal.show(described(row.tool, row.arguments, row.questions))
         while True:
@@ -109,7 +109,7 @@ class Approver:
                     self._hook.store.decide, row.id, decision=said.decision, digest=row.digest, by=person(),
                     message=message, arguments=said.arguments, remember=said.remember, pattern=said.pattern,
                 )  # fmt: skip
-            except DecisionRefused as refused:
+            except DecisionRefusedError as refused:
                 terminal.show(f"That does not count: {printable(str(refused), keep='')}\n")
                 if refused.code != "bad":
                     return

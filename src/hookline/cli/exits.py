@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..models.errors import AuthError, BadRequest, ContextOverflow, NotInstalled, UnknownModel, Unreachable
+from ..models.errors import (
+    AuthError,
+    BadRequestError,
+    ContextOverflowError,
+    NotInstalledError,
+    UnknownModelError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
@@ -28,7 +35,7 @@ _BY_STATUS = {
     "cancelled": CANCELLED,
     "failed": FAILED,
 }
-_SETUP = (AuthError, BadRequest, ContextOverflow, UnknownModel, Unreachable, NotInstalled)
+_SETUP = (AuthError, BadRequestError, ContextOverflowError, UnknownModelError, UnreachableError, NotInstalledError)
 
 
 class ReaderGone(Exception):

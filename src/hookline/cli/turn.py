@@ -20,7 +20,7 @@ from .._kernel.records import HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
 from .._run.agent import Agent, Run
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from .._run.context import AgentContext
 from .._run.event_loops import background_loop
 from .._run.events import RunFinished, Sink, SubagentEvent
@@ -38,7 +38,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """How a run ended, what it failed of, the names of the hooks that failed, and what the runs inside it did."""
 
     result: AgentResult[Any]
-    failure: RunFailed | None = None
+    failure: RunFailedError | None = None
     broken: Collection[str] = ()
     within: Within = msgspec.field(default_factory=Within)
 
@@ -112,7 +112,7 @@ def perform(
     with _interruptible(run):
         try:
             return Outcome(run.wait(), broken=broken, within=within)
-        except RunFailed as failed:
+        except RunFailedError as failed:
             return Outcome(failed.result, failed, broken, within)
         except SystemExit as left:  # a hook's; silence and exit code 0 would look like success
             place = traceback.extract_tb(left.__traceback__)[-1]

@@ -60,7 +60,7 @@ def build_agent(
         ConfigError: the folder does not exist.
         LoadError: hooks, tools or plugins that cannot be loaded.
         RegistrationError: a model, hook, tool or plugin that cannot work.
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
         AuthError: the model needs a key.
     """
     home = Path.cwd() if home is None else home

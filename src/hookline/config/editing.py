@@ -7,7 +7,7 @@ from typing import Any
 
 from .._base.files import replace_file
 from .._base.names import words
-from ..models.errors import NotInstalled
+from ..models.errors import NotInstalledError
 from .errors import ConfigError
 from .sources import SHARED_FILE
 
@@ -17,7 +17,7 @@ def add_to_list(path: Path, key: str, value: str) -> bool:
 
     Raises:
         ConfigError: the file cannot be read or written; it stays as it was.
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
     """
     document = _read(path)
     table = _table(document, path)
@@ -39,7 +39,7 @@ def take_from_list(path: Path, key: str, value: str) -> bool:
 
     Raises:
         ConfigError: the file cannot be read or written; it stays as it was.
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
     """
     document = _read(path)
     items = _table(document, path).get(key, [])
@@ -55,7 +55,7 @@ def _read(path: Path) -> Any:
         import tomlkit
         from tomlkit.exceptions import TOMLKitError
     except ImportError as error:
-        raise NotInstalled("tomlkit", "cli") from error
+        raise NotInstalledError("tomlkit", "cli") from error
     try:
         return tomlkit.parse(path.read_bytes().decode()) if path.exists() else tomlkit.document()
     except TOMLKitError as error:

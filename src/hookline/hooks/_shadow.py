@@ -14,7 +14,7 @@ from typing import Any
 from .._base.event import Event
 from .._base.names import describe
 from .._base.tasks import OutOfTime, within
-from .._kernel.errors import CallRefused, HookTimeout, InvalidResult, RegistrationError
+from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultError, RegistrationError
 from .._kernel.hook import Entry, compile_hook
 from .._kernel.results import HookAction, HookResult, understand
 from .._kernel.scope import ACTIVE, entered
@@ -123,7 +123,7 @@ class Shadow:
         try:
             said = await (result if entry.timeout is None else within(entry.timeout, result))
         except OutOfTime:
-            self._report_failure(entry, ctx, HookTimeout(f"still running after {entry.timeout:g} s"))
+            self._report_failure(entry, ctx, HookTimeoutError(f"still running after {entry.timeout:g} s"))
         except asyncio.CancelledError as failure:
             if ctx.is_cancelled():
                 raise
@@ -142,14 +142,14 @@ class Shadow:
             said = understand(result, entry.point, payload, entry.name, entry.phase)
             if said.state is not None:
                 _check_state(entry, said.state, before, ctx.state)
-        except InvalidResult as failure:
+        except InvalidResultError as failure:
             self._report_failure(entry, ctx, failure)
             return
         if said.action is not HookAction.CONTINUE or said.state is not None:
             self._report(entry, ctx, str(said.action), said.reason, _text(said, payload))
 
     def _report_failure(self, entry: Entry, ctx: Any, failure: BaseException) -> None:
-        refused = isinstance(failure, CallRefused)  # a model call that it made, which is not its own failure
+        refused = isinstance(failure, CallRefusedError)  # a model call that it made, which is not its own failure
         how = "would have ended the run" if refused else _FAILED[entry.on_failure]
         self._report(entry, ctx, "failed", how, describe(failure))
 
@@ -167,14 +167,14 @@ class Shadow:
 def _check_state(entry: Entry, state: AgentState, before: AgentState, now: AgentState) -> None:
     where = f"hook {entry.name!r} at {entry.point}"
     if entry.point.model != "pipeline" or entry.phase == "observe":
-        raise InvalidResult(f"{where}: state= is for hooks that decide at a pipeline point")
+        raise InvalidResultError(f"{where}: state= is for hooks that decide at a pipeline point")
     try:
         before.accept(state)
     except TypeError:
         try:
             now.accept(state)  # it may have read the state while it ran
         except TypeError as error:
-            raise InvalidResult(f"{where}: {error}") from error
+            raise InvalidResultError(f"{where}: {error}") from error
 
 
 def _text(said: HookResult, payload: Any) -> str:

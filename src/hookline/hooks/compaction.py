@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from .._base.frozen import json_text
-from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.payloads import Compaction, ModelRequest
 from .._kernel.points import BEFORE_COMPACTION, BEFORE_STEP, ON_RUN_START
 from .._kernel.results import HookAction, HookResult
@@ -32,7 +32,7 @@ _SHORTEST = 200
 _LABELS = {"system": "System", "user": "User", "assistant": "Assistant"}
 
 
-class CompactionFailed(HooklineError):
+class CompactionError(HooklineError):
     """No usable summary could be made; the history is as it was."""
 
 
@@ -86,8 +86,8 @@ class Compactor:
             keep: further messages that must stay.
 
         Raises:
-            CompactionFailed: no summary that is shorter could be made.
-            CallRefused: a hook ended, stopped or refused it.
+            CompactionError: no summary that is shorter could be made.
+            CallRefusedError: a hook ended, stopped or refused it.
         """
         size = await _count(ctx, messages) if messages else 0
         if size <= self.max_tokens:
@@ -103,7 +103,7 @@ class Compactor:
         try:
             verdict = await ctx.fire(BEFORE_COMPACTION, Compaction(middle, reason, ctx.ids))
         except HookError as error:  # it failed closed, so it fails the run, whatever the policy of the hook that asks
-            raise CallRefused(str(error), status="failed", hook=error.hook) from error
+            raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
         if verdict.action is HookAction.BLOCK:
             return None
         kept = without(parts, folded)
@@ -113,7 +113,7 @@ class Compactor:
             head = next((i for i, message in enumerate(kept) if message.role != "system"), len(kept))
             kept = (*kept[:head], summary, *kept[head:])
         if await _count(ctx, kept) >= size:
-            raise CompactionFailed("the history was not compacted: the summary is no shorter than what it stands for")
+            raise CompactionError("the history was not compacted: the summary is no shorter than what it stands for")
         return kept
 
     async def _middle(self, ctx: Any, parts: Sequence[Group], stay: set[int]) -> list[int]:
@@ -138,26 +138,26 @@ class Compactor:
             for chapter in await self._chapters(ctx, messages):
                 summary = await self._ask(ctx, f"Earlier summary: {summary}\n\n{chapter}" if summary else chapter)
             return summary
-        except CompactionFailed:
+        except CompactionError:
             if self.fallback is None:
                 raise
         made = self.fallback(messages)
         text = await made if isinstance(made, Awaitable) else made
         if not isinstance(text, str) or not text.strip():
-            raise CompactionFailed("the history was not compacted: the model and the fallback gave no summary")
+            raise CompactionError("the history was not compacted: the model and the fallback gave no summary")
         return text.strip()
 
     async def _ask(self, ctx: Any, text: str) -> str:
         params = {"max_tokens": self.max_summary_tokens}
         try:
             reply = await ctx.llm.complete(self._request(text), purpose="compaction", params=params)
-        except CallRefused as refused:
+        except CallRefusedError as refused:
             if refused.status != "failed" or refused.hook:
                 raise  # not the model failed: a hook or a limit has spoken
-            raise CompactionFailed(f"the history was not compacted: {refused}") from refused
+            raise CompactionError(f"the history was not compacted: {refused}") from refused
         summary: str = reply.content.strip().removeprefix(MARK).strip()
         if not summary:
-            raise CompactionFailed("the history was not compacted: the model gave no summary")
+            raise CompactionError("the history was not compacted: the model gave no summary")
         return summary
 
     def _request(self, text: str) -> list[Message]:
@@ -224,7 +224,7 @@ class ContextCompactionHook:
             return None
         try:
             compacted = await self.compactor.compact(ctx, (*messages, *coming), keep=[own["task"]])
-        except CompactionFailed:
+        except CompactionError:
             own["from"] = len(messages) + PATIENCE
             raise
         if compacted is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._kernel.errors import CallRefused, ModelError, RegistrationError
+from .._kernel.errors import CallRefusedError, ModelError, RegistrationError
 from .._kernel.payloads import Failure, ModelRequest
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
@@ -32,7 +32,7 @@ class FallbackModelHook:
 
     Raises:
         RegistrationError: no model, or a value that makes no sense.
-        NotInstalled: a model's package is missing.
+        NotInstalledError: a model's package is missing.
         AuthError: a model needs a key and there is none.
     """
 
@@ -66,7 +66,7 @@ class FallbackModelHook:
         for model in (model for model in self.models for _ in range(self.attempts)):
             try:
                 reply = await _ask(ctx, model, request)
-            except CallRefused as refused:
+            except CallRefusedError as refused:
                 if refused.status == "ended":  # a hook's word about the other model's reply counts for the run
                     return HookResult.end(refused.reply, reason=refused.reason or refused.hook)
                 if not isinstance(refused.__cause__, ModelError):

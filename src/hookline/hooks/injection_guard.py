@@ -77,7 +77,7 @@ class InjectionGuard:
 
     Raises:
         RegistrationError: a value that makes no sense.
-        NotInstalled: the judge's package is missing.
+        NotInstalledError: the judge's package is missing.
         AuthError: the judge needs a key and there is none.
     """
 

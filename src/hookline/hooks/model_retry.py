@@ -12,7 +12,7 @@ from .._kernel.results import HookResult
 from .backoff import Backoff, allowed
 from .checks import error_names
 
-TRANSIENT = ("RateLimited", "Overloaded", "ModelTimeout", "Unreachable")
+TRANSIENT = ("RateLimitError", "OverloadedError", "ModelTimeoutError", "UnreachableError")
 """The failures of a provider that may be over in a moment."""
 
 

@@ -15,7 +15,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.agent import Agent
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
 from ..stores.skill_files import Skill, is_name
@@ -129,7 +129,7 @@ def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor
 def _outcome(store: SkillStore, run: QueuedRun, ask: Ask, redactor: Redactor) -> Outcome:
     try:
         result = ask(run, question(run, [skill for state in STATES for skill in store.list(state)]))
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return Outcome("failed", f"the model could not be asked: {failed}")
     if result.status == "cancelled":
         return Outcome("cancelled")

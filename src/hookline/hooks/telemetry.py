@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from .._base.event import Event
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import AFTER_LLM, ON_ERROR
 from .._kernel.records import HookExecuted
@@ -49,7 +49,7 @@ class OpenTelemetryHook:
 
     Raises:
         RegistrationError: a provider is none.
-        NotInstalled: the package ``opentelemetry-api`` is missing.
+        NotInstalledError: the package ``opentelemetry-api`` is missing.
     """
 
     points = frozenset({AFTER_LLM, ON_ERROR})
@@ -77,7 +77,7 @@ class OpenTelemetryHook:
         try:
             from .otel.spans import Backend
         except ModuleNotFoundError as missing:
-            raise NotInstalled("opentelemetry-api", "otel") from missing
+            raise NotInstalledError("opentelemetry-api", "otel") from missing
         self._backend = Backend(tracer_provider, meter_provider, self.content)
         self._runs: dict[str, RunSpans] = {}
 

@@ -41,7 +41,7 @@ class TicketJudgeHook:
 
     Raises:
         RegistrationError: a value that makes no sense.
-        NotInstalled: the judge's package is missing.
+        NotInstalledError: the judge's package is missing.
         AuthError: the judge needs a key and there is none.
     """
 

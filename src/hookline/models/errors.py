@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._base.installing import NotInstalled as NotInstalled  # noqa: PLC0414 - models need packages
+from .._base.installing import NotInstalledError as NotInstalledError  # noqa: PLC0414 - models need packages
 from .._kernel.errors import ModelError
 
 
@@ -24,29 +24,29 @@ class AuthError(ProviderError):
     """No key, a wrong key, or one that may not do this."""
 
 
-class UnknownModel(ProviderError):
+class UnknownModelError(ProviderError):
     """The provider has no model of that name."""
 
 
-class RateLimited(ProviderError):
+class RateLimitError(ProviderError):
     """Too many requests; ``retry_after`` says when to come back, if the provider does."""
 
 
-class ContextOverflow(ProviderError):
+class ContextOverflowError(ProviderError):
     """The request is longer than the model's context."""
 
 
-class BadRequest(ProviderError):
+class BadRequestError(ProviderError):
     """The provider does not understand the request, or does not allow it."""
 
 
-class Overloaded(ProviderError):
+class OverloadedError(ProviderError):
     """The provider is out of order or out of capacity for now."""
 
 
-class ModelTimeout(ProviderError, TimeoutError):
+class ModelTimeoutError(ProviderError, TimeoutError):
     """No reply in time."""
 
 
-class Unreachable(ProviderError, ConnectionError):
+class UnreachableError(ProviderError, ConnectionError):
     """There is no connection to the provider."""

@@ -30,7 +30,7 @@ class AnthropicModel(RemoteModel):
 
     Raises:
         RegistrationError: an argument is wrong.
-        NotInstalled: the package ``anthropic`` is missing.
+        NotInstalledError: the package ``anthropic`` is missing.
         AuthError: there is no key, and no base URL either.
     """
 

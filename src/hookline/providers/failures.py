@@ -16,40 +16,40 @@ import msgspec
 from .._base.names import words
 from ..models.errors import (
     AuthError,
-    BadRequest,
-    ContextOverflow,
-    ModelTimeout,
-    Overloaded,
+    BadRequestError,
+    ContextOverflowError,
+    ModelTimeoutError,
+    OverloadedError,
     ProviderError,
-    RateLimited,
-    UnknownModel,
-    Unreachable,
+    RateLimitError,
+    UnknownModelError,
+    UnreachableError,
 )
 
 _KINDS: dict[str, type[ProviderError]] = {
     "invalid_api_key": AuthError,
     "authentication_error": AuthError,
     "permission_error": AuthError,
-    "model_not_found": UnknownModel,
-    "context_length_exceeded": ContextOverflow,
-    "exceed_context_size_error": ContextOverflow,
-    "request_too_large": ContextOverflow,
-    "rate_limit_error": RateLimited,
-    "rate_limit_exceeded": RateLimited,
-    "overloaded_error": Overloaded,
-    "server_error": Overloaded,
-    "api_error": Overloaded,
-    "timeout_error": ModelTimeout,
+    "model_not_found": UnknownModelError,
+    "context_length_exceeded": ContextOverflowError,
+    "exceed_context_size_error": ContextOverflowError,
+    "request_too_large": ContextOverflowError,
+    "rate_limit_error": RateLimitError,
+    "rate_limit_exceeded": RateLimitError,
+    "overloaded_error": OverloadedError,
+    "server_error": OverloadedError,
+    "api_error": OverloadedError,
+    "timeout_error": ModelTimeoutError,
 }
 _NO_CREDIT = ("insufficient_quota", "billing_error", "billing_hard_limit_reached", "billing_not_active")
 _STATUSES: dict[int, type[ProviderError]] = {
     401: AuthError,
     402: AuthError,
     403: AuthError,
-    404: UnknownModel,
-    408: ModelTimeout,
-    413: ContextOverflow,
-    429: RateLimited,
+    404: UnknownModelError,
+    408: ModelTimeoutError,
+    413: ContextOverflowError,
+    429: RateLimitError,
 }
 _TOO_LONG = re.compile(
     r"(prompt|input|request) is too long|maximum context length|context (length|window|size|limit)|too many tokens",
@@ -123,7 +123,7 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
     if isinstance(error, httpx2.ConnectTimeout) or isinstance(error.__cause__, httpx2.ConnectTimeout):
         return unreachable(source, "no connection in time")
     if isinstance(error, (sdk.APITimeoutError, httpx2.TimeoutException)):
-        return ModelTimeout(
+        return ModelTimeoutError(
             f"{source.provider} sent nothing for {model!r} within {source.timeout} s. Ask for less (max_tokens), "
             "or give a longer timeout="
         )
@@ -151,14 +151,14 @@ def refused(body: Any, source: Source, model: str) -> ProviderError:
     return _judge(_fault(body, "it says no more", None, None), source, model)
 
 
-def broken_off(source: Source, model: str) -> Overloaded:
+def broken_off(source: Source, model: str) -> OverloadedError:
     """The error for a reply that is not all there."""
-    return Overloaded(f"{source.provider} broke off its reply for {model!r}. Try again later")
+    return OverloadedError(f"{source.provider} broke off its reply for {model!r}. Try again later")
 
 
-def unreachable(source: Source, why: str) -> Unreachable:
+def unreachable(source: Source, why: str) -> UnreachableError:
     """The error for a server that is not there, or is not what it should be."""
-    return Unreachable(
+    return UnreachableError(
         f"cannot reach {source.provider} at {source.address}: {source.told(why)}. "
         "Check the network, that the server runs, and base_url= (--base-url)"
     )
@@ -203,12 +203,12 @@ def _class_of(fault: _Fault) -> type[ProviderError]:
             return _KINDS[kind]
     if fault.status in (None, 400, 413, 422, 500):
         if _TOO_LONG.search(fault.text):
-            return ContextOverflow
+            return ContextOverflowError
         if fault.status is not None and _NO_MODEL.search(fault.text):
-            return UnknownModel
+            return UnknownModelError
     if fault.status is None:
-        return BadRequest if "invalid_request_error" in fault.kinds else Overloaded
-    return _STATUSES.get(fault.status) or (Overloaded if fault.status >= 500 else BadRequest)
+        return BadRequestError if "invalid_request_error" in fault.kinds else OverloadedError
+    return _STATUSES.get(fault.status) or (OverloadedError if fault.status >= 500 else BadRequestError)
 
 
 def _judge(fault: _Fault, source: Source, model: str) -> ProviderError:
@@ -221,15 +221,15 @@ def _judge(fault: _Fault, source: Source, model: str) -> ProviderError:
     messages = {
         AuthError: f"{provider} refuses the key for {model!r}{said}. Set {source.key_name} to a key that may use it, "
         "or give api_key=",
-        UnknownModel: f"{provider} has no model {model!r} at {source.address}{said}. Check the name, and that "
+        UnknownModelError: f"{provider} has no model {model!r} at {source.address}{said}. Check the name, and that "
         "base_url= (--base-url) is the root of the API, which often ends in /v1",
-        RateLimited: f"{provider} limits requests to {model!r}{said}. Wait"
+        RateLimitError: f"{provider} limits requests to {model!r}{said}. Wait"
         + (f" {fault.retry_after:g} s" if fault.retry_after is not None else "")
         + ", or send fewer",
-        ContextOverflow: f"the request is too long for {model!r} of {provider}{said}. Shorten the history or the task, "
-        "or ask for fewer max_tokens",
-        BadRequest: f"{provider} does not accept the request to {model!r}{said}",
-        Overloaded: f"{provider} is out of order or overloaded for {model!r}{said}. Try again later",
-        ModelTimeout: f"{provider} took too long for {model!r}{said}. Try again, or ask for less",
+        ContextOverflowError: f"the request is too long for {model!r} of {provider}{said}. Shorten the history or the "
+        "task, or ask for fewer max_tokens",
+        BadRequestError: f"{provider} does not accept the request to {model!r}{said}",
+        OverloadedError: f"{provider} is out of order or overloaded for {model!r}{said}. Try again later",
+        ModelTimeoutError: f"{provider} took too long for {model!r}{said}. Try again, or ask for less",
     }
     return kind(messages[kind], status=fault.status, retry_after=fault.retry_after)

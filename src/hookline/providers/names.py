@@ -62,7 +62,7 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
 
     Raises:
         RegistrationError: there is no such kind of model, or it does not take such an option.
-        NotInstalled: its package is missing.
+        NotInstalledError: its package is missing.
         AuthError: it needs a key and there is none.
     """
     kind, _, rest = name.partition(":")

@@ -34,7 +34,7 @@ class OpenAIModel(RemoteModel):
 
     Raises:
         RegistrationError: an argument is wrong.
-        NotInstalled: the package ``openai`` is missing.
+        NotInstalledError: the package ``openai`` is missing.
         AuthError: there is no key, and no base URL either.
     """
 

@@ -17,7 +17,7 @@ from .._base.names import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
-from ..models.errors import AuthError, NotInstalled
+from ..models.errors import AuthError, NotInstalledError
 from .clients import LoopClients
 from .failures import Source, broken_off, in_our_words, readable, refused, retry_after, unreachable
 from .prices import cost_of, load_prices
@@ -157,7 +157,7 @@ def check(package: str, name: str, base_url: str | None, timeout: float | None, 
 
     Raises:
         RegistrationError: there is no name, the base URL is none, or a number makes no sense.
-        NotInstalled: the vendor's package is missing.
+        NotInstalledError: the vendor's package is missing.
     """
     if not name:
         raise RegistrationError(f"a model of {package} needs a name: {package}:NAME")
@@ -168,7 +168,7 @@ def check(package: str, name: str, base_url: str | None, timeout: float | None, 
     if not (isinstance(max_retries, int) and max_retries >= 0):
         raise RegistrationError(f"max_retries {max_retries!r} is not a whole number from 0 on")
     if find_spec(package) is None:
-        raise NotInstalled(package, package)
+        raise NotInstalledError(package, package)
 
 
 def key_for(package: str, given: str | None, base_url: str | None, *variables: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.names import nearest
-from .errors import UnknownAgent
+from .errors import UnknownAgentError
 
 
 class ServedAgent(Frozen, frozen=True):
@@ -43,12 +43,14 @@ class Agents:
         """An agent, who answers for it, and the personality that it is; the first one if no name is given.
 
         Raises:
-            UnknownAgent: there is none of that name.
+            UnknownAgentError: there is none of that name.
         """
         there = self._all()
         name = name or next(iter(there), "")
         if name not in there:
-            raise UnknownAgent(f"there is no agent {name!r:.80}.{nearest(name, there)} There are: {', '.join(there)}")
+            raise UnknownAgentError(
+                f"there is no agent {name!r:.80}.{nearest(name, there)} There are: {', '.join(there)}"
+            )
         answerer, id = there[name]
         return _described(name, answerer, id), answerer, id
 

@@ -81,7 +81,7 @@ class Server:
         closing: called when it has stopped, to close what it was made with.
 
     Raises:
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
     """
 
     def __init__(

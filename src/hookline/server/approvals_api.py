@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._base.names import words
-from ..stores.approval_rows import ApprovalRow, DecisionRefused
+from ..stores.approval_rows import ApprovalRow, DecisionRefusedError
 from ..stores.audit.log import AuditLog
-from ..stores.errors import NotThere
+from ..stores.errors import NotFoundError
 from .approval_views import (
     ApprovalsPage,
     ApprovalsQuery,
@@ -85,7 +85,7 @@ class ApprovalsApi:
         id = request.path_params["id"]
         try:
             return await asyncio.to_thread(self._store.find, id, owner=caller_of(request).owner)
-        except NotThere:
+        except NotFoundError:
             raise _unknown("call", id) from None
 
     async def _decide(self, request: Request) -> Response:
@@ -101,9 +101,9 @@ class ApprovalsApi:
                 self._store.decide, row.id, digest=decision.digest, by=name_of(caller), message=decision.message,
                 owner=caller.owner, **given,
             )  # fmt: skip
-        except DecisionRefused as refused:
+        except DecisionRefusedError as refused:
             raise _refusal(refused) from None
-        except NotThere:
+        except NotFoundError:
             raise _unknown("call", row.id) from None
         await self._records.decided(row, correlation_of(request))
         return answer(ApprovalView.of(row))
@@ -120,7 +120,7 @@ class ApprovalsApi:
             raise _unknown("permission", id)
         try:
             await asyncio.to_thread(self._store.revoke, id, owner=caller.owner)
-        except NotThere:  # somebody was quicker
+        except NotFoundError:  # somebody was quicker
             raise _unknown("permission", id) from None
         self._records.revoked(grant, caller, correlation_of(request))
         return Response(status_code=204)
@@ -130,7 +130,7 @@ def _unknown(what: str, id: str) -> ApiError:
     return ApiError(404, f"unknown_{'approval' if what == 'call' else 'grant'}", f"there is no {what} {id!r:.80}")
 
 
-def _refusal(refused: DecisionRefused) -> ApiError:
+def _refusal(refused: DecisionRefusedError) -> ApiError:
     over = refused.row is not None and refused.row.status in ("expired", "cancelled")
     if refused.code == "gone":
         return ApiError(410 if over else 409, refused.row.status if over and refused.row else "decided", words(refused))

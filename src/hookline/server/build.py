@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from ..config.build import NAME, context
 from ..config.errors import ConfigError
 from ..config.settings import Settings
@@ -19,7 +19,7 @@ from ..stores.runs import RunStore
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Part, Server
-from .errors import UnknownAgent
+from .errors import UnknownAgentError
 from .gate import Gate
 from .options import ServerOptions
 from .service import RunService
@@ -39,11 +39,11 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     Raises:
         ConfigError: a setting that cannot be.
         StoreError: a path that cannot be used.
-        NotInstalled: a package is missing.
+        NotInstalledError: a package is missing.
     """
     for package in ("starlette", "uvicorn"):
         if find_spec(package) is None:
-            raise NotInstalled(package, "server")
+            raise NotInstalledError(package, "server")
     from .a2a.part import A2aPart
     from .api import RunsApi
     from .approvals_api import ApprovalsApi
@@ -53,7 +53,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
     options = ServerOptions.of(settings.server)
     try:
         agents = Agents({getattr(answerer, "name", NAME): answerer}, options.agents)
-    except UnknownAgent as error:
+    except UnknownAgentError as error:
         raise ConfigError(f"server.agents: {error}") from None
     metrics = MetricsHook(every_call=True)  # how long hooks take is among the numbers
     traffic = Traffic(metrics)

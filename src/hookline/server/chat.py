@@ -18,7 +18,7 @@ from .agents import ServedAgent
 from .chat_request import Asked, ChatError, ChatRequest, read_request
 from .chat_text import Said
 from .endpoints import ApiError, Endpoint, caller_of, correlation_of
-from .errors import ServiceError, Unavailable, UnknownAgent
+from .errors import ServiceError, UnavailableError, UnknownAgentError
 from .leaving import unless_gone
 from .reading import Reader
 from .service import RunService
@@ -139,7 +139,7 @@ class ChatApi:
     async def _model(self, request: Request) -> Response:
         try:
             agent, _, _ = self._service.agents.find(request.path_params["model"])
-        except UnknownAgent as error:
+        except UnknownAgentError as error:
             raise _unknown(error) from None
         return _json(self._described(agent))
 
@@ -170,7 +170,7 @@ class ChatApi:
                 caller, asked.task, agent=asked.model, history=asked.history, transport="openai",
                 correlation_id=correlation_of(request),
             )  # fmt: skip
-        except UnknownAgent as error:
+        except UnknownAgentError as error:
             raise _unknown(error) from None
         try:
             return run, await self._service.read(run.id, caller)
@@ -225,7 +225,7 @@ async def _read(reader: Reader, said: Said) -> None:
         said.take(event)
 
 
-def _unknown(error: UnknownAgent) -> ChatError:
+def _unknown(error: UnknownAgentError) -> ChatError:
     return ChatError(404, "model_not_found", str(error), "model")
 
 
@@ -238,7 +238,7 @@ def _failed(run: RunRecord, said: Said) -> ChatError:
 def _unreadable(run: RunRecord, error: StoreError) -> ChatError:
     log.error("the events of the run %s cannot be read: %s", run.id, words(error))
     message = f"the run {run.id} goes on, but its events cannot be read now"
-    return ChatError(503, Unavailable.code, message, headers={RUN_HEADER: run.id, **_FINAL})
+    return ChatError(503, UnavailableError.code, message, headers={RUN_HEADER: run.id, **_FINAL})
 
 
 def _id(run: RunRecord) -> str:

@@ -13,13 +13,13 @@ class ServiceError(HooklineError):
     code: ClassVar[str] = "refused"
 
 
-class UnknownRun(ServiceError):
+class UnknownRunError(ServiceError):
     """There is no such run, or it is somebody else's."""
 
     code = "unknown_run"
 
 
-class UnknownAgent(ServiceError):
+class UnknownAgentError(ServiceError):
     """No agent of that name is served."""
 
     code = "unknown_agent"
@@ -35,19 +35,19 @@ class Busy(ServiceError):
         self.retry_after = retry_after
 
 
-class Unavailable(ServiceError):
+class UnavailableError(ServiceError):
     """The server stops, or cannot store what it should."""
 
     code = "unavailable"
 
 
-class NotNow(ServiceError):
+class ConflictError(ServiceError):
     """The run is in a state in which this cannot be done."""
 
     code = "not_now"
 
 
-class OtherRequest(ServiceError):
+class IdempotencyError(ServiceError):
     """A key that stands for one request came with another."""
 
     code = "other_request"

@@ -18,7 +18,7 @@ from .._base.names import words
 from ..stores.errors import StoreError
 from ..stores.programs import born
 from ..stores.runs import IdempotencyKey, RunStore
-from .errors import NotNow, OtherRequest
+from .errors import ConflictError, IdempotencyError
 from .turns import Turns
 
 log = logging.getLogger("hookline")
@@ -46,8 +46,8 @@ class IdempotencyKeys:
             fresh: the id of the run that will be started inside the block.
 
         Raises:
-            OtherRequest: the key was used for a different request.
-            NotNow: another process is about to start that run.
+            IdempotencyError: the key was used for a different request.
+            ConflictError: another process is about to start that run.
             StoreError: the file cannot be used.
         """
         if not key:
@@ -58,9 +58,9 @@ class IdempotencyKeys:
         async with self._turns.of((owner, key)):  # later requests find the run of the first one
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:
-                raise OtherRequest("this Idempotency-Key was used for another request: take a new one for each")
+                raise IdempotencyError("this Idempotency-Key was used for another request: take a new one for each")
             if found.run_id != fresh and not exists:
-                raise NotNow("a request with this Idempotency-Key is being answered: try again")
+                raise ConflictError("a request with this Idempotency-Key is being answered: try again")
             try:
                 yield found.run_id
             except BaseException:

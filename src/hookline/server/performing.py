@@ -12,7 +12,7 @@ from typing import Any
 from .._base.names import words
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
 from .._run.interrupt import make_id
 from .._run.session import Session
@@ -128,7 +128,7 @@ class Performer:
         )  # fmt: skip
         try:
             result: AgentResult[Any] = await run.result()
-        except RunFailed as failure:
+        except RunFailedError as failure:
             return failure.result
         return result
 

@@ -10,7 +10,7 @@ from contextvars import Context
 
 from .._base.names import words
 from ..stores.runs import RunRecord, RunStore, StoredEvent
-from .errors import Unavailable
+from .errors import UnavailableError
 
 log = logging.getLogger("hookline")
 
@@ -54,7 +54,7 @@ class Recorder:
         """Wait until everything queued so far is in the file.
 
         Raises:
-            Unavailable: the file cannot be written now.
+            UnavailableError: the file cannot be written now.
         """
         if self._task is None:
             return
@@ -105,4 +105,4 @@ class Recorder:
         self._stuck()
         for each in waiting:
             if not each.done():
-                each.set_exception(Unavailable("runs cannot be stored now: try again later"))
+                each.set_exception(UnavailableError("runs cannot be stored now: try again later"))

@@ -8,13 +8,26 @@ from .._base.frozen import EMPTY
 from .._base.names import words
 from ..stores.errors import StoreError
 from .endpoints import ApiError
-from .errors import Busy, NotNow, OtherRequest, ServiceError, Unavailable, UnknownAgent, UnknownRun
+from .errors import (
+    Busy,
+    ConflictError,
+    IdempotencyError,
+    ServiceError,
+    UnavailableError,
+    UnknownAgentError,
+    UnknownRunError,
+)
 
 log = logging.getLogger("hookline")
 
 _STATUS: dict[type[ServiceError], int] = {
-    UnknownRun: 404, UnknownAgent: 404, Busy: 429, Unavailable: 503, NotNow: 409, OtherRequest: 409,
-}  # fmt: skip
+    UnknownRunError: 404,
+    UnknownAgentError: 404,
+    Busy: 429,
+    UnavailableError: 503,
+    ConflictError: 409,
+    IdempotencyError: 409,
+}
 _SOON = "5"
 
 

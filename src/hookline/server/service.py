@@ -28,7 +28,7 @@ from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .callers import Caller
-from .errors import Busy, NotNow, Unavailable, UnknownRun
+from .errors import Busy, ConflictError, UnavailableError, UnknownRunError
 from .idempotency import IdempotencyKeys
 from .live import Live
 from .options import ServerOptions
@@ -162,11 +162,11 @@ class RunService:
             asked: with ``once``, what was asked for, as JSON: with one key always the same.
 
         Raises:
-            UnknownAgent: there is none of that name.
+            UnknownAgentError: there is none of that name.
             Busy: too many runs go on, or wait.
-            OtherRequest: something else was asked for with that key.
-            NotNow: another program is about to start the run of that key.
-            Unavailable: the server stops, or cannot store the run.
+            IdempotencyError: something else was asked for with that key.
+            ConflictError: another program is about to start the run of that key.
+            UnavailableError: the server stops, or cannot store the run.
             StoreError: the file of keys cannot be used.
         """
         fresh = make_id("run")
@@ -183,7 +183,7 @@ class RunService:
     ) -> RunRecord:  # fmt: skip
         if self.problem:
             why = "they cannot be stored" if self._accepting else self.problem  # more is in the log: it tells of paths
-            raise Unavailable(f"no runs are taken now: {why}")
+            raise UnavailableError(f"no runs are taken now: {why}")
         served, answerer, personality = self.agents.find(agent)
         self._check_room(caller)
         name = session or make_id("session")
@@ -216,7 +216,7 @@ class RunService:
         """A run as it is now.
 
         Raises:
-            UnknownRun: there is none, or it is somebody else's.
+            UnknownRunError: there is none, or it is somebody else's.
             StoreError: the file cannot be read.
         """
         run = await self._look(id)
@@ -253,7 +253,7 @@ class RunService:
         """A reader of the events of a run, from the one after that number on. It must be closed.
 
         Raises:
-            UnknownRun: there is none, or it is somebody else's.
+            UnknownRunError: there is none, or it is somebody else's.
             Busy: there are too many readers.
             StoreError: the file cannot be read.
         """
@@ -274,7 +274,7 @@ class RunService:
         """A run, as soon as it is over, or time ran out.
 
         Raises:
-            UnknownRun: there is none, or it is somebody else's.
+            UnknownRunError: there is none, or it is somebody else's.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
@@ -282,7 +282,7 @@ class RunService:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
         if run.is_over:
-            with suppress(Unavailable):  # what was told must not be gone with the program
+            with suppress(UnavailableError):  # what was told must not be gone with the program
                 await self._recorder.flushed()
         return run
 
@@ -290,15 +290,15 @@ class RunService:
         """Cancel a run, and give it as it is then; one that is over stays as it is.
 
         Raises:
-            UnknownRun: there is none, or it is somebody else's.
-            NotNow: it goes on in another program.
+            UnknownRunError: there is none, or it is somebody else's.
+            ConflictError: it goes on in another program.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
         if live is None or live.closed:
             if run.is_over:
                 return run
-            raise NotNow(f"the run {id} goes on in another program: cancel it there")
+            raise ConflictError(f"the run {id} goes on in another program: cancel it there")
         live.stop(reason or f"cancelled by {caller.name}")
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
@@ -306,8 +306,8 @@ class RunService:
         """Put a message into a run.
 
         Raises:
-            UnknownRun: there is none, or it is somebody else's.
-            NotNow: it is not going on.
+            UnknownRunError: there is none, or it is somebody else's.
+            ConflictError: it is not going on.
             Busy: it has not taken in too many others.
             StoreError: the file cannot be read.
         """
@@ -315,7 +315,7 @@ class RunService:
         if live is not None and live.unread >= MAX_UNREAD:
             raise Busy(f"the run {id} has not taken in {live.unread} messages yet: wait until it has")
         if live is None or live.run is None or live.stopping or not live.run.steer(text):
-            raise NotNow(f"the run {id} is {run.status}: it takes no messages now")
+            raise ConflictError(f"the run {id} is {run.status}: it takes no messages now")
         live.unread += 1
         return live.record
 
@@ -377,8 +377,8 @@ class RunService:
                 log.error("old runs stay: %s", words(error))
 
 
-def _unknown(id: str) -> UnknownRun:
-    return UnknownRun(f"there is no run {id!r:.80}")
+def _unknown(id: str) -> UnknownRunError:
+    return UnknownRunError(f"there is no run {id!r:.80}")
 
 
 def _interrupted(run: RunRecord, seq: int) -> tuple[RunRecord, StoredEvent]:

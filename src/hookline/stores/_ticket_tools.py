@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import Any, Literal
 
 from .._base.workers import in_thread
-from .._kernel.errors import CallRefused, HookError, RegistrationError
+from .._kernel.errors import CallRefusedError, HookError, RegistrationError
 from ..tools._tool import Tool
 from .errors import StoreError
 from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
@@ -198,7 +198,7 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
     try:
         await ctx.fire(AFTER_TICKET_REVISION, payload.replace(reason=ticket.reason, success_ratio=ratio))
     except HookError as error:  # the ticket is rejected all the same; a closed failure there fails the run
-        raise CallRefused(str(error), status="failed", hook=error.hook) from error
+        raise CallRefusedError(str(error), status="failed", hook=error.hook) from error
     return (
         f"{ticket.id} is NOT done. It was rejected: {ticket.reason}\n"
         "Do what is missing, then call ticket_complete again with a summary that says how each criterion is met."

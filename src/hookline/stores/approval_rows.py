@@ -80,7 +80,7 @@ class GrantRow(msgspec.Struct, frozen=True):
         return matches(self.pattern, arguments) if self.pattern else digest == self.digest
 
 
-class DecisionRefused(StoreError):
+class DecisionRefusedError(StoreError):
     """A decision that does not count.
 
     ``code`` is ``gone`` (it was decided, or is over), ``digest`` (what was shown is not what waits) or ``bad`` (such a
@@ -119,13 +119,13 @@ def checked_pattern(pattern: object) -> dict[str, str]:
     """A pattern that can be used.
 
     Raises:
-        DecisionRefused: it cannot (``bad``).
+        DecisionRefusedError: it cannot (``bad``).
     """
     if not isinstance(pattern, Mapping) or not 0 < len(pattern) <= MAX_NAMES:
-        raise DecisionRefused("bad", 'a pattern is argument names with globs, such as {"path": "notes/*"}')
+        raise DecisionRefusedError("bad", 'a pattern is argument names with globs, such as {"path": "notes/*"}')
     for name, glob in pattern.items():
         if not isinstance(name, str) or not isinstance(glob, str) or not name or len(glob) > MAX_GLOB:
-            raise DecisionRefused("bad", f"in a pattern, {name!r:.80} needs a glob, a text of at most {MAX_GLOB}")
+            raise DecisionRefusedError("bad", f"in a pattern, {name!r:.80} needs a glob, a text of at most {MAX_GLOB}")
     return dict(pattern)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from .._base.frozen import json_text
 from .._kernel.payloads import Question
 from .approval_rows import ApprovalRow, GrantRow
-from .errors import NotThere, StoreError
+from .errors import NotFoundError, StoreError
 from .programs import is_running
 from .sqlite import storable
 
@@ -60,7 +60,7 @@ def by_id(
     """The values of the one row with this id, if it is this owner's.
 
     Raises:
-        NotThere: there is none.
+        NotFoundError: there is none.
         StoreError: there is more than one.
     """
     id = storable(id) if isinstance(id, str) else ""
@@ -71,7 +71,7 @@ def by_id(
     found = db.execute(query, (*values, owner_value(owner))).fetchall()
     if not found:
         shown = {"permission": "hookline approvals grants shows them"}.get(what, _SHOWN)
-        raise NotThere(f"there is no {what} {id!r}: {shown}")
+        raise NotFoundError(f"there is no {what} {id!r}: {shown}")
     if len(found) > 1:
         raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
     return tuple(found[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._base.workers import in_forked_child
 from .approval_rows import ApprovalRow
-from .errors import LockedFile, StoreError
+from .errors import LockedFileError, StoreError
 
 log = logging.getLogger("hookline")
 
@@ -77,7 +77,7 @@ class Watch:
             problem: Exception = StoreError(f"it is no longer in {self._path}, which somebody deleted or replaced")
             try:
                 found = self._look([id for id, _ in waiting.values()])
-            except LockedFile as error:
+            except LockedFileError as error:
                 if not locked:
                     log.warning("decisions about calls that wait cannot be seen: %s", error)
                 locked = True

@@ -17,7 +17,7 @@ from .._base.frozen import freeze, scrub, thaw
 from .._base.names import is_number
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.values import Ids
-from .approval_rows import ApprovalRow, DecisionRefused, GrantRow, checked_pattern, uncovered
+from .approval_rows import ApprovalRow, DecisionRefusedError, GrantRow, checked_pattern, uncovered
 from .approval_table import (
     FIELDS,
     GRANT,
@@ -185,16 +185,16 @@ class ApprovalStore:
             owner: whose it must be; ``None``: anybody's.
 
         Raises:
-            DecisionRefused: it does not count; ``code`` says why.
+            DecisionRefusedError: it does not count; ``code`` says why.
             StoreError: there is no such call, or the file cannot be used.
         """
         edit, globs = _checked(decision, digest, by, message, arguments, remember, pattern)
         with self.db.transaction(write=True) as db:
             row, now = self._found(db, id, owner), time.time()
             if row.status != "pending":
-                raise DecisionRefused("gone", _gone(row), row)
+                raise DecisionRefusedError("gone", _gone(row), row)
             if not secrets.compare_digest(row.digest.encode(), storable(digest).encode()):
-                raise DecisionRefused("digest", f"{id} is not the call that was shown: look at it again", row)
+                raise DecisionRefusedError("digest", f"{id} is not the call that was shown: look at it again", row)
             row = msgspec.structs.replace(
                 row, status=_STATUS[decision], decided=now, by=storable(by), message=storable(message), edit=edit,
                 remember=remember,
@@ -296,27 +296,27 @@ def _checked(
 ) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
     """The arguments of an edit and the pattern of a grant, if this is a decision that can be made."""
     if decision not in _STATUS:
-        raise DecisionRefused("bad", f"a decision is approve, deny or edit, not {decision!r:.80}")
+        raise DecisionRefusedError("bad", f"a decision is approve, deny or edit, not {decision!r:.80}")
     if not all(isinstance(text, str) for text in (digest, by, message)) or not by.strip():
-        raise DecisionRefused("bad", "a decision needs the digest of what was seen, and who decides, as texts")
+        raise DecisionRefusedError("bad", "a decision needs the digest of what was seen, and who decides, as texts")
     if len(message) > MAX_MESSAGE:
-        raise DecisionRefused("bad", f"a message has at most {MAX_MESSAGE} characters")
+        raise DecisionRefusedError("bad", f"a message has at most {MAX_MESSAGE} characters")
     if remember not in _SCOPES:
-        raise DecisionRefused("bad", f"remember is once, session or always, not {remember!r:.80}")
+        raise DecisionRefusedError("bad", f"remember is once, session or always, not {remember!r:.80}")
     if remember != "once" and decision != "approve":
-        raise DecisionRefused("bad", "only an approval can be remembered")
+        raise DecisionRefusedError("bad", "only an approval can be remembered")
     if pattern is not None and remember == "once":
-        raise DecisionRefused("bad", "a pattern is for a permission: remember it for the session, or always")
+        raise DecisionRefusedError("bad", "a pattern is for a permission: remember it for the session, or always")
     if (arguments is not None) != (decision == "edit"):
-        raise DecisionRefused("bad", "an edit, and nothing else, takes the new arguments")
+        raise DecisionRefusedError("bad", "an edit, and nothing else, takes the new arguments")
     edit = None
     if arguments is not None:
         try:
             edit = scrub(thaw(freeze(arguments)))
         except (TypeError, ValueError, RecursionError) as error:
-            raise DecisionRefused("bad", f"the new arguments are no JSON object: {error}") from error
+            raise DecisionRefusedError("bad", f"the new arguments are no JSON object: {error}") from error
         if not isinstance(edit, dict):
-            raise DecisionRefused("bad", "the new arguments must be a JSON object")
+            raise DecisionRefusedError("bad", "the new arguments must be a JSON object")
     return edit, None if pattern is None else checked_pattern(pattern)
 
 
@@ -328,9 +328,9 @@ def _gone(row: ApprovalRow) -> str:
 
 def _grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> GrantRow:
     if row.remember == "session" and not row.session_id:
-        raise DecisionRefused("bad", "this call has no session that it could be allowed for")
+        raise DecisionRefusedError("bad", "this call has no session that it could be allowed for")
     if pattern is not None and (problem := uncovered(pattern, row.arguments)):
-        raise DecisionRefused("bad", f"the pattern does not cover this call itself: {problem}", row)
+        raise DecisionRefusedError("bad", f"the pattern does not cover this call itself: {problem}", row)
     return GrantRow(
         f"grant_{secrets.token_hex(16)}", row.remember, row.session_id, row.agent, row.owner, row.tool,
         scrub(pattern or {}), None if pattern else row.arguments, row.digest, row.hooks, row.by, now,

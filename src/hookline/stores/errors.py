@@ -9,9 +9,9 @@ class StoreError(PlainError):
     """Something that cannot be loaded or saved; nothing that was stored is lost."""
 
 
-class LockedFile(StoreError):
+class LockedFileError(StoreError):
     """Another program held the file for too long; it may be free the next time."""
 
 
-class NotThere(StoreError):
+class NotFoundError(StoreError):
     """There is nothing with that id, or it is somebody else's."""

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from urllib.parse import quote
 
 from .._base.workers import in_forked_child
-from .errors import LockedFile, StoreError
+from .errors import LockedFileError, StoreError
 from .paths import checked_path
 
 BUSY_SECONDS = 5.0
@@ -258,7 +258,7 @@ class Database:
             connection.close()
 
     def _locked(self) -> StoreError:
-        return LockedFile(
+        return LockedFileError(
             f"{self.path} was locked for {BUSY_SECONDS:g} s by another program: try again, or end that program"
         )
 

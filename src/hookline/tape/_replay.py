@@ -18,11 +18,11 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.budget import Budget
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
 from .._run.event_loops import background_loop, must_nest, own_loop
 from .._run.events import OutputChecked
-from .._run.output import InvalidOutput, Output, OutputSpec, find_json
+from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
 from .._run.session import Session
 from ..models.scripted import ScriptedModel
 from ..tools._tool import Checked, Tool
@@ -118,7 +118,7 @@ async def areplay(
     )  # fmt: skip
     try:
         result = await playback.run.result()
-    except RunFailed as failed:
+    except RunFailedError as failed:
         result = failed.result
     except asyncio.CancelledError:
         playback.run.cancel("the replay was given up")
@@ -160,7 +160,7 @@ class TapedOutput(OutputSpec):
         if known is not None and known.problem:
             if not known.retries_left:
                 raise OutputError(self.name, text, known.problem)
-            raise InvalidOutput(known.problem)
+            raise InvalidOutputError(known.problem)
         form = freeze(msgspec.json.decode(find_json(text)) if known is None else known.output)
         return Output(thaw(form), form)
 

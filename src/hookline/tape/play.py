@@ -10,7 +10,7 @@ from typing import Any, Never
 
 from .._base.event import Event
 from .._base.tasks import OutOfTime, abandon
-from .._kernel.errors import CallRefused, HookError
+from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -216,7 +216,7 @@ class Player:
             await self._wait_to_be_cancelled(position)
         failed = said.failed
         for failure in said.failures if failed is None else (failed, *said.failures):
-            with suppress(HookError, CallRefused) if failed is not None else nullcontext():
+            with suppress(HookError, CallRefusedError) if failed is not None else nullcontext():
                 await report(failure)
         await self.playback.turn_of(position)
         self.playback.passed(position)

@@ -18,7 +18,7 @@ from .._base.event import Event
 from .._base.files import name_in_file
 from .._base.frozen import plain
 from .._base.version import __version__
-from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
 from .._kernel.records import PointFired
@@ -283,7 +283,7 @@ class Recording:
             return value
         except BaseException as error:
             ending = on.ending_of(error)
-            answer = msgspec.structs.replace(answer, refused=isinstance(error, CallRefused), **ending)
+            answer = msgspec.structs.replace(answer, refused=isinstance(error, CallRefusedError), **ending)
             raise
         finally:
             if inside is not None:

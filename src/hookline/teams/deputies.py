@@ -17,7 +17,7 @@ from .._run.agent import Agent, Run
 from .._run.context import AgentContext
 from .._run.session import Session
 from .crew import Crew
-from .errors import HandoffRefused, SwitchRefused
+from .errors import HandoffRefusedError, SwitchRefusedError
 from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .subagents import Team
 
@@ -49,10 +49,10 @@ class Deputies(Team):
             found, changes = await self._agree(
                 lambda payload: self._asked(ctx, to, payload), ctx.session, ctx.agent_name, to
             )
-        except SwitchRefused as refused:
-            raise HandoffRefused(words(refused)) from refused
+        except SwitchRefusedError as refused:
+            raise HandoffRefusedError(words(refused)) from refused
         if not found:
-            raise HandoffRefused(f"{to} cannot take over: a hook wants nobody to")
+            raise HandoffRefusedError(f"{to} cannot take over: a hook wants nobody to")
         self._agreed[ctx.session] = found, changes
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .._base.errors import PlainError
 
 
-class SubagentRefused(PlainError):
+class SubagentRefusedError(PlainError):
     """A subagent was not started. ``by`` is the hook that refused it, empty if a limit or a wrong name did."""
 
     def __init__(self, message: str, *, by: str = "") -> None:
@@ -13,13 +13,13 @@ class SubagentRefused(PlainError):
         self.by = by
 
 
-class SubagentUnfinished(PlainError):
+class SubagentUnfinishedError(PlainError):
     """A subagent was started and did not complete its task; the message says how it ended."""
 
 
-class SwitchRefused(PlainError):
+class SwitchRefusedError(PlainError):
     """A conversation keeps its personality: there is no such other one, or the switch was undone."""
 
 
-class HandoffRefused(PlainError):
+class HandoffRefusedError(PlainError):
     """A conversation was not handed over; the message says what to do instead."""

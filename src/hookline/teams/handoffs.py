@@ -21,7 +21,7 @@ from .._run.context import AgentContext, services_of
 from .._run.options import RunOptions
 from .._run.session import Session
 from ..tools._tool import Tool
-from .errors import HandoffRefused
+from .errors import HandoffRefusedError
 from .members import Members
 from .points import PERSONALITY_SWITCHED, PersonalityChange, PersonalitySwitched
 from .turns import Turns, session_of
@@ -125,12 +125,12 @@ class Handoffs(Turns):
         """
         tally, turn = self._tally(ctx), self._turns.get(ctx.session)
         if not tally.heard:
-            raise HandoffRefused("the team is no hook of this agent: give it as Agent(..., tools=[team])")
-        name = self._members.chosen(ctx, to, HandoffRefused)
+            raise HandoffRefusedError("the team is no hook of this agent: give it as Agent(..., tools=[team])")
+        name = self._members.chosen(ctx, to, HandoffRefusedError)
         if turn is not None and turn.count >= self.max_handoffs:
-            raise HandoffRefused("this was handed over too often already: answer it yourself")
+            raise HandoffRefusedError("this was handed over too often already: answer it yourself")
         if tally.to and tally.to != name:
-            raise HandoffRefused(f"{tally.to} takes over already")
+            raise HandoffRefusedError(f"{tally.to} takes over already")
         tally.to, tally.message = name, message
         try:
             tally.to = await self.switch(ctx, name)
@@ -143,18 +143,18 @@ class Handoffs(Turns):
         """Fire ``personality_switched`` for a handoff; who takes over in the end.
 
         Raises:
-            HandoffRefused: a hook failed closed, or wants somebody who is no member.
+            HandoffRefusedError: a hook failed closed, or wants somebody who is no member.
         """
         told = PersonalitySwitched(ctx.session.id, to, ctx.session.personality_id or ctx.agent_name)
         try:
             change: PersonalityChange | None = (await ctx.fire(PERSONALITY_SWITCHED, told)).value
         except HookError as failed:
-            raise HandoffRefused(f"{to} cannot take over: {failed}") from failed
+            raise HandoffRefusedError(f"{to} cannot take over: {failed}") from failed
         if change is None or change.personality is None:
             return to
         if not isinstance(change.personality, str):
-            raise HandoffRefused(f"{to} cannot take over: a hook wants to change its config, and a team has none")
-        return self._members.known(change.personality, HandoffRefused)
+            raise HandoffRefusedError(f"{to} cannot take over: a hook wants to change its config, and a team has none")
+        return self._members.known(change.personality, HandoffRefusedError)
 
     # As a hook.
 

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.frozen import EMPTY, Frozen, freeze, plain
 from .._base.names import nearest, words
-from .._kernel.errors import CallRefused, HookError, HooklineError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.hook import Hook, hook
 from .._kernel.points import ON_RUN_END
 from .._kernel.registry import HookRegistry
@@ -29,7 +29,7 @@ from ..providers.names import get_model
 from .agents import Models, changed, make_agent, make_hooks
 from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
-from .errors import SwitchRefused
+from .errors import SwitchRefusedError
 from .personalities import Personality
 from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .turns import Turns, session_of
@@ -190,7 +190,7 @@ class Roster(Turns, Mapping[str, Agent]):
             to: the id of a personality; ``default`` for the first one.
 
         Raises:
-            SwitchRefused: there is none of that id, a handler failed, or gave what cannot be used.
+            SwitchRefusedError: there is none of that id, a handler failed, or gave what cannot be used.
         """
         self._crew.refresh()
         target = self._found(to)
@@ -200,14 +200,14 @@ class Roster(Turns, Mapping[str, Agent]):
         session.id = session.id or make_id("session")
         with self._lock:
             if session.id in self._switching:
-                raise SwitchRefused("another switch is going on in this conversation: wait for it, then try again")
+                raise SwitchRefusedError("another switch is going on in this conversation: wait for it, then try again")
             self._switching.add(session.id)
         try:
             found, changes = await self._agreed(self._fire(session, target), session, before, target)
             session.personality_id, session.personality_changes = found, changes
             return self.active(session)
-        except CallRefused as error:
-            raise SwitchRefused(f"{_undone(target)}: {words(error)}") from error
+        except CallRefusedError as error:
+            raise SwitchRefusedError(f"{_undone(target)}: {words(error)}") from error
         finally:
             with self._lock:
                 self._switching.discard(session.id)
@@ -227,7 +227,7 @@ class Roster(Turns, Mapping[str, Agent]):
         try:
             verdict = await fire(PersonalitySwitched(session.id, target, before))
         except HookError as error:
-            raise SwitchRefused(f"{undone}: {words(error)}") from error
+            raise SwitchRefusedError(f"{undone}: {words(error)}") from error
         given = getattr(verdict.value, "personality", None)
         if given is None:
             return target, EMPTY
@@ -239,7 +239,7 @@ class Roster(Turns, Mapping[str, Agent]):
             kept = freeze({**changes, "id": found})
             self._with_changes(found, kept)  # what cannot be used shows now
         except (HooklineError, TypeError, ValueError) as error:
-            raise SwitchRefused(f"{undone}: personality_switched gave {given!r:.80}: {words(error)}") from error
+            raise SwitchRefusedError(f"{undone}: personality_switched gave {given!r:.80}: {words(error)}") from error
         return found, kept
 
     async def _command(self, session: Session, argument: str) -> str:
@@ -334,11 +334,11 @@ class Roster(Turns, Mapping[str, Agent]):
         """The id that somebody means.
 
         Raises:
-            SwitchRefused: there is none.
+            SwitchRefusedError: there is none.
         """
         members = self._crew.members
         if not isinstance(name, str):
-            raise SwitchRefused(f"a personality is named by its id, not by {type(name).__name__}")
+            raise SwitchRefusedError(f"a personality is named by its id, not by {type(name).__name__}")
         if name in members:
             return name
         for id in members:
@@ -346,7 +346,7 @@ class Roster(Turns, Mapping[str, Agent]):
                 return id
         if name in (DEFAULT, ""):
             return self.first
-        raise SwitchRefused(self._unknown(name))
+        raise SwitchRefusedError(self._unknown(name))
 
     def _unknown(self, name: str) -> str:
         members = self._crew.members

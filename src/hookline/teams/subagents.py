@@ -8,19 +8,19 @@ from contextlib import suppress
 from typing import Any, TypedDict, Unpack, overload
 
 from .._base.tasks import OutOfTime, within
-from .._kernel.errors import CallRefused, HookError, HooklineError, RegistrationError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
 from .._run.agent import Agent, Run
 from .._run.cancellation import GRACE
-from .._run.causes import RunFailed
+from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
 from .._run.session import Session
 from ..tools._tool import Tool
-from .errors import SubagentRefused, SubagentUnfinished
+from .errors import SubagentRefusedError, SubagentUnfinishedError
 from .handoffs import Handoffs
 from .members import Members
 from .points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING, Subagent, SubagentChange
@@ -112,25 +112,25 @@ class Team(Handoffs):
         result = await self.delegate(ctx, to, task)
         if result.status == "completed":
             return result.output_text
-        raise SubagentUnfinished(_ending(result))
+        raise SubagentUnfinishedError(_ending(result))
 
     async def delegate(self, ctx: AgentContext, to: str, task: str) -> AgentResult[Any]:
         """Have a member do a task, in a run inside the run of ``ctx``, and give its result, however it ended.
 
         Raises:
-            SubagentRefused: it was not started; the message says why.
-            CallRefused: a hook failed closed once it was; uncaught, that fails the run of ``ctx``.
+            SubagentRefusedError: it was not started; the message says why.
+            CallRefusedError: a hook failed closed once it was; uncaught, that fails the run of ``ctx``.
         """
         if not ctx.run_id:
             raise HooklineError("delegate needs the context of a run; outside of one, use team.arun(task)")
-        name = self._members.chosen(ctx, to, SubagentRefused)
+        name = self._members.chosen(ctx, to, SubagentRefusedError)
         if not isinstance(task, str) or not task.strip():
-            raise SubagentRefused(f"say in words what {name} is to do")
+            raise SubagentRefusedError(f"say in words what {name} is to do")
         if ctx.depth >= self.max_depth:
-            raise SubagentRefused(f"runs may be {self.max_depth} deep, and this one is: do it without {name}")
+            raise SubagentRefusedError(f"runs may be {self.max_depth} deep, and this one is: do it without {name}")
         tally = self._tally(ctx)
         if tally.children >= self.max_children:
-            raise SubagentRefused(f"a run may start {self.max_children} subagents, and this one has")
+            raise SubagentRefusedError(f"a run may start {self.max_children} subagents, and this one has")
         tally.children += 1
         gate = tally.gate = tally.gate or asyncio.Semaphore(self.max_parallel)
         spawned = False
@@ -148,14 +148,14 @@ class Team(Handoffs):
         The result of a refused one is ``failed``, with the refusal among its errors.
 
         Raises:
-            CallRefused: as for :meth:`delegate`.
+            CallRefusedError: as for :meth:`delegate`.
         """
 
         async def one(to: str, task: str) -> AgentResult[Any]:
             try:
                 return await self.delegate(ctx, to, task)
-            except SubagentRefused as refused:
-                error = ErrorInfo("tool", "SubagentRefused", str(refused), refused.by or str(to), fatal=True)
+            except SubagentRefusedError as refused:
+                error = ErrorInfo("tool", "SubagentRefusedError", str(refused), refused.by or str(to), fatal=True)
                 ids = Ids(agent=str(to), parent_run_id=ctx.run_id)
                 return AgentResult(status="failed", task=str(task), errors=(error,), ids=ids)
 
@@ -172,12 +172,12 @@ class Team(Handoffs):
         try:
             verdict = await ctx.fire(SUBAGENT_SPAWNING, asked)
         except HookError as failed:
-            raise SubagentRefused(f"{who} was refused: {failed}", by=failed.hook) from failed
+            raise SubagentRefusedError(f"{who} was refused: {failed}", by=failed.hook) from failed
         change: SubagentChange = verdict.value or SubagentChange()
         if change.error is not None:
-            raise SubagentRefused(f"{who} was refused by {verdict.hook}: {change.error}", by=verdict.hook)
+            raise SubagentRefusedError(f"{who} was refused by {verdict.hook}: {change.error}", by=verdict.hook)
         if change.personality is not None:
-            who = self._members.known(change.personality, SubagentRefused)
+            who = self._members.known(change.personality, SubagentRefusedError)
         return asked.replace(prompt=asked.prompt if change.prompt is None else change.prompt, personality_id=who)
 
     async def _attend(self, ctx: AgentContext, told: Subagent) -> AgentResult[Any]:
@@ -199,7 +199,7 @@ class Team(Handoffs):
             except BaseException as cause:
                 run.cancel("its caller did not wait for it")
                 result = await _last_result(run)
-                with suppress(OutOfTime, HookError, CallRefused):  # it is reported; this cause came first
+                with suppress(OutOfTime, HookError, CallRefusedError):  # it is reported; this cause came first
                     ended = fire(SUBAGENT_ENDED, told.replace(status=result.status, reply=result.reply))
                     await within(GRACE, ended, shielded=True)
                 raise cause
@@ -217,13 +217,13 @@ async def _tell(fire: Fire, point: Point[Any], told: Subagent) -> None:
     try:
         await fire(point, told)
     except HookError as failed:
-        raise CallRefused(str(failed), status="failed", hook=failed.hook) from failed
+        raise CallRefusedError(str(failed), status="failed", hook=failed.hook) from failed
 
 
 async def _result(run: Run[Any]) -> AgentResult[Any]:
     try:
         return await run.result()
-    except RunFailed as failed:
+    except RunFailedError as failed:
         return failed.result
 
 

@@ -25,7 +25,7 @@ class Turns:
         """Run to the end, as :meth:`Agent.arun` does; after a handoff, go on with the one who took over.
 
         Raises:
-            RunFailed: a run ended ``failed``; it carries the result.
+            RunFailedError: a run ended ``failed``; it carries the result.
         """
         while True:
             agent, session, full = self._prepared(options)
@@ -40,7 +40,7 @@ class Turns:
         """The same, and block.
 
         Raises:
-            RunFailed: a run ended ``failed``; it carries the result.
+            RunFailedError: a run ended ``failed``; it carries the result.
         """
         while True:
             agent, session, full = self._prepared(options)

@@ -118,7 +118,7 @@ class McpServer:
 
         Raises:
             McpError: the server cannot be started or reached, or is no MCP server.
-            NotInstalled: the package ``mcp`` is missing.
+            NotInstalledError: the package ``mcp`` is missing.
         """
         with self._lock:
             if not self._listed:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from .._base.errors import HooklineError
-from .._base.installing import NotInstalled
+from .._base.installing import NotInstalledError
 from .._base.names import describe
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -58,7 +58,7 @@ class Connection:
 
     Raises:
         McpError: the server cannot be started or reached, or is no MCP server.
-        NotInstalled: the package ``mcp`` is missing.
+        NotInstalledError: the package ``mcp`` is missing.
     """
 
     def __init__(self, target: Target) -> None:
@@ -247,7 +247,7 @@ def _load() -> None:
     try:
         import mcp  # noqa: F401
     except ImportError as error:
-        raise NotInstalled("mcp", "mcp") from error
+        raise NotInstalledError("mcp", "mcp") from error
     log = logging.getLogger("mcp")
     if not log.handlers:
         log.addHandler(logging.NullHandler())

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hookline import Message, ModelRequest
-from hookline.models import BadRequest, ContextOverflow, UnknownModel
+from hookline.models import BadRequestError, ContextOverflowError, UnknownModelError
 from hookline.providers.local import engine as engine_module
 from hookline.providers.local import weights
 from hookline.providers.local.engine import engine_for, threads
@@ -155,7 +155,7 @@ async def test_nothing_is_left_behind_when_a_stream_is_dropped(engine, counted):
 
 
 async def test_too_long_a_request_is_a_context_overflow(engine):
-    with pytest.raises(ContextOverflow, match=f"context of {EMBEDDED_CONTEXT}; send less, or give it a larger"):
+    with pytest.raises(ContextOverflowError, match=f"context of {EMBEDDED_CONTEXT}; send less, or give it a larger"):
         await whole(engine, text="word " * 5000)
 
 
@@ -166,7 +166,7 @@ async def test_too_long_a_request_is_a_context_overflow(engine):
     ids=str,
 )  # fmt: skip
 async def test_a_request_that_makes_no_sense_is_a_bad_request(engine, params):
-    with pytest.raises(BadRequest, match="the local model refuses the request"):
+    with pytest.raises(BadRequestError, match="the local model refuses the request"):
         await whole(engine, **params)
 
 
@@ -213,9 +213,9 @@ def test_a_broken_file_is_no_model(local, tmp_path, size):
     broken = tmp_path / "broken.gguf"
     with weights.weights_path().open("rb") as whole_file:
         broken.write_bytes(whole_file.read(size))
-    with pytest.raises(UnknownModel, match=r"broken\.gguf cannot be loaded"):
+    with pytest.raises(UnknownModelError, match=r"broken\.gguf cannot be loaded"):
         engine_for(broken, 256)
-    with pytest.raises(UnknownModel):
+    with pytest.raises(UnknownModelError):
         engine_for(broken, 256)
 
 

@@ -14,7 +14,7 @@ from hookline import (
     ModelRequest,
     ModelResponse,
     RegistrationError,
-    RunFailed,
+    RunFailedError,
     hook,
     observer,
     tool,
@@ -194,9 +194,9 @@ async def test_a_run_can_be_cancelled_in_mid_stream(local):
 
 
 def test_an_agent_fails_with_the_models_error(local):
-    with pytest.raises(RunFailed) as raised:
+    with pytest.raises(RunFailedError) as raised:
         Agent("helper", llm=local, params={"temperature": "hot"}).run("Hi.")
-    assert raised.value.result.errors[0].type == "BadRequest"
+    assert raised.value.result.errors[0].type == "BadRequestError"
 
 
 @pytest.mark.parametrize(
@@ -231,5 +231,5 @@ def test_a_model_is_named_for_its_file(taught):
 def test_a_broken_file_fails_the_run_with_a_message(tmp_path, local):
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF\3\0\0\0")
-    with pytest.raises(RunFailed, match=r"model\.gguf cannot be loaded"):
+    with pytest.raises(RunFailedError, match=r"model\.gguf cannot be loaded"):
         Agent("helper", llm=f"local:{path}").run("Hi.")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ..._base.tasks import OutOfTime, within
-from ..._kernel.errors import CallRefused, ModelError
+from ..._kernel.errors import CallRefusedError, ModelError
 from ..._kernel.values import Message
 from ...models.protocol import Model
 from ..excerpt import excerpt
@@ -42,7 +42,7 @@ async def judged(ctx: Any, model: Model | None, text: str, tool: str, timeout: f
         timeout: how many seconds it may take.
 
     Raises:
-        CallRefused: a hook or a limit refused the call.
+        CallRefusedError: a hook or a limit refused the call.
     """
     llm = ctx.llm if model is None else ctx.llm.using(model)
     shown = fence(excerpt(text, _READ), tool, ctx.new_id("fence"))
@@ -51,7 +51,7 @@ async def judged(ctx: Any, model: Model | None, text: str, tool: str, timeout: f
         reply = await within(timeout, llm.complete(asked, purpose=PURPOSE, response_format=_FORMAT))
     except OutOfTime:
         return True, f"the judge gave no answer in {timeout:g} s"
-    except CallRefused as refused:
+    except CallRefusedError as refused:
         if not isinstance(refused.__cause__, ModelError):
             raise  # not the model failed: a hook or a limit has spoken
         return True, f"the judge failed: {refused}"

@@ -8,7 +8,7 @@ from typing import Any
 from ..._base.frozen import json_text, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
-from ...models.errors import BadRequest
+from ...models.errors import BadRequestError
 from ..schemas import parameters_of
 from ..wire import Json, Reply, ToolNames, count, finish, fit_id, text_of
 
@@ -190,7 +190,9 @@ def _tools(request: ModelRequest, names: ToolNames, params: Mapping[str, Any]) -
     chosen: Json = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": names.out(choice)}
     if _is_object(request.response_format) and choice in ("auto", "none"):
         if any(tool["name"] == ANSWER for tool in tools):
-            raise BadRequest(f"the name {ANSWER!r} is taken by the tool for the final answer: rename the agent's tool")
+            raise BadRequestError(
+                f"the name {ANSWER!r} is taken by the tool for the final answer: rename the agent's tool"
+            )
         tools.append(_answer_tool(request.response_format))
         chosen = {"type": "any"} if choice == "auto" else {"type": "tool", "name": ANSWER}
         thinking = params.get("thinking")
@@ -224,7 +226,7 @@ def _schema(schema: Any) -> Json:
     try:
         return transform_schema(thaw(schema))
     except ValueError as error:
-        raise BadRequest(f"response_format is no schema that anthropic takes: {error}") from error
+        raise BadRequestError(f"response_format is no schema that anthropic takes: {error}") from error
 
 
 def _usage(usage: Any) -> Usage | None:

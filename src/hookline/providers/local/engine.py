@@ -20,7 +20,7 @@ import msgspec
 from ..._base.frozen import thaw
 from ..._base.workers import in_forked_child, in_thread
 from ..._kernel.errors import ModelError
-from ...models.errors import BadRequest, ContextOverflow, NotInstalled, UnknownModel
+from ...models.errors import BadRequestError, ContextOverflowError, NotInstalledError, UnknownModelError
 
 _engines: dict[tuple[Path, int], Engine] = {}
 _lock = threading.Lock()
@@ -91,8 +91,8 @@ def engine_for(path: Path, context: int) -> Engine:
     """The engine for these weights; they are loaded the first time.
 
     Raises:
-        UnknownModel: the file is no model that llama.cpp can load.
-        NotInstalled: there is no llama.cpp.
+        UnknownModelError: the file is no model that llama.cpp can load.
+        NotInstalledError: there is no llama.cpp.
     """
     key = (path.resolve(), context)
     with _lock:
@@ -118,7 +118,7 @@ class Engine:
         try:
             import xllamacpp  # type: ignore[import-untyped]
         except ImportError:
-            raise NotInstalled("xllamacpp", "local") from None
+            raise NotInstalledError("xllamacpp", "local") from None
         self._xllamacpp: Any = xllamacpp
         params = self._xllamacpp.CommonParams()
         params.model.path = str(path)
@@ -132,7 +132,7 @@ class Engine:
             with _in_llama():
                 self._server: Any = self._xllamacpp.Server(params)
         except RuntimeError as error:
-            raise UnknownModel(
+            raise UnknownModelError(
                 f"{path} cannot be loaded: it is no whole GGUF file, a kind of model that llama.cpp does not know,"
                 f" or a context of {context:,} tokens is too large for it or for this machine"
             ) from error
@@ -144,19 +144,19 @@ class Engine:
         """A grammar that lets the model write only what the schema allows.
 
         Raises:
-            BadRequest: the schema cannot be made one.
+            BadRequestError: the schema cannot be made one.
         """
         try:
             return str(self._xllamacpp.json_schema_to_grammar(msgspec.json.encode(schema).decode()))
         except (RuntimeError, ValueError) as error:
-            raise BadRequest(f"this JSON schema cannot constrain a model: {error}") from error
+            raise BadRequestError(f"this JSON schema cannot constrain a model: {error}") from error
 
     async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """The chunks of a chat completion as they come; leaving the iterator stops the model at its next token.
 
         Raises:
-            ContextOverflow: the request is longer than the context.
-            BadRequest: anything else that llama.cpp refuses.
+            ContextOverflowError: the request is longer than the context.
+            BadRequestError: anything else that llama.cpp refuses.
         """
         loop, chunks = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any] | None]()
         left = False
@@ -228,7 +228,7 @@ def _failure(error: Mapping[str, Any]) -> ModelError:
     message = str(error.get("message", "llama.cpp failed"))
     if error.get("type") == "exceed_context_size_error":
         limit = f"{error.get('n_prompt_tokens')} tokens do not fit into the context of {error.get('n_ctx')}"
-        return ContextOverflow(
+        return ContextOverflowError(
             f"the request is too long for the local model: {limit}; send less, or give it a larger context (--context)"
         )
-    return BadRequest(f"the local model refuses the request: {message}", status=error.get("code"))
+    return BadRequestError(f"the local model refuses the request: {message}", status=error.get("code"))

@@ -12,7 +12,7 @@ from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ModelResponse, Usage
-from ...models.errors import NotInstalled, Overloaded
+from ...models.errors import NotInstalledError, OverloadedError
 from ..dialects.chat import Chat
 from ..wire import ToolNames
 from . import weights
@@ -37,7 +37,7 @@ class LocalModel:
 
     Raises:
         RegistrationError: there is no such file, or it is no GGUF file.
-        NotInstalled: there is no llama.cpp.
+        NotInstalledError: there is no llama.cpp.
     """
 
     provider = "local"
@@ -46,7 +46,7 @@ class LocalModel:
         self, path: str | Path | None = None, *, context: int | None = None, report: weights.Report | None = None
     ) -> None:
         if find_spec("xllamacpp") is None:
-            raise NotInstalled("xllamacpp", "local")
+            raise NotInstalledError("xllamacpp", "local")
         if context is None:
             context = CONTEXT if path else EMBEDDED_CONTEXT
         if not (is_number(context) and context >= 256):
@@ -65,7 +65,7 @@ class LocalModel:
         async for piece in self.stream(request):
             if isinstance(piece, ModelResponse):
                 return piece
-        raise Overloaded(f"{self.name} broke off without a reply")
+        raise OverloadedError(f"{self.name} broke off without a reply")
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         """Pieces of text as they are written, then the whole reply. Leaving stops the model at its next token."""
@@ -83,7 +83,7 @@ class LocalModel:
         data = reply.whole()
         read = None if data is None else dialect.read(data)
         if read is None:
-            raise Overloaded(f"{self.name} broke off in the middle of a reply")
+            raise OverloadedError(f"{self.name} broke off in the middle of a reply")
         calls = tuple(call.replace(name=names.back(call.name)) for call in read.tool_calls)
         yield ModelResponse(
             read.content, calls, read.usage or Usage(), read.finish_reason, 0.0, self.name, self.provider
@@ -112,7 +112,7 @@ class LocalModel:
 
         Raises:
             WeightsError: they could not be fetched.
-            UnknownModel: llama.cpp cannot load the file.
+            UnknownModelError: llama.cpp cannot load the file.
         """
         return engine_for(self._path or weights.fetch(self._report), self._context)
 

@@ -47,12 +47,12 @@ from a2a.utils.task import (
 from google.protobuf.message import Message as ProtoMessage
 
 from ..._base.names import words
-from ...stores.approval_rows import ApprovalRow, DecisionRefused
+from ...stores.approval_rows import ApprovalRow, DecisionRefusedError
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.runs import RunFilter, RunRecord, page_of
 from ..callers import Right
-from ..errors import Busy, NotNow, ServiceError, UnknownRun
+from ..errors import Busy, ConflictError, ServiceError, UnknownRunError
 from ..grant_records import GrantRecords, name_of
 from ..service import RunService
 from .cards import card_of
@@ -198,7 +198,7 @@ class Handler(RequestHandler):
             )  # fmt: skip
         except Unclear as unclear:
             return str(unclear)
-        except DecisionRefused as refused:
+        except DecisionRefusedError as refused:
             return _again(refused, rows)
         story.answered((row.run_id, row.call_id))
         await self._records.decided(decided, visit.correlation(""))
@@ -242,7 +242,7 @@ class Handler(RequestHandler):
     async def _page_after(self, id: str, context: ServerCallContext) -> None:
         try:
             await self._run(id, context)
-        except (UnknownRun, TaskNotFoundError):
+        except (UnknownRunError, TaskNotFoundError):
             raise InvalidParamsError("page_token is not one that a list gave") from None
 
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
@@ -253,7 +253,7 @@ class Handler(RequestHandler):
                 raise TaskNotCancelableError(f"the task {run.id} is over")
             try:
                 run = await self._service.cancel(run.id, visit_of(context).caller)
-            except NotNow as error:
+            except ConflictError as error:
                 raise TaskNotCancelableError(words(error)) from None
             following = await self._following(run, context)
             await following.catch_up()
@@ -316,7 +316,7 @@ class Handler(RequestHandler):
             _need(visit, right)
         run = await self._service.get(id, visit.caller)
         if run.agent != visit.agent.name:
-            raise UnknownRun(f"there is no task {id!r:.80} of this agent")
+            raise UnknownRunError(f"there is no task {id!r:.80} of this agent")
         return run
 
     async def _following(self, run: RunRecord, context: ServerCallContext) -> Following:
@@ -372,7 +372,7 @@ def _states(params: ListTasksRequest) -> list[str]:
     return [name for name, state in STATES.items() if state == params.status] or ["none"]  # a state that no run has
 
 
-def _again(refused: DecisionRefused, rows: list[ApprovalRow]) -> str:
+def _again(refused: DecisionRefusedError, rows: list[ApprovalRow]) -> str:
     return f"{words(refused)}. {how_to(rows)}" if refused.code != "gone" else words(refused)
 
 
@@ -385,9 +385,9 @@ def _clean(params: ProtoMessage | None) -> Iterator[None]:
         yield
     except A2AError:
         raise
-    except UnknownRun as error:
+    except UnknownRunError as error:
         raise TaskNotFoundError(words(error)) from None
-    except NotNow as error:
+    except ConflictError as error:
         raise UnsupportedOperationError(words(error)) from None
     except Busy as error:
         raise InternalError(words(error), {"retry_after": error.retry_after}) from None

@@ -9,12 +9,12 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ..._base.installing import NotInstalled
+from ..._base.installing import NotInstalledError
 from ...stores.audit.log import AuditLog
 from ...stores.runs import RunStore
 from ..callers import ANYBODY, LOCAL, RIGHTS
 from ..endpoints import OPEN, ApiError, Endpoint, caller_of
-from ..errors import UnknownAgent
+from ..errors import UnknownAgentError
 from ..leaving import unless_gone
 from ..service import RunService
 
@@ -29,12 +29,12 @@ class A2aPart:
         push: settings for :class:`Push`.
 
     Raises:
-        NotInstalled: a2a-sdk is missing.
+        NotInstalledError: a2a-sdk is missing.
     """
 
     def __init__(self, service: RunService, store: RunStore, audit: AuditLog | None = None, **push: Any) -> None:
         if find_spec("a2a") is None:
-            raise NotInstalled("a2a-sdk", "server")
+            raise NotInstalledError("a2a-sdk", "server")
         from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 
         from .envelope import keep_quiet
@@ -106,7 +106,7 @@ class A2aPart:
         caller = caller_of(request)
         try:
             agent, _, _ = self._service.agents.find(request.path_params.get("agent", ""))
-        except UnknownAgent as error:  # which ones there are is for callers
+        except UnknownAgentError as error:  # which ones there are is for callers
             said = "there is no such agent" if caller.id == ANYBODY.id else str(error)
             raise ApiError(404, "unknown_agent", said) from None
         base = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}"

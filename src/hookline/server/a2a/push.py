@@ -26,7 +26,7 @@ from ...tools.http_client import Cutoff, FetchError
 from ...tools.posting import post
 from ...tools.urls import UrlError, parse_host, parse_url
 from ..callers import Caller
-from ..errors import Busy, UnknownRun
+from ..errors import Busy, UnknownRunError
 from ..service import RunService
 from .following import Following
 
@@ -165,7 +165,7 @@ class Push:
                 return
             except Busy as busy:
                 await asyncio.sleep(busy.retry_after)
-            except UnknownRun:
+            except UnknownRunError:
                 return  # it is gone, and its receivers with it
             except HooklineError as error:
                 log.error("nobody is told of the run %s: %s", row.run_id, words(error))

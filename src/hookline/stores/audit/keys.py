@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._base.installing import NotInstalled
+from ..._base.installing import NotInstalledError
 from ..errors import StoreError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def load_signer(path: str | os.PathLike[str]) -> Signer:
 
     Raises:
         StoreError: there is none that can be used.
-        NotInstalled: the package ``cryptography`` is missing.
+        NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
     data = _read(path)
@@ -70,7 +70,7 @@ def load_checker(path: str | os.PathLike[str]) -> Checker:
 
     Raises:
         StoreError: there is none that can be used.
-        NotInstalled: the package ``cryptography`` is missing.
+        NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
     data = _read(path)
@@ -91,7 +91,7 @@ def make_keys(path: str | os.PathLike[str]) -> tuple[Path, Path, str]:
 
     Raises:
         StoreError: a file is there already, or cannot be written.
-        NotInstalled: the package ``cryptography`` is missing.
+        NotInstalledError: the package ``cryptography`` is missing.
     """
     ed25519, serialization = _crypto()
     private = ed25519.Ed25519PrivateKey.generate()
@@ -126,5 +126,5 @@ def _crypto() -> tuple[Any, Any]:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise NotInstalled("cryptography", "sign") from None
+        raise NotInstalledError("cryptography", "sign") from None
     return ed25519, serialization

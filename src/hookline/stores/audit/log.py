@@ -70,7 +70,7 @@ class AuditLog:
     Raises:
         StoreError: a path that is a folder, no path and no logger, or a key that cannot be used.
         TypeError: no path.
-        NotInstalled: ``sign`` needs the package ``cryptography``.
+        NotInstalledError: ``sign`` needs the package ``cryptography``.
     """
 
     def __init__(

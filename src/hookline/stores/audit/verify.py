@@ -105,7 +105,7 @@ def verify_audit(
 
     Raises:
         StoreError: a file, the key or the head cannot be read.
-        NotInstalled: ``key`` needs the package ``cryptography``.
+        NotInstalledError: ``key`` needs the package ``cryptography``.
     """
     if not paths:
         raise StoreError("which audit log? Give the path of its file")
