@@ -259,7 +259,7 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     store = RunStore(path)
     done, left = store.get("run_1"), store.get("run_2")
     assert (done.status, done.stop, done.steps, done.cost, done.elapsed) == ("failed", "error", 2, 0.5, 4.0)
-    assert (done.error, done.parent_run_id, done.started, done.created) == ("OverloadedError", "run_0", 100.0, 100.0)
+    assert (done.error, done.parent_run_id, done.started, done.created) == ("Overloaded", "run_0", 100.0, 100.0)
     assert (left.status, left.ended, left.steps) == ("interrupted", None, 0)
     told = run_stats(store)
     assert told.totals.statuses == {"failed": 1, "interrupted": 1}
