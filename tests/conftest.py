@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Collect without garbage collection, and exempt the thousands of collected tests from it afterwards: it is faster."""
+    """Collect without garbage collection, and exempt the collected tests from it later: it is faster."""
     gc.disable()
     try:
         return (yield)

@@ -3,8 +3,8 @@
     make fuzz                     ten rounds, each with a seed of its own
     make fuzz SEED=1234 ROUNDS=1  the round that found something, again
 
-Each round prints its seed first. A finding ends the search, prints the failing test with hypothesis' own example, and says
-how to run that round again.
+Each round prints its seed first. A finding ends the search, prints the failing test with hypothesis' own example, and
+says how to run that round again.
 """
 
 import argparse
@@ -33,7 +33,9 @@ def explore(seed: int, examples: str, paths: list[str]) -> int:
 def main() -> int:
     """Run rounds until one finds something or all are done."""
     parser = argparse.ArgumentParser(description="Random exploration with hypothesis.")
-    parser.add_argument("--seed", type=int, default=None, help="seed of the first round; the next ones count on from it")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="seed of the first round; the next ones count on from it"
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--examples", type=int, default=300, help="examples for each test")
     parser.add_argument("paths", nargs="*", help="test modules; all that use hypothesis if none is given")
