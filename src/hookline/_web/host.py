@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from .._base.installing import NotInstalledError
+from .._base.errors import NotInstalledError
 from ..tools.urls import bracketed
 from .errors import WebError
 from .guard import HttpGuard, is_loopback

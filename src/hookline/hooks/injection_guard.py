@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from .._base.names import is_number
+from .._base.text import is_number, shorten
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import PromptBuild, RunStart, ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START
@@ -274,4 +274,4 @@ def _taint_of(messages: Sequence[Message]) -> _Taint | None:
 
 def _printable(text: str) -> str:
     shown = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * _QUOTED]).split())
-    return shown if len(shown) <= _QUOTED else f"{shown[: _QUOTED - 1]}…"
+    return shorten(shown, _QUOTED)

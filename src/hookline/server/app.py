@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .._base.names import words
+from .._base.text import error_text
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._web.guard import is_loopback
@@ -168,7 +168,7 @@ class Server:
                 try:
                     await in_thread(close)
                 except HooklineError as error:
-                    log.error("%s", words(error))
+                    log.error("%s", error_text(error))
         finally:
             self.state = "stopped"
             self._over.set()

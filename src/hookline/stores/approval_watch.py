@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
 from .approval_rows import ApprovalRow
 from .errors import LockedFileError, StoreError
 
@@ -108,4 +108,4 @@ def _after_fork() -> None:
         watch.forget()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import freeze, scrub, thaw
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.values import Ids
 from .approval_rows import ApprovalRow, DecisionRefusedError, GrantRow, checked_pattern, uncovered

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import EMPTY, Frozen, freeze, scrub
-from .._base.names import is_number
+from .._base.text import is_number
 
 
 class Fact(Frozen, frozen=True):

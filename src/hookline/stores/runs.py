@@ -17,7 +17,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .errors import StoreError
 from .programs import is_running
 from .pushes import SCHEMA as _PUSHES

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from urllib.parse import quote
 
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .paths import checked_path
 
@@ -299,4 +299,4 @@ def _after_fork() -> None:
         database._after_fork()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from .._base.names import span
+from .._base.text import duration_text
 from .ticket_rows import COLUMNS, TicketChange, TicketError, TicketRow, cut, number_of, one_of
 
 SCHEMA = (
@@ -58,7 +58,7 @@ def last_change(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
 
 def ago(change: TicketChange) -> str:
     """What somebody did, and how long ago."""
-    return f"{change.what} by {change.by} {span(max(0.0, time.time() - change.at))} ago"
+    return f"{change.what} by {change.by} {duration_text(max(0.0, time.time() - change.at))} ago"
 
 
 def why_taken(ticket: TicketRow, who: str, last: TicketChange, run_id: str, *, completing: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from .._base.frozen import scrub
-from .._base.names import nearest
+from .._base.text import did_you_mean, shorten
 from .errors import StoreError
 
 Column = Literal["todo", "running", "verifying", "needs_revision", "review", "done", "cancelled"]
@@ -101,7 +101,7 @@ def cleaned(text: object, name: str, limit: int, *, one_line: bool = False) -> s
 def cut(text: object, limit: int = MAX_TEXT) -> str:
     """A reason that somebody else gave, shortened where it is too long: it may not stand in the way."""
     kept = _CONTROL.sub("", scrub(str(text)[: limit + 1])).strip()
-    return kept if len(kept) <= limit else f"{kept[: limit - 1]}…"
+    return shorten(kept, limit)
 
 
 def name_of(name: object, what: str) -> str:
@@ -139,6 +139,6 @@ def one_of(value: object, known: Iterable[str], what: str) -> str:
     """
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
-        hint = nearest(value, names) if isinstance(value, str) else ""
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
         raise TicketError(f"{value!r:.80} is no {what}: give one of {', '.join(names)}.{hint}")
     return value

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from .._base.names import is_number, span
+from .._base.text import duration_text, is_number
 from .errors import StoreError
 from .sqlite import Database
 from .ticket_queries import NOW, ROW, SCHEMA, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken
@@ -365,7 +365,7 @@ class TicketBoard:
         ticket, hold = found(db, number_of(id))
         if hold is None or ticket.column == "verifying":
             return ticket
-        why = f"no judgement came in {span(self.hold_seconds)}"
+        why = f"no judgement came in {duration_text(self.hold_seconds)}"
         return self._put(db, replace(ticket, column="verifying"), _BOARD, "not judged", "running", why)
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:
