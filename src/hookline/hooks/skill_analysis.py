@@ -22,8 +22,8 @@ from ..stores.skill_files import Skill, is_name
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from ..stores.skills import STATES, SkillStore
 from .excerpt import excerpt, left_out
-from .injection.fence import fence
-from .sensitive.redactor import Redactor
+from ._injection.fence import fence
+from ._sensitive.redactor import Redactor
 
 NAME = "skill-evolver"
 """What the agent is called that looks at runs."""

@@ -21,7 +21,7 @@ from ..models.protocol import Model
 from ..providers.names import as_model
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from .checks import positive, seconds, whole
-from .sensitive.redactor import Redactor
+from ._sensitive.redactor import Redactor
 from .skill_analysis import analyse, analyst, queued_run
 from .skills import store_of
 

@@ -13,8 +13,8 @@ from ..providers.names import as_model
 from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from .checks import flag, positive
 from .excerpt import excerpt
-from .injection.control_tokens import neutralise
-from .injection.fence import fence, unfenced
+from ._injection.control_tokens import neutralise
+from ._injection.fence import fence, unfenced
 
 PURPOSE = "judge"
 """What hooks see as the purpose of the judge's call."""
