@@ -21,9 +21,9 @@ from ..stores.errors import StoreError
 from ..stores.skill_files import Skill, is_name
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from ..stores.skills import STATES, SkillStore
-from .excerpt import excerpt, left_out
 from ._injection.fence import fence
 from ._sensitive.redactor import Redactor
+from .excerpt import excerpt, left_out
 
 NAME = "skill-evolver"
 """What the agent is called that looks at runs."""

@@ -20,8 +20,8 @@ from .._run.budget import Budget, Limits
 from ..models.protocol import Model
 from ..providers.names import as_model
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
-from .checks import positive, seconds, whole
 from ._sensitive.redactor import Redactor
+from .checks import positive, seconds, whole
 from .skill_analysis import analyse, analyst, queued_run
 from .skills import store_of
 
