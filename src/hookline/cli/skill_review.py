@@ -165,7 +165,7 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Have the model look at runs that wait."""
     from ..config.build import build_agent
-    from ..hooks.sensitive.redactor import Redactor
+    from ..hooks._sensitive.redactor import Redactor
     from ..hooks.skill_analysis import analyse
     from .approver import Approver
     from .logs import quiet_logs

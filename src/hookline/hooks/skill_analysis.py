@@ -19,9 +19,9 @@ from .._run.causes import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
 from ..stores.skills import STATES, Outcome, QueuedRun, Skill, SkillQueue, SkillStore, is_name
+from ._injection.fence import fence
+from ._sensitive.redactor import Redactor
 from .excerpt import excerpt, left_out
-from .injection.fence import fence
-from .sensitive.redactor import Redactor
 
 NAME = "skill-evolver"
 """What the agent is called that looks at runs."""
