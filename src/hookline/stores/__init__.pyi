@@ -1,6 +1,6 @@
+from .._toolbox.tickets import ticket_tools as ticket_tools
 from ._run_stats import RunStats as RunStats
 from ._run_stats import run_stats as run_stats
-from ._ticket_tools import ticket_tools as ticket_tools
 from .approval_rows import DecisionRefusedError as DecisionRefusedError
 from .approvals import ApprovalStore as ApprovalStore
 from .artifacts import Artifact as Artifact

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from .._base.workers import in_thread
 from .._kernel.errors import CallRefusedError, HookError, RegistrationError
+from ..stores.errors import StoreError
+from ..stores.ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
+from ..stores.ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
+from ..stores.tickets import TicketBoard
 from ..tools._tool import Tool
-from .errors import StoreError
-from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
-from .tickets import TicketBoard
 
 PREFIX = "ticket_"
 PAGE = 20
