@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-untyped-calls
 """Learns how much the words of a text say about whether it gives orders to a model, and measures it writer by writer.
 
-Writes `src/hookline/hooks/injection/weights.json` and `tests/hooks/injection/left_out.json`; the same texts give
+Writes `src/hookline/hooks/_injection/weights.json` and `tests/hooks/injection/left_out.json`; the same texts give
 the same files. What is measured on a writer was learned from the others.
 """
 
@@ -12,13 +12,13 @@ import random
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from hookline.hooks.injection.concepts import CONCEPTS
-from hookline.hooks.injection.patterns import material
-from hookline.hooks.injection.words import Weights, chance
+from hookline.hooks._injection.concepts import CONCEPTS
+from hookline.hooks._injection.patterns import material
+from hookline.hooks._injection.words import Weights, chance
 
 ROOT = Path(__file__).parents[1]
 CORPUS = ROOT / "tests/hooks/injection"
-WEIGHTS = ROOT / "src/hookline/hooks/injection/weights.json"
+WEIGHTS = ROOT / "src/hookline/hooks/_injection/weights.json"
 LEFT_OUT = CORPUS / "left_out.json"
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9)
 FALSE_ALARMS = 0.04  # the share at 0.5, over all writers left out

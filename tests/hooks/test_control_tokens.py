@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.hooks.injection.control_tokens import neutralise, visible
+from hookline.hooks._injection.control_tokens import neutralise, visible
 
 TOKENS = [
     "<|im_start|>", "<|im_end|>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<s>", "</s>", "<|system|>", "<|eot_id|>",

@@ -29,7 +29,7 @@ from hookline import (
 from hookline.errors import ModelError
 from hookline.events import HookExecuted
 from hookline.hooks import GroundedReplyHook, InjectionGuard, ToolOutputTruncatorHook
-from hookline.hooks.injection.fence import RULE, fence, fenced, unfenced
+from hookline.hooks._injection.fence import RULE, fence, fenced, unfenced
 from hookline.stores import ArtifactStore
 from hookline.testing import EventLog, afire_hook, fire_hook, scripted_agent
 

@@ -11,8 +11,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import CallRefusedError, HookError, RegistrationError
 from ..stores.errors import StoreError
 from ..stores.ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from ..stores.ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
-from ..stores.tickets import TicketBoard
+from ..stores.tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
 from ..tools._tool import Tool
 
 PREFIX = "ticket_"

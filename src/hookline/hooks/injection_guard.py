@@ -17,12 +17,12 @@ from .._kernel.results import HookResult
 from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.names import as_model
+from ._injection.control_tokens import Cleaned, neutralise
+from ._injection.fence import RULE, fence, fenced, unfenced
+from ._injection.judge import judged
+from ._injection.patterns import Suspicion, suspicion
 from .called_tool import called_tool
 from .checks import flag, names_of, positive, whole
-from .injection.control_tokens import Cleaned, neutralise
-from .injection.fence import RULE, fence, fenced, unfenced
-from .injection.judge import judged
-from .injection.patterns import Suspicion, suspicion
 
 Action = Literal["flag", "withhold", "end"]
 REPLY = "I stopped: {source} holds text that tries to give me orders ({kinds})."

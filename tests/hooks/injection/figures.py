@@ -5,7 +5,7 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
-from hookline.hooks.injection.patterns import suspicion
+from hookline.hooks._injection.patterns import suspicion
 
 HERE = Path(__file__).parent
 THRESHOLD = 0.5

@@ -2,7 +2,7 @@
 
 from hookline import APPROVAL_REQUESTED, Agent, HookResult, ScriptedModel, call, hook, tool
 from hookline.hooks import InjectionGuard
-from hookline.hooks.injection.fence import fenced
+from hookline.hooks._injection.fence import fenced
 
 
 def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):

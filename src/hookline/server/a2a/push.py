@@ -22,7 +22,7 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
-from ...stores.pushes import Pushes, PushRow
+from ...stores.push_subscriptions import Pushes, PushRow
 from ...stores.runs import RunRecord
 from ..callers import Caller
 from ..errors import Busy, UnknownRunError

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from .otel.run_spans import RunSpans
+    from ._otel.run_spans import RunSpans
 
 log = logging.getLogger("hookline")
 
@@ -75,7 +75,7 @@ class OpenTelemetryHook:
             able(meter_provider, "get_meter", "meter_provider= is a MeterProvider of OpenTelemetry")
         self.content = flag(content, "content")
         try:
-            from .otel.spans import Backend
+            from ._otel.spans import Backend
         except ModuleNotFoundError as missing:
             raise NotInstalledError("opentelemetry-api", "otel") from missing
         self._backend = Backend(tracer_provider, meter_provider, self.content)
@@ -97,7 +97,7 @@ class OpenTelemetryHook:
     def around(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
         """Have a span of its own be the current one, in a run and in each model call and tool of it."""
         if isinstance(payload, RunStart):
-            from .otel.run_spans import RunSpans
+            from ._otel.run_spans import RunSpans
 
             return RunSpans(self._backend, ctx, self._runs)
         run = self._runs.get(ctx.run_id)

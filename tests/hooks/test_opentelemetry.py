@@ -52,7 +52,7 @@ from hookline import (
 from hookline.errors import NotInstalledError
 from hookline.events import ToolEnded
 from hookline.hooks import FallbackModelHook
-from hookline.hooks.otel.attributes import provider_name
+from hookline.hooks._otel.attributes import provider_name
 from hookline.models import RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
@@ -1085,7 +1085,7 @@ def test_what_is_no_provider_is_refused(arguments, options, words):
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "hookline.hooks.otel.spans", raising=False)
+    monkeypatch.delitem(sys.modules, "hookline.hooks._otel.spans", raising=False)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[otel\]"):
         hookline.hooks.OpenTelemetryHook()
 
