@@ -19,7 +19,7 @@ from .._web.host import HttpHost
 from .._web.starting import Starting
 from ..config.errors import ConfigError
 from ..hooks.metrics import MetricsHook
-from ..stores.approval_rows import ApprovalRow
+from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord

@@ -12,8 +12,7 @@ from .._kernel.errors import CallRefusedError, HookError, RegistrationError
 from ..tools._tool import Tool
 from .errors import StoreError
 from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from .ticket_rows import COLUMNS, MAX_NAME, OPEN, TIERS, TicketChange, TicketError, TicketRow, cut
-from .tickets import TicketBoard
+from .tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
 
 PREFIX = "ticket_"
 PAGE = 20

@@ -19,7 +19,7 @@ from ..._base.names import words
 from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
 from ...stores.errors import StoreError
-from ...stores.pushes import Pushes, PushRow
+from ...stores.push_subscriptions import Pushes, PushRow
 from ...stores.runs import RunRecord
 from ...tools.egress import Egress, EgressError
 from ...tools.http_client import Cutoff, FetchError

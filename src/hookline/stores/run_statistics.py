@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .programs import is_running
+from .processes import is_running
 from .runs import RunStore
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since

@@ -1,4 +1,4 @@
-"""Whether the program that wrote something down still runs: who is gone can finish nothing."""
+"""Find out whether a process that wrote something still runs."""
 
 from __future__ import annotations
 

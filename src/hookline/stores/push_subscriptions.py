@@ -1,4 +1,4 @@
-"""Where callers want to be told how their runs go on, beside the runs in the same file."""
+"""Push subscriptions: where callers want to be notified of the progress of their runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .programs import is_running
+from .processes import is_running
 from .sqlite import Database, storable
 
 SCHEMA = """CREATE TABLE pushes (
