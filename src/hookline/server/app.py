@@ -14,6 +14,7 @@ import msgspec
 from .._base.text import error_text
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
+from .._net.urls import parse_url
 from .._web.guard import is_loopback
 from .._web.host import HttpHost
 from .._web.starting import Starting
@@ -23,7 +24,6 @@ from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord
-from ..tools.urls import parse_url
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from .._base.text import did_you_mean
-from ._tool import tool
+from ..tools._tool import tool
 
 _MAX_EXPRESSION = 500
 _MAX_BITS = 10_000  # about 3,000 digits
