@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class HooklineError(Exception):
     """Base class of all errors that Hookline raises.
@@ -40,13 +42,14 @@ def install_command(extra: str) -> str:
     folder of that checkout unless it is the current one.
     """
     import shlex
-    from pathlib import Path
 
-    folder = Path(__file__).parents[3]
+    folder = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
     try:
-        if '\nname = "hookline"\n' in (folder / "pyproject.toml").read_text("utf-8"):
-            where = "." if folder == Path.cwd() else str(folder)
-            return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
+        with open(os.path.join(folder, "pyproject.toml"), encoding="utf-8") as file:
+            is_checkout = '\nname = "hookline"\n' in file.read()
     except (OSError, ValueError):
-        pass  # installed without its checkout
-    return f"pip install -e '.[{extra}]' in a checkout of Hookline"
+        is_checkout = False
+    if not is_checkout:
+        return f"pip install -e '.[{extra}]' in a checkout of Hookline"
+    where = "." if folder == os.getcwd() else folder
+    return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
