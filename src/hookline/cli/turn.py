@@ -18,11 +18,11 @@ from .._base.frozen import EMPTY
 from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
-from .._run.agent import Agent, Run
-from .._run.causes import RunFailedError
+from .._run.agent import Agent
 from .._run.context import AgentContext
-from .._run.event_loops import background_loop
 from .._run.events import RunFinished, Sink, SubagentEvent
+from .._run.run import Run, background_loop
+from .._run.termination import RunFailedError
 from .exits import CANCELLED, FAILED
 from .failures import say_error
 from .text import Within
