@@ -11,7 +11,7 @@ import pytest
 
 from hookline.cli.doctor import EXTRAS
 from hookline.config.settings import KEYS
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.points import POINTS
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from hookline import Event
 from hookline.cli.app import make_app
 from hookline.cli.exits import MEANINGS
 from hookline.config.settings import KEYS
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.payloads import Frozen
 from hookline.points import POINTS
 from hookline.server import ServerOptions

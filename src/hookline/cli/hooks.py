@@ -63,7 +63,7 @@ def hooks(
 def show_built_in(json: bool) -> None:
     """Print every built-in hook: its name, where it fires, and what it does."""
     from .._base.frozen import plain
-    from ..hooks.catalogue import builtin_rows
+    from ..hooks._catalog import builtin_rows
     from .screen import facts, write_json
 
     rows = builtin_rows()

@@ -167,8 +167,8 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Have the model look at runs that wait."""
     from ..config.build import build_agent
+    from ..hooks._skill_analysis import analyse
     from ..hooks.sensitive.redactor import Redactor
-    from ..hooks.skill_analysis import analyse
     from .approver import Approver
     from .logs import quiet_logs
     from .recording import recorded, recorder
@@ -206,7 +206,7 @@ def _asked(agent: Any, settings: Settings, run: QueuedRun, text: str) -> AgentRe
     """Ask the model of an agent about a run, under all its hooks."""
     from .._run.budget import Budget, Limits
     from .._run.context import AgentContext
-    from ..hooks.skill_analysis import analyst
+    from ..hooks._skill_analysis import analyst
     from .turn import perform
 
     tokens, seconds = settings.max_tokens, settings.max_seconds

@@ -12,7 +12,7 @@ from .._base.event import Event
 from .._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.values import Ids
 from .._run import events as e
-from ..hooks._shadow import ShadowDecided
+from ..hooks.shadow_mode import ShadowDecided
 from .text import Within, arguments_text, printable, short, summary
 
 _VERBS = {

@@ -199,7 +199,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
-        from ..hooks.secret_files import SECRET_FILES
+        from ..hooks._support.secret_files import SECRET_FILES
         from ..tools.basic import calculator, clock
         from ..tools.files import file_tools
 

@@ -14,7 +14,7 @@ from .._base.names import describe, nearest, words
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
-from ..hooks.catalogue import BUILTINS
+from ..hooks._catalog import BUILTINS
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin

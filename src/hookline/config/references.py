@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..hooks.catalogue import BUILTINS
+from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 
 _FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")

@@ -9,7 +9,7 @@ from ..._base.tasks import OutOfTime, within
 from ..._kernel.errors import CallRefusedError, ModelError
 from ..._kernel.values import Message
 from ...models.protocol import Model
-from ..excerpt import excerpt
+from .._support.messages import excerpt
 from .fence import fence
 
 PURPOSE = "injection_judge"

@@ -11,7 +11,7 @@ from .._base.lazy import exports
 from .._kernel.points import POINTS
 
 _MODULES = {
-    "Limits": ("limits", "rate_limit", "finish_reason", "_guards"),
+    "Limits": ("limits", "rate_limit", "finish_reason"),
     "Safety and access": (
         "safety", "plan_mode", "approvals", "roles", "path_guard", "egress_guard", "sensitive_data", "injection_guard",
         "terminal_guard",
@@ -27,7 +27,7 @@ _MODULES = {
     ),
     "Teams": ("ticket_rules", "ticket_judge"),
     "Learning": ("skill_evolver",),
-    "Saving and trying out": ("response_cache", "_shadow"),
+    "Saving and trying out": ("response_cache", "shadow_mode"),
 }  # fmt: skip
 """The modules with built-in hooks by what they are for, in the order they are shown; the stub has their names."""
 

@@ -1,5 +1,6 @@
-"""Which files hold secrets, by their usual names."""
+"""Names of files and folders that usually hold secrets."""
 
+# One family of files on a line, which the formatter would spread over a hundred lines.
 SECRET_FILES = (
     ".env", ".env.*", "*.env", ".envrc", "!.env.example", "!.env.sample", "!.env.template", "!.env.dist",
     "!.env.defaults", "!*.example", "!*.sample",
@@ -15,4 +16,4 @@ SECRET_FILES = (
     ".*_history", "etc/shadow*", "etc/gshadow*", "etc/sudoers*", "etc/ssh", "etc/ssl/private",
     "proc/*/environ", "proc/*/task/*/environ", "proc/*/mem", "proc/*/fd", "proc/kcore", "run/secrets",
 )  # fmt: skip
-"""Globs of such files and folders, as :func:`~hookline._base.files.is_match` reads them; ``!`` names exceptions."""
+"""Globs for :func:`~hookline._base.files.is_match`; one that begins with ``!`` names exceptions."""

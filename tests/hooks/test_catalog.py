@@ -7,7 +7,7 @@ import pytest
 
 import hookline.hooks
 from hookline._kernel.hook import compile_hook
-from hookline.hooks.catalogue import BUILTINS, CONCERNS, builtin_rows
+from hookline.hooks._catalog import BUILTINS, CONCERNS, builtin_rows
 from hookline.points import POINTS
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "hooks"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...tools.command_line import Word
-from .rules import Program
+from .allowlist import Program
 
 _NUMBER = re.compile(r"[-+]?[0-9]+[A-Za-z]{0,3}")
 _MARKS = ":/?!"

@@ -21,7 +21,7 @@ from ..stores.errors import StoreError
 from ..stores.skill_files import Skill, is_name
 from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
 from ..stores.skills import STATES, SkillStore
-from .excerpt import excerpt, left_out
+from ._support.messages import excerpt, omission_mark
 from .injection.fence import fence
 from .sensitive.redactor import Redactor
 
@@ -217,7 +217,7 @@ def _clean(text: str, limit: int, redactor: Redactor) -> str:
     """The beginning and the end of a text without secrets; what is cut away is not read."""
     if len(text) > 2 * (limit + _MARGIN):
         head, tail = redactor.apply(text[: limit + _MARGIN]), redactor.apply(text[-limit - _MARGIN :])
-        text = f"{head[: limit // 2]}{left_out(len(text) - limit)}{tail[-(limit // 2) :]}"
+        text = f"{head[: limit // 2]}{omission_mark(len(text) - limit)}{tail[-(limit // 2) :]}"
     else:
         text = excerpt(redactor.apply(text), limit)
     return text.encode(errors="replace").decode()

@@ -11,7 +11,7 @@ import msgspec
 from ...tools.command_line import Word
 from .options import Given, Refused, read_options
 from .paths import Place
-from .rules import GIT, GIT_RUNS
+from .allowlist import GIT, GIT_RUNS
 
 
 def _settings(names: Iterable[str]) -> re.Pattern[str]:

@@ -9,7 +9,7 @@ from ...tools.command_line import Word
 from .git import judge_git
 from .options import Given, Refused, read_options
 from .paths import Place
-from .rules import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
+from .allowlist import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
 
 _SED_PART = r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^\]\[{0}\\\n]|\[:[a-z]+:\])*\])*"  # no delimiter in brackets
 _SED_ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_SED_PART.format('/')}/I?)"
