@@ -10,7 +10,7 @@ from .._base.names import closest, words
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
-from ..stores.mailbox import Letter, Lost
+from ..stores.mailbox import InboxItem, LeaseLostError
 from . import wording
 from .answering import Answering, Order
 from .approving import Approving
@@ -44,16 +44,16 @@ class Reception:
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
         self._conversations, self._postman, self._answering = conversations, postman, answering
         self._approving, self._options, self._tally = approving, options, tally
-        self.lanes: Lanes[Letter] = Lanes(self._take)
+        self.lanes: Lanes[InboxItem] = Lanes(self._take)
 
-    async def _take(self, key: str, letter: Letter) -> None:
+    async def _take(self, key: str, letter: InboxItem) -> None:
         try:
             await self._receive(key, letter)
         except Exception:
             log.exception("a message of %s is not handled", place(key))
             await self._tell(letter, wording.NOT_HANDLED)
 
-    async def _receive(self, key: str, letter: Letter) -> None:
+    async def _receive(self, key: str, letter: InboxItem) -> None:
         try:
             session = await self._conversations.session(key, letter.message.platform)
         except StoreError as error:
@@ -75,7 +75,7 @@ class Reception:
             return
         await self._hand_on(letter)
 
-    async def _hand_on(self, letter: Letter) -> None:
+    async def _hand_on(self, letter: InboxItem) -> None:
         text = letter.message.text
         if text.startswith("//"):
             text = text[1:]
@@ -97,11 +97,11 @@ class Reception:
                 self._tally.refused += 1
                 await self._tell(letter, notice)
                 return
-            with suppress(Lost):
+            with suppress(LeaseLostError):
                 await self._postman.reply(letter.key, letter.channel, [], [notice])
         self._answering.put(letter, text)
 
-    async def _command(self, letter: Letter, text: str) -> None:
+    async def _command(self, letter: InboxItem, text: str) -> None:
         name, argument = [*text[1:].split(None, 1), ""][:2]
         name, argument = name.lower(), argument.strip()
         if name == "stop":
@@ -132,10 +132,10 @@ class Reception:
             sent = f"To send it as a message, write //{name}."
             await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")
 
-    async def _in_turn(self, letter: Letter, order: Order) -> None:
+    async def _in_turn(self, letter: InboxItem, order: Order) -> None:
         """Have something done when it is its turn; say so if that is not now."""
         if self._answering.is_at_work(letter.key) and not letter.recovered:
-            with suppress(Lost):
+            with suppress(LeaseLostError):
                 await self._postman.reply(letter.key, letter.channel, [], [wording.LATER])
         self._answering.put(letter, order)
 
@@ -147,6 +147,6 @@ class Reception:
         texts = {**OWN, **self._approving.commands, **{name: command.help for name, command in self._commands.items()}}
         return "\n".join(f"/{name}: {text}" for name, text in texts.items())
 
-    async def _tell(self, letter: Letter, *texts: str) -> None:
-        with suppress(Lost):
+    async def _tell(self, letter: InboxItem, *texts: str) -> None:
+        with suppress(LeaseLostError):
             await self._postman.reply(letter.key, letter.channel, [letter], texts)
