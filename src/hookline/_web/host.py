@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from .._base.installing import NotInstalledError
-from ..tools.urls import bracketed
+from .._base.errors import NotInstalledError
+from .._net.urls import bracketed
 from .errors import WebError
 from .guard import HttpGuard, is_loopback
 

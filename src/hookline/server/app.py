@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .._base.names import words
+from .._base.text import error_text
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
+from .._net.urls import parse_url
 from .._web.guard import is_loopback
 from .._web.host import HttpHost
 from .._web.starting import Starting
@@ -23,7 +24,6 @@ from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord
-from ..tools.urls import parse_url
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate
@@ -168,7 +168,7 @@ class Server:
                 try:
                     await in_thread(close)
                 except HooklineError as error:
-                    log.error("%s", words(error))
+                    log.error("%s", error_text(error))
         finally:
             self.state = "stopped"
             self._over.set()

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.values import Message
 from .._run.context import AgentContext
 from .._run.interrupt import make_id
@@ -374,7 +374,7 @@ class RunService:
             try:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
-                log.error("old runs stay: %s", words(error))
+                log.error("old runs stay: %s", error_text(error))
 
 
 def _unknown(id: str) -> UnknownRunError:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from .._base.files import below, folder_below, is_match, replace_file
 from .._kernel.errors import RegistrationError
-from ._tool import Tool
+from ..tools._tool import Tool
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookline import RegistrationError
+from hookline._net.addresses import reach
+from hookline._net.urls import Url, UrlError, parse_url
 from hookline.tools import Egress, EgressError, FetchError
-from hookline.tools.addresses import reach
-from hookline.tools.urls import Url, UrlError, parse_url
 
 HOSTS = ["good.com", "*.wild.org", "api.shop.io:8443", "http://plain.net", "93.184.216.34", "[2606:2800:220:1::]:444"]
 

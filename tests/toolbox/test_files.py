@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, observer, reply
 from hookline._base.files import folder_below
-from hookline.tools import file_tools, files
+from hookline._toolbox import files
+from hookline.tools import file_tools
 
 SECRET = "the secret outside"
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .._kernel.errors import RegistrationError
-from ._tool import Tool
-from .egress import MAX_BYTES, SECONDS, Egress
-from .html_text import html_text
+from .._net.egress import MAX_BYTES, SECONDS, Egress
+from .._net.pages import html_text
+from ..tools._tool import Tool
 
 MAX_TEXT = 16_000
 """How many characters of a page a result has at most."""

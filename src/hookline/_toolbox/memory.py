@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .._base.frozen import json_text
+from ..stores.memory import bullet, fact_line
 from ..tools._tool import Tool
 
-_MAX_LINE = 500
 _MAX_RECALLED = 50
 
 
@@ -48,10 +47,10 @@ def memory_tools(memory: Remembers) -> tuple[Tool, ...]:
             query: words to look for; leave it empty for everything
         """
         words = query.casefold().split()
-        lines = [told(fact.key, fact.value) for fact in memory.facts(scope="")]
+        lines = [fact_line(fact.key, fact.value) for fact in memory.facts(scope="")]
         found = [item for item in lines if all(word in item.casefold() for word in words)]
         more = [f"({len(found) - _MAX_RECALLED} more: say what to look for)"] if len(found) > _MAX_RECALLED else []
-        return "\n".join([*map(line, found[:_MAX_RECALLED]), *more]) or "Nothing is remembered about that."
+        return "\n".join([*map(bullet, found[:_MAX_RECALLED]), *more]) or "Nothing is remembered about that."
 
     def forget(key: str) -> str:
         """Forget a fact that no longer holds.
@@ -64,19 +63,3 @@ def memory_tools(memory: Remembers) -> tuple[Tool, ...]:
         raise ValueError(f"nothing is remembered as {key!r:.80}; use recall to see what is")
 
     return Tool(remember), Tool(recall), Tool(forget)
-
-
-def told(key: str, value: Any, scope: str = "", asked: str | None = None) -> str:
-    """A thing and what is so, with its scope where none was ``asked`` for."""
-    where = f"[{scope}] " if scope and asked is None else ""
-    return f"{where}{key}: {_shown(value)}"
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json_text(value)
-
-
-def line(text: str) -> str:
-    """One item on one line."""
-    flat = " ".join(text.split())
-    return f"- {flat}" if len(flat) <= _MAX_LINE else f"- {flat[:_MAX_LINE]}…"

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from .._base.errors import HooklineError
-from .._base.names import is_number
+from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
-from .http_client import Cutoff, FetchError, PinnedConnection, ask
+from .http_client import Cutoff, FetchError, PinnedConnection, Reply, ask
 from .pages import FetchedPage, is_page, page_of, sends_on
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
@@ -306,6 +306,38 @@ class Egress:
     def _shown(self) -> str:
         shown = ", ".join(self.hosts[:10]) + (", ..." if len(self.hosts) > 10 else "")
         return shown or "there are none"
+
+
+async def post(egress: Egress, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float) -> Reply:
+    """Post and say what the server answered; redirects are not followed, and the answer's body is not read.
+
+    Args:
+        egress: judges the URL, and the addresses that it leads to.
+        url: the whole URL.
+        body: what to post.
+        headers: with its type.
+        seconds: how long everything together may take; being cancelled closes the connection too.
+
+    Raises:
+        EgressError: the URL or an address may not be reached.
+        FetchError: it does not answer, or not in time.
+    """
+    cutoff = Cutoff(seconds)
+
+    def work() -> Reply:
+        with cutoff:
+            where = egress.judge(url)
+            addresses = egress.resolve(where) if where.address else cutoff.bounded(egress.resolve, where)
+            return ask(
+                where, addresses, headers=headers, cutoff=cutoff, tls=egress.tls, max_bytes=0,
+                wanted=lambda response: False, send=body,
+            )  # fmt: skip
+
+    try:
+        reply: Reply = await in_thread(work)
+        return reply
+    finally:
+        cutoff.cut("nobody waits for it any more")
 
 
 def _entry(text: Any) -> _Entry:

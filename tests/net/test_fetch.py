@@ -14,9 +14,10 @@ from contextlib import contextmanager
 import pytest
 
 from hookline import RegistrationError, call
+from hookline._net import http_client
+from hookline._net.pages import html_text
 from hookline.testing import scripted_agent
-from hookline.tools import Egress, EgressError, FetchError, fetch_tool, http_client
-from hookline.tools.html_text import html_text
+from hookline.tools import Egress, EgressError, FetchError, fetch_tool
 
 
 class Server:

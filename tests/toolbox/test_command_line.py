@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.tools.command_line import CommandError, CommandLine, parse_command
+from hookline._toolbox.command_line import CommandError, CommandLine, parse_command
 
 
 def words(text):

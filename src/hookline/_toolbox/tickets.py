@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from .._base.workers import in_thread
 from .._kernel.errors import CallRefusedError, HookError, RegistrationError
+from ..stores.errors import StoreError
+from ..stores.ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
+from ..stores.tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
 from ..tools._tool import Tool
-from .errors import StoreError
-from .ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from .tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
 
 PREFIX = "ticket_"
 PAGE = 20

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
-from ._tool import Tool
+from ..tools._tool import Tool
 from .command_line import Command, CommandError, CommandLine, Pipeline, Redirect, Word, parse_command
 from .processes import MAX_READ, Job, Opening, Start, Stopped, search_path
 
