@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from .._base.files import user_folder
-from .._web.guard import is_loopback
+from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..config.tables import options_of
 from ..tools.urls import UrlError, parse_host, parse_url
