@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .._base.errors import HooklineError
-from .._base.installing import NotInstalledError
-from ..tools.urls import bracketed
+from .._base.errors import HooklineError, NotInstalledError
+from .._net.urls import bracketed
 from .middleware import App, SecurityMiddleware, is_loopback
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.causes import RunFailedError
@@ -159,11 +159,11 @@ class Answering:
             if texts is not None:
                 await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
         except Lost as error:
-            log.warning("%s", words(error))
+            log.warning("%s", error_text(error))
             self._conversations.forget(key)
             self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
         except StoreError as error:
-            log.error("no answer in %s: %s", place(key), words(error))
+            log.error("no answer in %s: %s", place(key), error_text(error))
             await self._reply([letter, *active.heard], [wording.FAILED])
         except Exception:
             log.exception("no answer in %s", place(key))
@@ -249,7 +249,7 @@ class Answering:
                     active.run.cancel("stopped before it began")
                 result: AgentResult[Any] = await active.run.result()
             except RunFailedError as failure:
-                log.error("%s: the run failed: %s", place(letter.key), words(failure))
+                log.error("%s: the run failed: %s", place(letter.key), error_text(failure))
                 result = failure.result
             except Exception:
                 log.exception("%s: the run could not be made", place(letter.key))

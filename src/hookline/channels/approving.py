@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError, matches
-from ..stores.approvals import ApprovalStore
+from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost
 from . import wording
@@ -177,7 +176,7 @@ class Approving:
             return f"{question.code}: {error}" if error.code == "bad" else wording.out_of_date(question.code, [])
         except StoreError as error:
             question.answered = False
-            log.error("%s: a decision could not be kept: %s", place(letter.key), words(error))
+            log.error("%s: a decision could not be kept: %s", place(letter.key), error_text(error))
             return wording.NOT_DECIDED
         self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
         return f"{question.code}: {wording.decided(plain(row.tool), row.status, row.remember)}"

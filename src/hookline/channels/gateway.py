@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.names import describe, nearest, words
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
+from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.session import Session
 from .._web.http_server import HttpServer
@@ -121,7 +121,7 @@ class Gateway:
         self._access = dict(access or {})
         for name in self._access:
             if name not in self.channels:
-                raise ConfigError(f"access: there is no channel {name!r}.{nearest(name, self.channels)}")
+                raise ConfigError(f"access: there is no channel {name!r}.{did_you_mean(name, self.channels)}")
         self._mailbox = mailbox
         self.hosts: tuple[Host, ...] = self._web_server() if hosts is None else tuple(hosts)
         self._tally = Tally()
@@ -229,7 +229,7 @@ class Gateway:
         """
         async with self._changing:
             if name not in self.channels:
-                raise ConfigError(f"there is no channel {name!r}.{nearest(name, self.channels)}")
+                raise ConfigError(f"there is no channel {name!r}.{did_you_mean(name, self.channels)}")
             if not self._stopping:
                 self._removed[name] = Health(False, why)
                 await self._take_out(name)
@@ -303,7 +303,7 @@ class Gateway:
         try:
             self._left = await self._mailbox.close()
         except StoreError as error:
-            log.error("%s", words(error))
+            log.error("%s", error_text(error))
 
     async def _within(self, seconds: float, wait: Coroutine[Any, Any, None]) -> None:
         """Wait so long at most, and not at all when there is no time."""
@@ -358,7 +358,7 @@ class Gateway:
                 if not self._stopping and self._has_ended():
                     self._ending = asyncio.create_task(self.stop())
             except StoreError as error:
-                log.error("%s", words(error))
+                log.error("%s", error_text(error))
             except Exception:
                 log.exception("while looking for what others left")
 
@@ -390,8 +390,8 @@ async def _stopped(part: Host | Channel) -> None:
     """Stop something, whatever it does: the others go on."""
     name = getattr(part, "name", part)
     try:
-        await within(STOP_SECONDS, part.stop())
-    except OutOfTime:
+        await with_timeout(STOP_SECONDS, part.stop())
+    except StillRunningError:
         log.error("%s did not stop in %g s, and is left alone", name, STOP_SECONDS)
     except Exception as error:  # noqa: BLE001 - it is left alone then
         log.error("%s did not stop: %s", name, describe(error))

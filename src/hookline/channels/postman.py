@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .._base.names import describe, is_number, words
+from .._base.text import describe, error_text, is_number
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
@@ -46,7 +46,7 @@ async def insist(act: Callable[..., Awaitable[T]], *args: Any) -> T:
         except Lost:
             raise
         except StoreError as error:
-            log.error("trying again in %.1f s: %s", pause, words(error))
+            log.error("trying again in %.1f s: %s", pause, error_text(error))
         await asyncio.sleep(pause)
         pause = min(pause * 2, 10.0)
 
@@ -74,7 +74,7 @@ class Postman:
             verdict = await self._conversations.fire(session, BEFORE_DISPATCH, payload.replace(message=message))
         except HookError as error:
             self._tally.failed += 1
-            log.error("a message to %s is not sent: %s", place(key), words(error))
+            log.error("a message to %s is not sent: %s", place(key), error_text(error))
             return None
         if verdict.handled:
             log.info("a message to %s is not sent: %s claimed it (%s)", place(key), verdict.hook, verdict.reason)
@@ -152,7 +152,7 @@ class Postman:
         try:
             await self._keep_sending(key, parcel)
         except Lost as error:
-            log.warning("%s", words(error))
+            log.warning("%s", error_text(error))
 
     async def _keep_sending(self, key: str, parcel: Parcel) -> None:
         """Send one parcel, however often it takes."""
@@ -172,14 +172,14 @@ class Postman:
             except Lost:
                 raise
             except UndeliverableError as error:
-                await self._give_up(parcel, words(error))
+                await self._give_up(parcel, error_text(error))
                 return
             except TimeoutError:
                 pause, problem = self._pause(tries), f"no answer for {self._options.send_timeout:g} s"
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause, problem = self._pause(tries, error.retry_after), words(error)
+                pause, problem = self._pause(tries, error.retry_after), error_text(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
@@ -214,7 +214,7 @@ class Postman:
             payload = Outbound(chat, parcel.message, platform, message_id)
             await self._conversations.fire(session, MESSAGE_SENT, payload)
         except HookError as error:
-            log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
+            log.error("after a message was sent to %s: %s", place(parcel.key), error_text(error))
 
     async def _about(self, key: str) -> tuple[Session | None, str, str]:
         address = address_of(key)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..stores.approval_rows import ApprovalRow
+from ..stores.approvals import ApprovalRow
 from ..stores.mailbox import Parcel
 from .splitting import joined
 

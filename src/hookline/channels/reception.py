@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from .._base.names import closest, words
+from .._base.text import closest_match, error_text
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
@@ -57,7 +57,7 @@ class Reception:
         try:
             session = await self._conversations.session(key, letter.message.platform)
         except StoreError as error:
-            log.error("%s: %s", place(key), words(error))
+            log.error("%s: %s", place(key), error_text(error))
             await self._tell(letter, wording.FAILED)
             return
         payload = Inbound(letter.message, session.id)
@@ -65,7 +65,7 @@ class Reception:
             await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
             verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
-            log.error("a message of %s is not handled: %s", place(key), words(error))
+            log.error("a message of %s is not handled: %s", place(key), error_text(error))
             await self._tell(letter, wording.NOT_HANDLED)
             return
         if verdict.handled:
@@ -127,7 +127,7 @@ class Reception:
             await self._in_turn(letter, order)
         else:
             name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-            near = closest(name, [*OWN, *self._approving.commands, *self._commands])
+            near = closest_match(name, [*OWN, *self._approving.commands, *self._commands])
             hint = f" Did you mean /{near}?" if near else ""
             sent = f"To send it as a message, write //{name}."
             await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")

@@ -12,8 +12,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from .._base.errors import NotInstalledError
 from .._base.files import user_folder
-from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
 from .._web.middleware import is_local
 from ..stores.chats import ChatMessage, ChatStore

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .._base.errors import NotInstalledError
 from .._base.files import user_folder
-from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
 from ..stores.chats import ChatStore
 from ..stores.errors import StoreError

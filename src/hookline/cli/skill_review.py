@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from .._kernel.state import AgentResult
     from ..config.settings import Settings
-    from ..stores.skill_files import Skill
-    from ..stores.skill_queue import QueuedRun, SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import QueuedRun, Skill, SkillQueue, SkillStore
 
 QUESTION = "accept / edit / reject / later / quit: "
 MAX_TOKENS, MAX_SECONDS = 20_000, 300.0

@@ -13,15 +13,15 @@ import msgspec
 
 from .._base.lifecycle import Lifecycle, State, stop_component
 from .._base.workers import in_thread
+from .._net.urls import parse_url
 from .._web.http_server import HttpServer
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..hooks.metrics import MetricsHook
-from ..stores.approval_rows import ApprovalRow
+from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord
-from ..tools.urls import parse_url
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate

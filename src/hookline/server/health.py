@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .._base.version import __version__
+from .._base.package import __version__
 from .._base.workers import in_thread
 from ..hooks.metrics import MetricsHook
 from .endpoints import OPEN, Endpoint

@@ -16,14 +16,14 @@ from typing import Any, Unpack
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.values import Message
 from .._run.context import AgentContext
 from .._run.interrupt import make_id
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.programs import born
+from ..stores.processes import born
 from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
@@ -382,7 +382,7 @@ class RunService:
             try:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
-                log.error("old runs stay: %s", words(error))
+                log.error("old runs stay: %s", error_text(error))
 
 
 def _unknown(id: str) -> UnknownRunError:
