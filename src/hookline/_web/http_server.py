@@ -127,9 +127,7 @@ class HttpServer:
         from starlette.applications import Starlette
 
         self._app = Starlette(routes=self._routes())
-        app = SecurityMiddleware(
-            self._app, hosts=self._hosts, max_body=self._max_body, body_seconds=self._body_seconds
-        )
+        app = SecurityMiddleware(self._app, hosts=self._hosts, max_body=self._max_body, body_seconds=self._body_seconds)
         listener = self._listen()
         self.port = listener.getsockname()[1]
         self._server = _uvicorn_server(app, max_message=self._max_body, grace=self._grace)
@@ -199,9 +197,7 @@ class HttpServer:
             listener = socket.create_server((self.host, self.port), family=family, backlog=512)
         except OSError as error:
             if error.errno in (errno.EADDRNOTAVAIL, socket.EAI_NONAME):
-                raise WebError(
-                    f"{self.host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0"
-                ) from None
+                raise WebError(f"{self.host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0") from None
             if error.errno == errno.EADDRINUSE:
                 raise WebError(
                     f"port {self.port} is taken by another program: choose another, or 0 for a free one"

@@ -100,9 +100,7 @@ class SecurityMiddleware:
         try:
             host, port = parse_host(header(scope, b"host") or "")
         except UrlError:
-            raise RequestRejectedError(
-                400, "bad_host", "The Host header is missing or is not a valid host."
-            ) from None
+            raise RequestRejectedError(400, "bad_host", "The Host header is missing or is not a valid host.") from None
         if address_of(host) is None and host not in self._hosts:
             raise RequestRejectedError(
                 421, "unknown_host", f"This server does not accept the host name {host}: add it to the setting hosts."
@@ -118,9 +116,7 @@ class SecurityMiddleware:
         except UrlError:
             same = False
         if not same:
-            raise RequestRejectedError(
-                403, "other_origin", "Requests from pages of another site are not allowed."
-            )
+            raise RequestRejectedError(403, "other_origin", "Requests from pages of another site are not allowed.")
 
 
 class _Exchange:
