@@ -6,7 +6,7 @@ import math
 import pytest
 
 from hookline import Agent, ScriptedModel
-from hookline._web.errors import WebError
+from hookline._web.http_server import WebError
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.lanes import Lanes

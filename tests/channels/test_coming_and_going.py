@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from hookline import BEFORE_LLM, Agent, ScriptedModel
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels import WebhookChannel
 from hookline.channels.access import Access
 from hookline.channels.build import build_gateway, follow_plugins
@@ -146,7 +146,7 @@ async def test_a_channel_that_does_not_start_is_not_there(tmp_path):
 
 async def test_pages_come_and_go_with_their_channels(tmp_path):
     webhook = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
-    host = HttpHost([], port=0, grace=1)
+    host = HttpServer([], port=0, grace=1)
     gateway = gateway_of(tmp_path, MemoryChannel("here"), hosts=[host])
     await gateway.start()
     async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:

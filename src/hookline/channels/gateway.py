@@ -16,7 +16,7 @@ from .._base.tasks import StillRunningError, with_timeout
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.session import Session
-from .._web.host import HttpHost
+from .._web.http_server import HttpServer
 from .._web.starting import Starting
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
@@ -150,7 +150,7 @@ class Gateway:
         """The one web server of the channels that need one."""
         served: list[Any] = [channel for channel in self.channels.values() if hasattr(channel, "routes")]
         options = self.options
-        return (HttpHost(served, options.host, options.port, hosts=options.hosts),) if served else ()
+        return (HttpServer(served, options.host, options.port, hosts=options.hosts),) if served else ()
 
     @property
     def urls(self) -> list[str]:
