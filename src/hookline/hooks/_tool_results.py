@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._kernel.values import Message
-from .injection.fence import as_fenced, unfenced
+from ._injection.fence import as_fenced, unfenced
 
 _MAX_ITEMS = 10
 _MAX_CHARS = 100_000

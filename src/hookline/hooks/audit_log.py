@@ -11,13 +11,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from .._base.errors import HooklineError
-from .._base.event import Event
 from .._base.frozen import digest, json_text
-from .._base.names import snake
+from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.payloads import ModelReply, ToolCallResult
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
-from .._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run import events as e
@@ -348,7 +347,7 @@ class AuditLogHook:
 
 def _redactor(redact: Any) -> Redact:
     if redact is None:
-        from .sensitive.redactor import Redactor
+        from ._sensitive.redactor import Redactor
 
         return Redactor().apply
     apply = redact if callable(redact) else getattr(redact, "apply", None)
@@ -368,4 +367,4 @@ def _ms(seconds: float) -> float:
 
 
 def _notice(event: Any, hook: str, about: str) -> r.Notice:
-    return r.Notice(snake(type(event).__name__), str(event.point), hook, about)
+    return r.Notice(snake_case(type(event).__name__), str(event.point), hook, about)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelReply, ModelRequest, RunStart, TokenDelta, ToolCallRequest, ToolCallResult
 from .._kernel.points import (
@@ -25,10 +25,10 @@ from .._kernel.points import (
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ToolCall
+from ._sensitive.detectors import DEFAULT_KINDS
+from ._sensitive.redactor import Action, RedactedStream, Redactor
 from ._support.tools import find_tool
 from ._support.validation import check_bool, check_names
-from .sensitive.detectors import DEFAULT_KINDS
-from .sensitive.redactor import Action, RedactedStream, Redactor
 
 PLACES: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),
@@ -99,7 +99,7 @@ class SensitiveDataHook:
     ) -> None:
         self.where = frozenset(check_names(where, "where"))
         for place in sorted(self.where - PLACES.keys()):
-            raise RegistrationError(f"where: {place!r}?{nearest(place, PLACES)} There are {', '.join(PLACES)}")
+            raise RegistrationError(f"where: {place!r}?{did_you_mean(place, PLACES)} There are {', '.join(PLACES)}")
         self.requests = check_bool(requests, "requests")
         if not isinstance(reply, str):
             raise RegistrationError(f"reply is text, not {type(reply).__name__}")

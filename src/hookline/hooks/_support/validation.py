@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..._base.names import is_number
+from ..._base.text import is_number
 from ..._kernel.errors import RegistrationError
 
 _MAX_FLOAT = sys.float_info.max  # an int may be larger, and then overflows in arithmetic with floats

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
+from .allowlist import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
 from .git import judge_git
 from .options import Given, Refused, read_options
 from .paths import Place
-from .allowlist import AWK, FIND_TESTS, FIND_WORDS, PROGRAMS, SED, TAR, TEST_WORDS, UNZIP, Program, words_of
 
 _SED_PART = r"(?:[^{0}\\\n\[]|\\[^\n]|\[\^?\]?(?:[^\]\[{0}\\\n]|\[:[a-z]+:\])*\])*"  # no delimiter in brackets
 _SED_ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{_SED_PART.format('/')}/I?)"

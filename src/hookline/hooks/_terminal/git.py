@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
+from .allowlist import GIT, GIT_RUNS
 from .options import Given, Refused, read_options
 from .paths import Place
-from .allowlist import GIT, GIT_RUNS
 
 
 def _settings(names: Iterable[str]) -> re.Pattern[str]:
