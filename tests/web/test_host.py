@@ -17,7 +17,7 @@ from hookline._web import uvicorn as http_server
 from hookline._web.errors import WebError
 from hookline._web.host import HttpHost
 from hookline.channels.protocol import ChannelError
-from hookline.channels.web import WebChannel
+from hookline.channels.web.channel import WebChannel
 
 from ..channels.rig import until
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from .._kernel.errors import RegistrationError
-from ..tools.egress import Egress, EgressError
-from ..tools.http_client import FetchError
-from ..tools.posting import post
-from ..tools.urls import UrlError, parse_url
-from .protocol import ChannelError, UndeliverableError
+from ..._kernel.errors import RegistrationError
+from ...tools.egress import Egress, EgressError
+from ...tools.http_client import FetchError
+from ...tools.posting import post
+from ...tools.urls import UrlError, parse_url
+from ..protocol import ChannelError, UndeliverableError
 from .signatures import HEADER, sign
 
 LONGEST_PAUSE = 3600.0
