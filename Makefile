@@ -3,20 +3,33 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test cover cover-core mutants bench debian docs clean
+# Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test test-slow fuzz cover cover-core mutants bench debian docs clean
 
 run: $(VENV)/.run
 	@echo "A real model looks after notes, under the hooks in examples/tour/rules.py:"
 	@cd examples/tour && ../../$(BIN)/hookline run "Read a note: doctor." || test $$? -eq 3 # its step limit stops it
 	@echo "Your turn: $(BIN)/hookline chat, or $(BIN)/hookline --help"
 
+# The checks and tests that take seconds; `make test-slow` has the rest.
 test: $(VENV)/.dev debian
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # does not ask for a newer version
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -n 2
+	@$(BIN)/mypy
+	@$(BIN)/pytest -n 3 -m "not slow" # most of them wait now and then: three processes keep two cores busy
+
+test-slow: $(VENV)/.dev debian
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # the variable: no hint at newer versions
+	@$(BIN)/pytest -n 2 -m slow
+
+# Random exploration: the tests that use hypothesis, with new examples in each round; says how to reproduce a finding.
+ROUNDS ?= 10
+
+fuzz: $(VENV)/.dev
+	@$(BIN)/python tests/fuzz.py --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 # The same tests, with the lines that none of them reaches: half as slow again.
 cover: $(VENV)/.dev debian
@@ -35,17 +48,8 @@ mutants: $(VENV)/.dev
 	@nice -n 19 $(BIN)/python tests/mutation/run.py $(PART)
 
 # The tests of MQTT and of the web page need a broker and a browser; without them they are skipped.
-DEBIAN := mosquitto chromium
-
 debian:
-	@if test -x /usr/sbin/mosquitto && test -x /usr/bin/chromium; then :; \
-	elif command -v apt-get >/dev/null && { test "$$(id -u)" = 0 || sudo -n true 2>/dev/null; }; then \
-		echo "Installing $(DEBIAN) from Debian ..."; \
-		as_root=$$(test "$$(id -u)" = 0 || echo sudo -n); \
-		{ $$as_root apt-get update -qq; $$as_root env DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -qq --no-install-recommends $(DEBIAN); } >/dev/null 2>&1 \
-			|| echo "That failed. To run all tests: apt-get install $(DEBIAN)"; \
-	else echo "Some tests are skipped. To run them too: apt-get install $(DEBIAN)"; fi
+	@bash tests/debian.sh
 
 # All benchmarks: about 25 minutes, and twice that for the small model. Or only some: make bench SECTIONS=dispatch,loops
 bench: $(VENV)/.dev

@@ -1,27 +1,40 @@
-"""Hypothesis tries the same examples each time; ``HYPOTHESIS_PROFILE=here`` looks for new ones."""
+"""Options of all tests: fixed hypothesis examples, and the tests that are slow."""
 
 import gc
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # the tests run in the background: programs that they start do not
+# A shell ignores Ctrl-C for what it starts in the background; the programs that the tests start must not inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # both measure the machine
-settings.register_profile("here", patient)
-settings.register_profile("ci", patient, derandomize=True)
-settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # see tests/mutation
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))  # random exploration: HYPOTHESIS_PROFILE=here
+# Deadlines and the health check would measure the machine, not the code.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", patient, derandomize=True)
+settings.register_profile("fuzz", patient, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "300")))  # tests/fuzz.py
+settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # tests/mutation
+settings.load_profile("fixed")
+
+TESTS = Path(__file__).parent
+# Everything in these folders is slow; elsewhere slow tests are marked one by one.
+SLOW = ("bench", "pages", "providers/local", "release", "typing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of the slow folders."""
+    folders = [TESTS / name for name in SLOW]
+    for item in items:
+        if any(folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """The thousands of tests are there to stay: nobody has to look through them for garbage, neither now nor later."""
+    """Collect without garbage collection, and exempt the collected tests from it later: it is faster."""
     gc.disable()
     try:
         return (yield)

@@ -14,7 +14,7 @@ from hookline.channels.outbox import Postman
 from hookline.channels.protocol import ChannelError, Health
 from hookline.channels.queues import Lanes
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 
 def on(folder, *channels):

@@ -17,7 +17,7 @@ from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.plugins import PluginManager
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 from .conftest import echo
 from .rig import SECRET, signed

@@ -23,7 +23,7 @@ from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Capabilities, ChannelError
 from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 WORKER = Path(__file__).with_name("worker.py")
 

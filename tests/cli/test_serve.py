@@ -20,7 +20,7 @@ from hookline.cli.times import roughly
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
-from hookline.stores.approval_rows import ApprovalRow
+from hookline.stores.approvals import ApprovalRow
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord, RunStore
 

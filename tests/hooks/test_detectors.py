@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from hookline import RegistrationError
 from hookline.hooks import Redactor, SensitiveValue, find_sensitive
-from hookline.hooks.sensitive import detectors
-from hookline.hooks.sensitive.credentials import _PREFIXES
-from hookline.hooks.sensitive.detectors import DEFAULT_KINDS, KINDS
+from hookline.hooks._sensitive import detectors
+from hookline.hooks._sensitive.credentials import _PREFIXES
+from hookline.hooks._sensitive.detectors import DEFAULT_KINDS, KINDS
 
 
 def found(text, kind=None, **options):

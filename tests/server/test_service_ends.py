@@ -18,7 +18,7 @@ from hookline.server.live import Live
 from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
-from hookline.stores.programs import born
+from hookline.stores.processes import born
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 

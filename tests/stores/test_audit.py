@@ -21,8 +21,8 @@ from hookline.stores import AuditError, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
+from hookline.stores.audit.format import START, end_of, head_of, line_hash
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.audit.lines import START, end_of, head_of, line_hash
 from hookline.stores.audit.records import Lost
 
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")

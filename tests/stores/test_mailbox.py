@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hookline.payloads import InboundMessage, OutboundMessage
 from hookline.stores import MemoryStore
 from hookline.stores.errors import StoreError
-from hookline.stores.group_commit import GroupCommit
 from hookline.stores.mailbox import Lost, Mailbox, gateway_database
 from hookline.stores.pairing import is_known, new_code, pair, people
+from hookline.stores.sqlite import GroupCommit
 
 KEY = '["c", "", "1", ""]'
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..tools.urls import UrlError, address_of, bracketed, parse_host
+from .._net.urls import UrlError, address_of, bracketed, parse_host
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

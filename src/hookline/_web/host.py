@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from .._base.installing import NotInstalledError
-from ..tools.urls import bracketed
+from .._net.urls import bracketed
 from .errors import WebError
 from .guard import HttpGuard, is_loopback
 

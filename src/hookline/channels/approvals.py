@@ -18,8 +18,7 @@ import msgspec
 from .._base.names import describe, words
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError, matches
-from ..stores.approvals import ApprovalStore
+from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
 from ..stores.errors import StoreError
 from ..stores.mailbox import Letter, Lost, Parcel
 from . import notices

@@ -13,7 +13,7 @@ import msgspec
 from .._base.frozen import thaw
 from .._kernel.payloads import Question
 from ..config.errors import ConfigError
-from ..stores.approval_rows import ApprovalRow
+from ..stores.approvals import ApprovalRow
 from .terminal import Terminal
 from .text import arguments_text, printable
 

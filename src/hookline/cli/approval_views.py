@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..stores.approval_rows import ApprovalRow, GrantRow
+from ..stores.approvals import ApprovalRow, GrantRow
 from .screen import console, facts, nearby, show, state, table
 from .text import ID_LENGTH, arguments_text, counted, printable, short, short_id
 from .times import roughly

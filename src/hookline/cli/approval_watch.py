@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from .._base.workers import in_thread
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError
+from ..stores.approvals import ApprovalRow, DecisionRefusedError
 from ..stores.errors import StoreError
 from .approval_answers import asked, called, decided_text, person
 from .approval_views import drawn, questions_of

@@ -18,7 +18,7 @@ from .terminal import Terminal
 from .text import printable, short_id
 
 if TYPE_CHECKING:
-    from ..stores.approval_rows import ApprovalRow
+    from ..stores.approvals import ApprovalRow
 
 HERE = 24 * 3600.0
 """Seconds that a call waits if somebody sits here, who may be at lunch."""
@@ -97,7 +97,7 @@ class Approver:
                     raise
 
     async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
-        from ..stores.approval_rows import DecisionRefusedError
+        from ..stores.approvals import DecisionRefusedError
 
         terminal.show(described(row.tool, row.arguments, row.questions))
         while True:

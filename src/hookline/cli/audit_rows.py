@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from ..config.errors import ConfigError
-from ..stores.audit.format import stamp
-from ..stores.audit.lines import MAX_LINE
+from ..stores.audit.format import MAX_LINE, stamp
 from .text import cost_text, counted, short
 from .times import seconds_of
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..server.app import Server, Status
-    from ..stores.approval_rows import ApprovalRow
+    from ..stores.approvals import ApprovalRow
     from ..stores.runs import RunRecord
 
 log = logging.getLogger("hookline")

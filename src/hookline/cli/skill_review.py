@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
     from .._kernel.state import AgentResult
     from ..config.settings import Settings
-    from ..stores.skill_files import Skill
-    from ..stores.skill_queue import QueuedRun, SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import QueuedRun, Skill, SkillQueue, SkillStore
 
 QUESTION = "accept / edit / reject / later / quit: "
 MAX_TOKENS, MAX_SECONDS = 20_000, 300.0
@@ -167,7 +165,7 @@ def show_skill(skill: Skill, store: SkillStore, which: str = "") -> None:
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Have the model look at runs that wait."""
     from ..config.build import build_agent
-    from ..hooks.sensitive.redactor import Redactor
+    from ..hooks._sensitive.redactor import Redactor
     from ..hooks.skill_analysis import analyse
     from .approver import Approver
     from .logs import quiet_logs

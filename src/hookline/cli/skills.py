@@ -15,8 +15,7 @@ from .text import counted, printable, short
 
 if TYPE_CHECKING:
     from ..config.settings import Settings
-    from ..stores.skill_queue import SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import SkillQueue, SkillStore
 
 EPILOG = """
 Examples:
@@ -146,8 +145,7 @@ def analyse(config: Configuration) -> int:
 
 def opened(settings: Settings) -> tuple[SkillStore, SkillQueue]:
     """The skills that settings name, and the runs that wait."""
-    from ..stores.skill_queue import SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import SkillQueue, SkillStore
 
     folder = folder_of(settings)
     return SkillStore(folder), SkillQueue(folder)

@@ -51,7 +51,7 @@ def stats(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show what runs did: models, tools, hooks, tokens, cost and time."""
-    from ..stores._run_stats import run_stats
+    from ..stores.run_statistics import run_stats
     from . import stats_views
     from .screen import write_json
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.text import Text
 
 from .._base.names import span
-from ..stores._run_stats import RunStats, Totals
+from ..stores.run_statistics import RunStats, Totals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .screen import console, nearby, show, table, when
 from .text import counted, printable, short

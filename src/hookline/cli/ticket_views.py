@@ -8,7 +8,7 @@ from textwrap import wrap
 from rich.table import Table
 from rich.text import Text
 
-from ..stores.ticket_rows import TicketChange, TicketRow
+from ..stores.tickets import TicketChange, TicketRow
 from .screen import STATES, console, nearby, show, state, table, when
 from .text import counted, printable, short
 

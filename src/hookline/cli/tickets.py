@@ -15,8 +15,7 @@ from .help import Command, Group
 from .options import takes_settings
 
 if TYPE_CHECKING:
-    from ..stores.ticket_rows import TicketRow
-    from ..stores.tickets import TicketBoard
+    from ..stores.tickets import TicketBoard, TicketRow
 
 EPILOG = """
 The board is the file in the setting tickets. With it, hookline run and chat offer their model tools
@@ -61,7 +60,7 @@ def list_tickets(
     json: AsJson = False,
 ) -> int:
     """List the tickets that are not over, the oldest first."""
-    from ..stores.ticket_rows import COLUMNS, OPEN
+    from ..stores.tickets import COLUMNS, OPEN
     from . import ticket_views as views
     from .screen import write_json
 
@@ -86,7 +85,7 @@ def list_tickets(
 
 def show_board(config: Configuration) -> int:
     """Show the board, column by column."""
-    from ..stores.ticket_rows import COLUMNS
+    from ..stores.tickets import COLUMNS
     from . import ticket_views as views
 
     board = _board(config)

@@ -199,19 +199,19 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
+        from .._toolbox.basic import calculator, clock
+        from .._toolbox.files import file_tools
         from ..hooks.secret_files import SECRET_FILES
-        from ..tools.basic import calculator, clock
-        from ..tools.files import file_tools
 
         files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from ..tools.shell import shell_tool
+        from .._toolbox.shell import shell_tool
 
         tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
-        from ..tools.web import fetch_tool
+        from .._toolbox.web import fetch_tool
 
         tools.append(fetch_tool(settings.hosts))
     if settings.skills:
@@ -219,7 +219,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools.append(SkillStore(settings.skills))
     if settings.tickets:
-        from ..stores._ticket_tools import ticket_tools
+        from .._toolbox.tickets import ticket_tools
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))

@@ -10,6 +10,9 @@ from .._kernel.results import HookAction as HookAction
 from .._kernel.results import HookResult as HookResult
 from .._kernel.results import Verdict as Verdict
 from ._guards import guards as guards
+from ._sensitive.detectors import SensitiveValue as SensitiveValue
+from ._sensitive.detectors import find_sensitive as find_sensitive
+from ._sensitive.redactor import Redactor as Redactor
 from ._shadow import shadow as shadow
 from .approvals import ApprovalsHook as ApprovalsHook
 from .audit_log import AuditLogHook as AuditLogHook
@@ -36,6 +39,7 @@ from .metrics import MetricsHook as MetricsHook
 from .model_retry import ModelRetryHook as ModelRetryHook
 from .notes import NotesInjectorHook as NotesInjectorHook
 from .observability import ObservabilityHook as ObservabilityHook
+from .opentelemetry import OpenTelemetryHook as OpenTelemetryHook
 from .path_guard import PathGuard as PathGuard
 from .plan_mode import PlanModeHook as PlanModeHook
 from .rate_limit import RateLimitHook as RateLimitHook
@@ -43,15 +47,11 @@ from .response_cache import ResponseCacheHook as ResponseCacheHook
 from .roles import RoleBasedAccessHook as RoleBasedAccessHook
 from .safety import SafetyGuardrailHook as SafetyGuardrailHook
 from .schema_retry import SchemaRetryHook as SchemaRetryHook
-from .sensitive.detectors import SensitiveValue as SensitiveValue
-from .sensitive.detectors import find_sensitive as find_sensitive
-from .sensitive.redactor import Redactor as Redactor
 from .sensitive_data import SensitiveDataHook as SensitiveDataHook
 from .sessions import PersistSessionHook as PersistSessionHook
 from .skill_evolver import SkillEvolverHook as SkillEvolverHook
 from .skills import SkillsHook as SkillsHook
 from .small_models import default_slm_hooks as default_slm_hooks
-from .telemetry import OpenTelemetryHook as OpenTelemetryHook
 from .terminal_guard import TerminalGuard as TerminalGuard
 from .ticket_judge import TicketJudgeHook as TicketJudgeHook
 from .ticket_rules import TicketRules as TicketRules

@@ -20,8 +20,7 @@ from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED
 from .._kernel.results import HookResult
 from .._kernel.values import Ids
-from ..stores.approval_rows import ApprovalRow
-from ..stores.approvals import ApprovalStore
+from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
 from .checks import path_of, positive
 

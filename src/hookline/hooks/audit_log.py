@@ -193,7 +193,7 @@ class AuditLogHook:
 
 def _redactor(redact: Any) -> Redact:
     if redact is None:
-        from .sensitive.redactor import Redactor
+        from ._sensitive.redactor import Redactor
 
         return Redactor().apply
     apply = redact if callable(redact) else getattr(redact, "apply", None)

@@ -24,8 +24,8 @@ from .._run.events import (
     ToolEnded,
     is_silent,
 )
+from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
 from .checks import flag, whole
-from .prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
 
 RUN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 HOOK_SECONDS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)

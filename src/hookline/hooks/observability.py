@@ -19,7 +19,7 @@ from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.programs import born
+from ..stores.processes import born
 from ..stores.runs import PARTS, RunRecord, RunStore
 from .checks import flag, path_of
 

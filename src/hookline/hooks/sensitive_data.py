@@ -25,10 +25,10 @@ from .._kernel.points import (
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ToolCall
+from ._sensitive.detectors import DEFAULT_KINDS
+from ._sensitive.redactor import Action, RedactedStream, Redactor
 from .called_tool import called_tool
 from .checks import flag, names_of
-from .sensitive.detectors import DEFAULT_KINDS
-from .sensitive.redactor import Action, RedactedStream, Redactor
 
 PLACES: Mapping[str, frozenset[Point[Any]]] = {
     "input": frozenset({ON_RUN_START, BEFORE_STEP, ON_RUN_END}),

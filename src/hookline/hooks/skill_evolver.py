@@ -19,9 +19,9 @@ from .._kernel.state import AgentResult
 from .._run.budget import Budget, Limits
 from ..models.protocol import Model
 from ..providers.names import as_model
-from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
+from ..stores.skills import Outcome, QueuedRun, SkillQueue
+from ._sensitive.redactor import Redactor
 from .checks import positive, seconds, whole
-from .sensitive.redactor import Redactor
 from .skill_analysis import analyse, analyst, queued_run
 from .skills import store_of
 

@@ -11,10 +11,10 @@ from .._kernel.values import Message
 from ..models.protocol import Model
 from ..providers.names import as_model
 from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
+from ._injection.control_tokens import neutralise
+from ._injection.fence import fence, unfenced
 from .checks import flag, positive
 from .excerpt import excerpt
-from .injection.control_tokens import neutralise
-from .injection.fence import fence, unfenced
 
 PURPOSE = "judge"
 """What hooks see as the purpose of the judge's call."""

@@ -14,9 +14,8 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from ..stores._ticket_tools import PREFIX, Asking, who_acts
-from ..stores.ticket_rows import TicketError, TicketRow
-from ..stores.tickets import TicketBoard
+from .._toolbox.tickets import PREFIX, Asking, who_acts
+from ..stores.tickets import TicketBoard, TicketError, TicketRow
 from .checks import one_or_more, path_of
 from .roles import roles_of_user
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .._kernel.values import Message
-from .injection.fence import as_fenced, unfenced
+from ._injection.fence import as_fenced, unfenced
 
 _ITEMS = 10
 _LARGEST = 100_000

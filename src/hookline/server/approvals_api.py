@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._base.names import words
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError
+from ..stores.approvals import ApprovalRow, DecisionRefusedError
 from ..stores.audit.log import AuditLog
 from ..stores.errors import NotFoundError
 from .approval_views import (

@@ -6,8 +6,7 @@ import asyncio
 import logging
 
 from .._base.names import words
-from ..stores.approval_rows import ApprovalRow, GrantRow
-from ..stores.approvals import ApprovalStore
+from ..stores.approvals import ApprovalRow, ApprovalStore, GrantRow
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
 from .callers import LOCAL, Caller

@@ -16,7 +16,7 @@ import msgspec
 
 from .._base.names import words
 from ..stores.errors import StoreError
-from ..stores.programs import born
+from ..stores.processes import born
 from ..stores.runs import IdempotencyKey, RunStore
 from .errors import ConflictError, IdempotencyError
 from .turns import Turns

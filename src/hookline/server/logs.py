@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Literal, TextIO, get_args
 
-from ..hooks.sensitive.credentials import is_value, name_of_secret
-from ..hooks.sensitive.redactor import Redactor
+from ..hooks._sensitive.credentials import is_value, name_of_secret
+from ..hooks._sensitive.redactor import Redactor
 from .log_fields import log_fields
 
 Kind = Literal["auto", "json", "text"]

@@ -23,7 +23,7 @@ from .._run.interrupt import make_id
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.programs import born
+from ..stores.processes import born
 from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents

@@ -47,7 +47,7 @@ from a2a.utils.task import (
 from google.protobuf.message import Message as ProtoMessage
 
 from ..._base.names import words
-from ...stores.approval_rows import ApprovalRow, DecisionRefusedError
+from ...stores.approvals import ApprovalRow, DecisionRefusedError
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.runs import RunFilter, RunRecord, page_of

@@ -18,13 +18,12 @@ from google.protobuf.json_format import MessageToDict
 from ..._base.names import words
 from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
+from ..._net.egress import Egress, EgressError, post
+from ..._net.http_client import Cutoff, FetchError
+from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
-from ...stores.pushes import Pushes, PushRow
+from ...stores.push_subscriptions import Pushes, PushRow
 from ...stores.runs import RunRecord
-from ...tools.egress import Egress, EgressError
-from ...tools.http_client import Cutoff, FetchError
-from ...tools.posting import post
-from ...tools.urls import UrlError, parse_host, parse_url
 from ..callers import Caller
 from ..errors import Busy, UnknownRunError
 from ..service import RunService

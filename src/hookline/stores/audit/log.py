@@ -23,9 +23,8 @@ from ..._kernel.values import Ids
 from ..errors import StoreError
 from ..paths import checked_path
 from .file import AuditFile, Fsync, Unwritten, reason
-from .format import kind_of, record_of
+from .format import VERSION, AuditHead, head_path, kind_of, record_of
 from .keys import load_signer
-from .lines import VERSION, AuditHead, head_path
 from .records import OWN, Checkpoint, Fields, Lost
 
 log = logging.getLogger("hookline")

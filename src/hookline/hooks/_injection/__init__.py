@@ -1,0 +1,1 @@
+"""Detection and fencing of prompt injection, for injection_guard.py."""
