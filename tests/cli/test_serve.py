@@ -318,7 +318,8 @@ def shown(width=80, height=45, **fields):
     from rich.console import Console
 
     given = {
-        "state": "up", "url": "http://127.0.0.1:8420", "needs_keys": False, "agents": (ServedAgent("desk\x1b[2J"),),
+        "state": "running", "url": "http://127.0.0.1:8420", "needs_keys": False,
+        "agents": (ServedAgent("desk\x1b[2J"),),
         "runs": (), "approvals": (), "streams": 0, "requests": 0, "refused": 0, "per_second": 0.0, "problem": "",
     }  # fmt: skip
     console = Console(width=width, force_terminal=False)

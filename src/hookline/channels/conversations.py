@@ -10,7 +10,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from .._base.names import describe
+from .._base.text import describe
 from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._run.context import AgentContext

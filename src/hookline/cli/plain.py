@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import ClassVar, Self, TextIO
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .story import Story
 from .text import wrapped
 

@@ -175,7 +175,7 @@ def drawn(status: Status, lines: list[str], now: float, height: int = HIGH) -> A
 def _head(status: Status) -> Text:
     from rich.text import Text
 
-    up = status.state == "up"
+    up = status.state == "running"
     where = status.url if up else f"{status.url} is {status.state}"
     keys = f"{_everywhere(status.host)} · {_keys(status.needs_keys)}"
     return Text.assemble(("● ", "green" if up else "yellow"), (where, "bold"), (keys, "dim"))
@@ -186,7 +186,7 @@ def _foot(status: Status) -> Text:
 
     told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
     told += [f"{status.refused:,} refused"] if status.refused else []
-    stops = "Ctrl-C stops it" if status.state == "up" else "Ctrl-C stops it at once"
+    stops = "Ctrl-C stops it" if status.state == "running" else "Ctrl-C stops it at once"
     return Text(" · ".join([*told, stops]), style="dim")
 
 

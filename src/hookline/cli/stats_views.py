@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-from .._base.names import span
+from .._base.text import duration_text
 from ..stores.run_statistics import RunStats, Totals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .screen import console, nearby, show, table, when
@@ -121,7 +121,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
     facts = [
         f"agent {run.agent}" if run.agent else "", _when(began), counted(run.steps, "step"),
         counted(run.tool_calls, "tool call"), counted(_tokens(run), "token"),
-        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else span(run.elapsed),
+        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else duration_text(run.elapsed),
     ]  # fmt: skip
     ids = [
         f"{label} {printable(value, keep='')}"
@@ -165,7 +165,11 @@ def _show_totals(totals: Totals, path: str) -> None:
     began = f", the first {_when(totals.first)}" if totals.first is not None else ""
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     unpriced = f" and {counted(totals.unpriced, 'call')} of unknown price" if totals.unpriced else ""
-    took = "" if totals.p50 is None or totals.p95 is None else f"p50 {span(totals.p50)}, p95 {span(totals.p95)} a run"
+    took = (
+        ""
+        if totals.p50 is None or totals.p95 is None
+        else f"p50 {duration_text(totals.p50)}, p95 {duration_text(totals.p95)} a run"
+    )
     rows: list[tuple[str, str | Text]] = [
         ("runs", _counts(totals.statuses)),
         ("calls", f"{counted(totals.model_calls, 'model call')}, {counted(totals.tool_calls, 'tool call')}"),
@@ -187,7 +191,7 @@ def _show_timeline(told: RunStats) -> None:
         Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  most {max(values):,}", "dim"))
         for name, values, style in (("runs", runs, "cyan"), ("tokens", tokens, "green"))
     ]
-    each = _WIDTHS.get(int(told.width), span(told.width))
+    each = _WIDTHS.get(int(told.width), duration_text(told.width))
     show(Text(f"\nSince {_when(bars[0].began)}, each block {each}", style="bold"), *lines)
 
 
@@ -241,7 +245,7 @@ def _known(run: RunRecord, value: int) -> Text:
 
 
 def _span(seconds: float | None) -> Text:
-    return Text("" if seconds is None else span(seconds), justify="right")
+    return Text("" if seconds is None else duration_text(seconds), justify="right")
 
 
 def _cost(cost: float | None, unpriced: int, calls: int) -> Text:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import TextIO
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .._run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
 from .plain import PlainView
 from .text import printable, short

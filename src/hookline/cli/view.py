@@ -7,7 +7,7 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
-from .._base.event import Event
+from .._kernel.events import Event
 
 
 class View(Protocol):

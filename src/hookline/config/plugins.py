@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from ..plugins.discovery import is_path
 from ..plugins.errors import PluginError
 from ..plugins.manager import Host, PluginManager
@@ -50,7 +50,7 @@ def use_plugins(manager: PluginManager, host: Host, names: Iterable[str], *, len
     known = {found.id for found in manager.found()} if manager.settings else set()
     for name in manager.settings:
         if name not in known:
-            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{nearest(name, known)}")
+            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{did_you_mean(name, known)}")
     return notes
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import PromptBuild, RunStart, ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
@@ -58,7 +58,7 @@ class TicketRules:
             raise RegistrationError(f'may is a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
         for action in may or {}:
             if action not in ACTIONS:
-                hint = nearest(action, ACTIONS) if isinstance(action, str) else ""
+                hint = did_you_mean(action, ACTIONS) if isinstance(action, str) else ""
                 raise RegistrationError(f"{action!r:.80} is nothing that agents do with tickets.{hint}")
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")

@@ -11,7 +11,7 @@ import msgspec
 
 from .._base.files import user_folder
 from .._net.urls import UrlError, parse_host, parse_url
-from .._web.guard import is_loopback
+from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..config.tables import options_of
 

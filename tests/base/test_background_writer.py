@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from hookline._base import background
-from hookline._base.background import Background
+from hookline._base import background_writer
+from hookline._base.background_writer import BackgroundWriter
 
 
 def gathering(**options):
     batches, failures = [], []
-    return Background(batches.append, lambda *told: failures.append(told), **options), batches, failures
+    return BackgroundWriter(batches.append, lambda *told: failures.append(told), **options), batches, failures
 
 
 def test_items_arrive_in_order_and_in_batches():
@@ -23,7 +23,7 @@ def test_items_arrive_in_order_and_in_batches():
     assert [n for batch in batches for n in batch] == list(range(500))
     assert len(batches) < 100
     assert failures == []
-    assert writer.waiting == 0
+    assert writer.pending == 0
 
 
 def test_items_of_many_threads_all_arrive_each_threads_in_order():
@@ -45,7 +45,7 @@ def test_where_too_much_waits_an_item_is_refused_at_once_and_what_was_taken_stil
         gate.wait(10)
         written.extend(batch)
 
-    writer = Background(write, print, limit=10, linger=0)
+    writer = BackgroundWriter(write, print, limit=10, linger=0)
     taken = [n for n in range(30) if writer.put(n)]
     assert len(taken) == 10
     assert not writer.flush(0.01)
@@ -57,7 +57,7 @@ def test_where_too_much_waits_an_item_is_refused_at_once_and_what_was_taken_stil
 
 def test_sizes_count_but_a_single_item_always_fits():
     gate, written = threading.Event(), []
-    writer = Background(lambda batch: gate.wait(10) and written.extend(batch), print, limit=100)
+    writer = BackgroundWriter(lambda batch: gate.wait(10) and written.extend(batch), print, limit=100)
     assert writer.put("huge", 1000)
     assert not writer.put("small", 1)
     gate.set()
@@ -73,7 +73,7 @@ def test_what_cannot_be_written_is_told_with_its_reason_and_the_next_batch_is_tr
             raise OSError("no space left")
         written.extend(batch)
 
-    writer = Background(write, lambda error, batch: failures.append((str(error), batch)))
+    writer = BackgroundWriter(write, lambda error, batch: failures.append((str(error), batch)))
     writer.put("one")
     assert writer.flush(10)
     writer.put("two")
@@ -83,7 +83,7 @@ def test_what_cannot_be_written_is_told_with_its_reason_and_the_next_batch_is_tr
 
 
 def test_a_thread_with_nothing_to_do_ends_and_the_next_item_starts_another(monkeypatch):
-    monkeypatch.setattr(background, "IDLE", 0.01)
+    monkeypatch.setattr(background_writer, "IDLE_SECONDS", 0.01)
     writer, batches, _ = gathering(linger=0)
     writer.put(1)
     assert writer.flush(10)
@@ -100,11 +100,11 @@ def test_a_thread_with_nothing_to_do_ends_and_the_next_item_starts_another(monke
 def test_the_end_of_the_program_waits_for_what_is_not_written(tmp_path, ending):
     program = f"""
 import time
-from hookline._base.background import Background
+from hookline._base.background_writer import BackgroundWriter
 def write(batch):
     time.sleep(0.2)
     open({str(tmp_path / "out")!r}, "a").write("".join(batch))
-writer = Background(write, print, linger=0)
+writer = BackgroundWriter(write, print, linger=0)
 for n in range(10):
     writer.put(str(n))
     time.sleep(0.01)
@@ -118,12 +118,12 @@ for n in range(10):
 def test_a_forked_process_writes_its_own_items_and_not_its_parents(tmp_path):
     program = f"""
 import os
-from hookline._base.background import Background
+from hookline._base.background_writer import BackgroundWriter
 def write(batch):
     with open({str(tmp_path)!r} + "/" + str(os.getpid() == parent), "a") as file:
         file.write("".join(batch))
 parent = os.getpid()
-writer = Background(write, print, linger=0.2)
+writer = BackgroundWriter(write, print, linger=0.2)
 writer.put("p")
 child = os.fork()
 if not child:
@@ -142,14 +142,14 @@ def test_what_is_hurried_is_handed_over_without_gathering_more():
     writer, batches, _ = gathering(linger=30)
     done = threading.Event()
     writer.put(1)
-    writer.hurry()
+    writer.write_now()
     writer._write = lambda batch: (batches.append(batch), done.set())
     assert done.wait(10)
     assert batches == [[1]]
 
 
 def test_a_thread_without_work_says_so_once_before_it_ends(monkeypatch):
-    monkeypatch.setattr(background, "IDLE", 0.02)
+    monkeypatch.setattr(background_writer, "IDLE_SECONDS", 0.02)
     idle = threading.Event()
     writer, batches, _ = gathering(idle=idle.set)
     writer.put(1)
