@@ -63,7 +63,7 @@ def gateway(
 
 
 def _run(config: Configuration) -> int:
-    from ..channels.build import build_gateway
+    from ..channels.factory import build_gateway
     from ..config.plugins import build_plugins
     from .plugins import close_plugins
     from .recording import recorded, recorder
@@ -84,7 +84,7 @@ def _run(config: Configuration) -> int:
 
 
 async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
-    from ..channels.build import follow_plugins
+    from ..channels.factory import follow_plugins
     from .gateway_view import view_of
     from .stopping import run_until_stopped
 
@@ -99,7 +99,7 @@ async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager
 
 
 def _database(config: Configuration) -> Database:
-    from ..channels.build import database_path
+    from ..channels.factory import database_path
     from ..channels.options import GatewayOptions
     from ..stores.mailbox import gateway_database
 
