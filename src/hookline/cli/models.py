@@ -12,6 +12,7 @@ import typer
 from .._base.installing import install_command
 from .._kernel.errors import HooklineError
 from .help import Command, Group
+from .output import nearby, table
 
 EPILOG = """
 Examples:
@@ -32,7 +33,6 @@ def add_to(app: typer.Typer) -> None:
 def list_models() -> int:
     """Show the local weights, and which models can be used."""
     from ..providers.local import weights
-    from .screen import nearby, table
 
     state = "there" if weights.is_fetched() else "not fetched: hookline models pull"
     row = (weights.NAME, f"{weights.SIZE / 1e6:.0f} MB", weights.LICENSE, state, nearby(str(weights.weights_path())))

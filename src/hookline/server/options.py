@@ -12,7 +12,7 @@ import msgspec
 from .._base.files import user_folder
 from .._web.guard import is_loopback
 from ..config.errors import ConfigError
-from ..config.tables import options_of
+from ..config.settings import options_of
 from ..tools.urls import UrlError, parse_host, parse_url
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
