@@ -30,7 +30,7 @@ COMMANDS = {
     "audit": "Verify or show an audit log, or create a key pair for signing.",
     "points": "Show the points at which hooks run, or the details of one.",
     "hooks": "Show which hooks run at which point, in order.",
-    "new": "Write a new hook, tool, plugin or personality to start from.",
+    "new": "Write a hook, tool, plugin or personality to start from.",
     "config": "Show every setting, its value, and where it comes from.",
     "models": "List, download or remove models.",
     "doctor": "Check the installation, and ask the configured model for one word.",

@@ -56,7 +56,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=ListingGroup, rich_markup_mode=None, help="Decide about calls that wait for approval.", epilog=EPILOG
+        cls=ListingGroup,
+        rich_markup_mode=None,
+        help="Approve or deny tool calls that wait for approval.",
+        epilog=EPILOG,
     )
     commands: dict[str, Callable[..., int]] = {
         "list": list_calls, "show": show_call, "approve": approve, "deny": deny, "edit": edit, "grants": list_grants,

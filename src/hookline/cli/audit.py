@@ -53,7 +53,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(cls=Group, rich_markup_mode=None, help="Verify or show an audit log.", epilog=EPILOG)
+    group = typer.Typer(
+        cls=Group,
+        rich_markup_mode=None,
+        help="Verify or show an audit log, or create a key pair for signing.",
+        epilog=EPILOG,
+    )
     group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(verify)
     group.command("show", cls=Command)(show)
     group.command("keygen", cls=Command)(keygen)

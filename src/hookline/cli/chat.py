@@ -52,7 +52,7 @@ def chat(
         bool, typer.Option("--reload", help="Before each turn, load plugins anew whose files have changed.")
     ] = False,
 ) -> int:
-    """Talk to an agent."""
+    """Chat with an agent."""
     from .._run.session import Session
     from ..config.build import build_plugins
     from .approval_prompt import Approver

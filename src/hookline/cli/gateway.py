@@ -62,7 +62,7 @@ def gateway(
         ),
     ] = None,
 ) -> int:
-    """Let people reach the agent through channels."""
+    """Connect the agent to channels such as Telegram, MQTT or a web page."""
     match action or []:
         case []:
             return _run(config)

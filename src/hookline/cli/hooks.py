@@ -45,7 +45,10 @@ def hooks(
     built_in: Annotated[bool, typer.Option("--built-in", help="Show the built-in hooks that there are.")] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show which hooks would fire where, in order, and where each is written."""
+    """Show which hooks run at which point, in order.
+
+    The last column is the file and line where each hook is defined.
+    """
     if built_in:
         if files:
             raise ConfigError("--built-in shows all built-in hooks: leave out the names, or leave out --built-in")

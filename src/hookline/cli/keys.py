@@ -42,7 +42,7 @@ NARROW = 90
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=ListingGroup, rich_markup_mode=None, help="Say who may call hookline serve: list, add and revoke API keys.",
+        cls=ListingGroup, rich_markup_mode=None, help="List, add and revoke API keys for hookline serve.",
         epilog=EPILOG,
     )  # fmt: skip
     commands: dict[str, Callable[..., int]] = {"list": list_keys, "add": add, "revoke": revoke}

@@ -24,7 +24,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(cls=Group, rich_markup_mode=None, help="Show, fetch or remove models.", epilog=EPILOG)
+    group = typer.Typer(cls=Group, rich_markup_mode=None, help="List, download or remove models.", epilog=EPILOG)
     for name, function in {"list": list_models, "pull": pull, "remove": remove}.items():
         group.command(name, cls=Command)(function)
     app.add_typer(group, name="models")

@@ -39,7 +39,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def personalities(config: Configuration, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> int:
-    """Show the personalities: what each works with, and what is wrong with their files."""
+    """Show the personalities an agent can take on.
+
+    Lists the model, tools and plugins of each one, and problems in their files.
+    """
     import msgspec
 
     from ..teams.build import build_answerer

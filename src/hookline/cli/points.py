@@ -33,7 +33,7 @@ def points(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show the points where hooks can take part, or all about one."""
+    """Show the points at which hooks run, or the details of one."""
     if name is None and json:
         write_json([described(point) for point in POINTS.values()])
     elif name is None:

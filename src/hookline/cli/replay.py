@@ -51,7 +51,7 @@ def replay(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON, one object a tape.")] = False,
 ) -> int:
-    """Replay recorded runs under hooks, and show which decisions differ."""
+    """Replay recorded runs under other hooks, and show which decisions differ."""
     from ..tape._replay import replay as play
     from ..tape.tape import Tape
 

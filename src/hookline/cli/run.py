@@ -60,7 +60,7 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Events on stdout, one JSON object a line.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Nothing but the reply.")] = False,
 ) -> int:
-    """Give an agent one task."""
+    """Run an agent on one task."""
     from ..config.build import build_plugins, context
     from ..tape.record import TapeHook
     from .approval_prompt import Approver

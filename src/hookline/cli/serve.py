@@ -82,7 +82,7 @@ def serve(
         ),
     ] = None,
 ) -> int:  # fmt: skip
-    """Let other programs call the agent over HTTP: a JSON API, A2A, and OpenAI's chat."""
+    """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
     given = {name: value for name, value in (("host", host), ("port", port), ("grace", grace)) if value is not None}
     settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
     return _build_and_serve(msgspec.structs.replace(config, settings=settings))

@@ -47,7 +47,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the skill
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=Group, rich_markup_mode=None, help="Show, review, accept or reject what agents have learned.", epilog=EPILOG
+        cls=Group,
+        rich_markup_mode=None,
+        help="Show, review, accept or reject skills that agents have learned.",
+        epilog=EPILOG,
     )
     few = takes_settings("skills", "debug")
     for command in (list_skills, show_one, review, accept, reject):

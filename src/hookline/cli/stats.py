@@ -57,7 +57,7 @@ def stats(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
-    """Show what runs did: models, tools, hooks, tokens, cost and time."""
+    """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
     from ..stores._run_stats import run_stats
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]

@@ -44,7 +44,9 @@ PAGE = 50
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(cls=Group, rich_markup_mode=None, help="Look at tickets, make and move them.", epilog=EPILOG)
+    group = typer.Typer(
+        cls=Group, rich_markup_mode=None, help="Create, list and move tickets on a board.", epilog=EPILOG
+    )
     commands: dict[str, Callable[..., int]] = {
         "list": list_tickets, "board": board, "show": show_one, "create": create, "move": move,
     }  # fmt: skip
