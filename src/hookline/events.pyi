@@ -1,9 +1,9 @@
-from ._base.event import Event as Event
-from ._kernel.records import HookExecuted as HookExecuted
-from ._kernel.records import JudgedBeforeRewrite as JudgedBeforeRewrite
-from ._kernel.records import MergeLost as MergeLost
-from ._kernel.records import PointFired as PointFired
-from ._kernel.records import RetryIgnored as RetryIgnored
+from ._kernel.events import Event as Event
+from ._kernel.events import HookExecuted as HookExecuted
+from ._kernel.events import JudgedBeforeRewrite as JudgedBeforeRewrite
+from ._kernel.events import MergeLost as MergeLost
+from ._kernel.events import PointFired as PointFired
+from ._kernel.events import RetryIgnored as RetryIgnored
 from ._run.events import ApprovalAsked as ApprovalAsked
 from ._run.events import ApprovalDecided as ApprovalDecided
 from ._run.events import Discarded as Discarded

@@ -9,7 +9,7 @@ from hookline.channels.gateway import Gateway
 from hookline.channels.memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 
 def echo(request):

@@ -10,7 +10,7 @@ from hookline.channels.options import GatewayOptions
 from hookline.hooks import PlanModeHook
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 from .rig import until
 

@@ -277,8 +277,8 @@ async def test_a_gateway_that_ended_without_a_word_says_which_code_is_out_of_dat
     gateway._looking.cancel()
     for lanes in gateway._lanes:
         await lanes.stop()
-    await gateway._mailbox.do(lambda db: db.execute("DELETE FROM programs"))
-    await gateway._mailbox.abandon()
+    await gateway._mailbox.transact(lambda db: db.execute("DELETE FROM programs"))
+    await gateway._mailbox.detach()
     gateway._over.set()
     async with Desk(tmp_path) as second:
         (code,) = [code for code in await second.asked() if code != old]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from hookline import Agent, ScriptedModel
-from hookline._web.errors import WebError
+from hookline._web.http_server import WebError
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.lanes import Lanes
@@ -14,7 +14,7 @@ from hookline.channels.memory import MemoryChannel
 from hookline.channels.postman import Postman
 from hookline.channels.protocol import ChannelError, Health
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 
 def on(folder, *channels):
@@ -51,7 +51,7 @@ async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
     while not first.status().retried:
         await asyncio.sleep(0.01)
     ahead = "UPDATE outbox SET at = at + 1e8, due = due + 1e8"
-    await first._mailbox.do(lambda db: db.execute(ahead))
+    await first._mailbox.transact(lambda db: db.execute(ahead))
     await first.stop(grace=0)
     then = on(tmp_path, channel)
     await then.start()
@@ -241,4 +241,4 @@ async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways
     assert await channel.replies(1) == ["hello"]
     assert "that personality is gone" in caplog.text
     await gateway.settled()
-    assert (await gateway._mailbox.do(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]
+    assert (await gateway._mailbox.transact(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]

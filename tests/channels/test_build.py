@@ -17,7 +17,7 @@ from hookline.config.sources import load
 from hookline.payloads import OutboundMessage
 from hookline.plugins.errors import LoadError
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 MODULE = """
 from hookline.channels.memory import MemoryChannel

@@ -11,7 +11,7 @@ from hookline.config.errors import ConfigError
 from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import OutboundMessage
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 
 async def test_a_message_passes_every_point_in_order_and_its_answer_is_sent(gateways):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._base.installing import NotInstalledError
+from hookline._base.errors import NotInstalledError
 from hookline.channels.mqtt import MqttChannel
 from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError

@@ -8,7 +8,7 @@ from hookline.channels import MqttChannel, TelegramChannel
 from hookline.channels.access import Access
 from hookline.channels.gateway import Gateway
 from hookline.stores.mailbox import Mailbox
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 from .bot_api import GROUP, TOKEN, BotApi
 from .platforms import MOSQUITTO, Mosquitto, until

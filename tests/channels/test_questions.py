@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hookline._kernel.payloads import Question
 from hookline.channels.questions import Open, code_of, listed, plain, short_code, shown
-from hookline.stores.approval_rows import ApprovalRow
+from hookline.stores.approvals import ApprovalRow
 
 TEXTS = st.text(max_size=400) | st.text(" `\\\n\u202eab", max_size=900)
 VALUES = st.recursive(TEXTS | st.integers() | st.booleans() | st.none(), lambda inner: st.lists(inner, max_size=4))

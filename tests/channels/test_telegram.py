@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline._base.installing import NotInstalledError
+from hookline._base.errors import NotInstalledError
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.telegram import TelegramChannel
 from hookline.stores.messages import OutboundMessage

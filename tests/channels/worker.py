@@ -13,7 +13,7 @@ from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Address, Capabilities, Health
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import InboundMessage
-from hookline.stores.sqlite_sessions import SqliteSessionStore
+from hookline.stores.sessions import SqliteSessionStore
 
 
 class Platform:

@@ -20,7 +20,7 @@ from hookline.cli.text import roughly
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
-from hookline.stores.approval_rows import ApprovalRow
+from hookline.stores.approvals import ApprovalRow
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord, RunStore
 
@@ -318,7 +318,8 @@ def shown(width=80, height=45, **fields):
     from rich.console import Console
 
     given = {
-        "state": "up", "url": "http://127.0.0.1:8420", "needs_keys": False, "agents": (ServedAgent("desk\x1b[2J"),),
+        "state": "running", "url": "http://127.0.0.1:8420", "needs_keys": False,
+        "agents": (ServedAgent("desk\x1b[2J"),),
         "runs": (), "approvals": (), "streams": 0, "requests": 0, "refused": 0, "per_second": 0.0, "problem": "",
     }  # fmt: skip
     console = Console(width=width, force_terminal=False)

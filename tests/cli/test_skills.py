@@ -8,7 +8,7 @@ import pytest
 from hookline.cli.app import run_app
 from hookline.cli.errors import report
 from hookline.stores import Skill, SkillStore
-from hookline.stores.skill_queue import QueuedRun, SkillQueue
+from hookline.stores.skills import QueuedRun, SkillQueue
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07<!-- hidden -->"
 FOUND = {

@@ -34,7 +34,7 @@ from hookline import (
 from hookline.hooks import AuditLogHook, Redactor, SkillEvolverHook, StepsLimitHook, skill_evolver
 from hookline.hooks.skill_analysis import NAME, Unusable, found_in, question
 from hookline.payloads import ToolCall
-from hookline.stores.skill_queue import QueuedRun
+from hookline.stores.skills import QueuedRun
 
 FOUND = {
     "reusable": True, "name": "tidy-notes", "description": "Tidy a folder of notes up.",

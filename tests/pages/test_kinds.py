@@ -28,9 +28,9 @@ from hookline.providers.script import script_model
 from hookline.server.a2a.messages import Answer
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions
-from hookline.stores.approval_rows import ApprovalRow
+from hookline.stores.approvals import ApprovalRow
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.skill_files import read
+from hookline.stores.skills import read
 from hookline.testing import fire_hook
 
 from .blocks import GENERATED, KINDS, PAGES, ROOT, blocks_in, of_kind

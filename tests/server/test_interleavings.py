@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server.errors import ConflictError, UnavailableError
-from hookline.stores.approval_rows import DecisionRefusedError
+from hookline.stores.approvals import DecisionRefusedError
 
 from .rig import ADMIN, ME, read_all, service_at, until
 from .wire import is_whole

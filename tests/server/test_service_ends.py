@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, call, guard, reply, tool
-from hookline._base.event import Event
+from hookline._kernel.events import Event
 from hookline._kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
 from hookline.server import service as service_module
@@ -18,7 +18,7 @@ from hookline.server.live import Live
 from hookline.server.recorder import Recorder
 from hookline.server.records import RunAccepted
 from hookline.stores.errors import StoreError
-from hookline.stores.programs import born
+from hookline.stores.processes import born
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 

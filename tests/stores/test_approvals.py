@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline._kernel.values import Ids
 from hookline.payloads import Question
-from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, approval_table, approval_watch, approvals
-from hookline.stores.approval_rows import matches
+from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, approvals
+from hookline.stores.approvals import matches
 from hookline.stores.errors import LockedFileError
-from hookline.stores.programs import born
+from hookline.stores.processes import born
 
 ROOT = Path(__file__).parents[2]
 IDS = Ids("run_1", "task_1", "corr_1", "session_1", "agent_1")
@@ -367,7 +367,7 @@ def test_a_clock_that_is_set_cancels_no_call_of_another_program(store, monkeypat
 
 def test_a_program_elsewhere_is_taken_to_be_at_it_for_a_day(store, monkeypatch):
     row = ask(store, seconds=1e6)
-    monkeypatch.setattr(approval_table, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(approvals, "gethostname", lambda: "elsewhere")
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE approvals SET host = 'far away'")
     assert store.find(row.id).status == "pending"
@@ -396,7 +396,7 @@ class Told(list):
 
 
 def test_a_decision_of_this_program_is_told_at_once(store, monkeypatch):
-    monkeypatch.setattr(approval_watch, "EVERY", 3600)
+    monkeypatch.setattr(approvals, "EVERY", 3600)
     other, told, row = ApprovalStore(store.path), Told(), ask(store)
     with store.waiting(row.id, told):
         done = decide(other, row)
@@ -405,7 +405,7 @@ def test_a_decision_of_this_program_is_told_at_once(store, monkeypatch):
 
 
 def test_a_decision_from_before_the_waiting_is_told_too(store, monkeypatch):
-    monkeypatch.setattr(approval_watch, "EVERY", 3600)
+    monkeypatch.setattr(approvals, "EVERY", 3600)
     told, row = Told(), ask(store)
     with store.db.transaction(write=True) as db:  # as another program would
         db.execute("UPDATE approvals SET status = 'approved'")
@@ -414,7 +414,7 @@ def test_a_decision_from_before_the_waiting_is_told_too(store, monkeypatch):
 
 
 def test_one_thread_looks_for_all_and_is_gone_when_nobody_waits(store, monkeypatch):
-    monkeypatch.setattr(approval_watch, "EVERY", 0.01)
+    monkeypatch.setattr(approvals, "EVERY", 0.01)
     looks = Counter()
     look = store._watch._look
     store._watch._look = lambda ids: looks.update([len(ids)]) or look(ids)
@@ -462,7 +462,7 @@ def test_a_thread_that_cannot_be_had_or_a_listener_that_fails_costs_no_other_its
 
 def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr(approval_watch, "EVERY", 0.01)
+    monkeypatch.setattr(approvals, "EVERY", 0.01)
     before = ApprovalStore(tmp_path / "approvals.db")
     told, row = Told(), ask(before)
     before.close()

@@ -21,8 +21,8 @@ from hookline.stores import AuditError, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
 from hookline.stores.audit import log as audit_log
+from hookline.stores.audit.format import START, end_of, head_of, line_hash
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.audit.lines import START, end_of, head_of, line_hash
 from hookline.stores.audit.records import Lost
 
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
@@ -405,7 +405,7 @@ def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
 
 
 def test_the_checkpoint_is_brought_up_to_date_when_nothing_is_written_any_more(path, monkeypatch):
-    monkeypatch.setattr("hookline._base.background.IDLE", 0.05)
+    monkeypatch.setattr("hookline._base.background_writer.IDLE_SECONDS", 0.05)
     log = AuditLog(path)
     log.record("test")
     log.flush()

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hookline.stores import AuditLog, StoreError, verify_audit
+from hookline.stores.audit.format import MAX_LINE, line_hash, signed_part
 from hookline.stores.audit.keys import make_keys
-from hookline.stores.audit.lines import MAX_LINE, line_hash, signed_part
 from hookline.stores.audit.verify import MOST, files_of
 
 QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

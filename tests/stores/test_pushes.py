@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hookline.stores.pushes import PushRow
+from hookline.stores.push_subscriptions import PushRow
 from hookline.stores.runs import RunRecord, RunStore
 
 
@@ -49,7 +49,8 @@ def test_what_a_receiver_was_told_is_kept_but_not_for_another_that_took_its_plac
 
 def test_receivers_of_a_program_that_is_gone_are_taken_over_once(store, tmp_path):
     code = (
-        "import sys; from hookline.stores.runs import RunStore; from hookline.stores.pushes import PushRow\n"
+        "import sys\nfrom hookline.stores.runs import RunStore\n"
+        "from hookline.stores.push_subscriptions import PushRow\n"
         "store = RunStore(sys.argv[1])\n"
         "store.pushes.put(PushRow('run_1', 'a', 'me', 'https://example.com/'), 5)\n"
         "store.pushes.put(PushRow('run_1', 'b', 'me', 'https://example.com/', done=True), 5)\n"

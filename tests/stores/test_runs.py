@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from hookline.stores import RunRecord, RunStore, StoreError, programs, run_stats
-from hookline.stores.programs import is_running
+from hookline.stores import RunRecord, RunStore, StoreError, processes, run_stats
+from hookline.stores.processes import is_running
 from hookline.stores.runs import PARTS
 
 ROOT = Path(__file__).parents[2]
@@ -147,7 +147,7 @@ def test_many_rows_are_all_kept(store):
 
 
 def test_a_run_without_an_end_is_running_while_its_program_is(store, monkeypatch):
-    monkeypatch.setattr(programs, "gethostname", lambda: "here")
+    monkeypatch.setattr(processes, "gethostname", lambda: "here")
     add(
         store,
         run_row("mine", time.time(), ended=None, status="running"),

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hookline.stores import RunRecord, RunStore, StoreError, run_stats
-from hookline.stores.programs import born
+from hookline.stores.processes import born
 from hookline.stores.runs import OPEN, STATES, IdempotencyKey, StoredEvent, _chosen
 
 NOW = time.time()
@@ -263,7 +263,7 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     assert (left.status, left.ended, left.steps) == ("interrupted", None, 0)
     told = run_stats(store)
     assert told.totals.statuses == {"failed": 1, "interrupted": 1}
-    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "OverloadedError")
+    assert (told.models[0].calls, told.tools[0].tool, told.errors[0].type) == (1, "add", "Overloaded")
     assert (told.refusals[0].reason, told.approvals[0].decisions) == ("no", {"approved": 1})
     store.add([observed("run_9")], {})
     assert [run.id for run in store.runs()] == ["run_9", "run_2", "run_1"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hookline import Agent, Message, ScriptedModel, Session, call, reply, tool
 from hookline.hooks import PersistSessionHook
 from hookline.payloads import ToolCall
-from hookline.stores import JsonSessionStore, SqliteSessionStore, StoreError, session_record, sessions
+from hookline.stores import JsonSessionStore, SqliteSessionStore, StoreError, sessions
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
 
@@ -171,7 +171,7 @@ class TestEverySessionStore:
     def test_the_list_tells_what_there_is_newest_first(self, store, monkeypatch):
         said = {"a": [HI, HELLO], "b": [HELLO], "c": [Message("user", "x \n y" * 99)]}
         for at, (id, messages) in enumerate(said.items()):
-            monkeypatch.setattr(session_record.time, "time", lambda at=at: 100.0 + at)
+            monkeypatch.setattr(sessions.time, "time", lambda at=at: 100.0 + at)
             store.save(Session(id, messages))
         assert [(s.id, s.messages, s.saved_at, s.title, s.problem) for s in store.list()] == [
             ("c", 1, 102.0, ("x y" * 99)[:80], ""), ("b", 1, 101.0, "", ""), ("a", 2, 100.0, "hi", ""),
@@ -246,7 +246,7 @@ class TestEverySessionStore:
     def test_two_programs_that_save_at_once_lose_nothing_and_never_leave_half_a_session(self, behind, store, new):
         if not new:
             store.save(Session("x", [HI]))
-        env = {**os.environ, "PYTHONPATH": str(Path(session_record.__file__).parents[2])}
+        env = {**os.environ, "PYTHONPATH": str(Path(sessions.__file__).parents[2])}
         command = [sys.executable, "-c", WRITER, behind.name, behind.place]
         writers = [subprocess.Popen([*command, who], env=env) for who in "ab"]
         sizes = [0]
@@ -315,7 +315,7 @@ def test_files_that_are_saved_at_once_leave_only_their_lock_behind(tmp_path):
 def test_sqlite_lists_in_the_order_of_saving_even_if_the_clock_jumps_back(tmp_path, monkeypatch):
     store = SqliteSessionStore(tmp_path / "s.db")
     for id, at in {"a": 300.0, "b": 200.0, "c": 100.0}.items():
-        monkeypatch.setattr(session_record.time, "time", lambda at=at: at)
+        monkeypatch.setattr(sessions.time, "time", lambda at=at: at)
         store.save(Session(id))
     store.save(Session("a"))
     assert [s.id for s in store.list()] == ["a", "c", "b"]
@@ -434,7 +434,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         store.save(say(store.load("t"), "theirs"))
         say(mine, "mine")
         with monkeypatch.context() as patch:
-            patch.setattr(session_record.time, "time", lambda: say(mine, "late") and 1.0)
+            patch.setattr(sessions.time, "time", lambda: say(mine, "late") and 1.0)
             store.save(mine)
         assert texts(store.load("t")) == ["hi", "theirs", "mine"]
         assert texts(mine) == ["hi", "theirs", "mine", "late"]
@@ -446,7 +446,7 @@ class TestSavingWhatOthersSavedMeanwhile:
         mine = store.load("t")
         store.save(say(store.load("t"), "theirs"))
         with monkeypatch.context() as patch:
-            patch.setattr(session_record.SessionRecord, "to_json", lambda self: 1 / 0)
+            patch.setattr(sessions.SessionRecord, "to_json", lambda self: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 store.save(say(mine, "mine"))
         assert texts(mine) == ["hi", "mine"]

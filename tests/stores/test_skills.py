@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hookline import call, reply
 from hookline._base.files import locked
 from hookline.stores import Skill, SkillStore, StoreError, skills
-from hookline.stores.skill_files import front_matter, is_name, read, written
-from hookline.stores.skill_queue import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue
+from hookline.stores.skills import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue, front_matter, is_name, read, written
 from hookline.testing import scripted_agent
 
 TIDY = Skill("tidy-notes", "Tidy notes up.", "1. List them.\n2. Sort them.", source_run="run_1", origin="abc")

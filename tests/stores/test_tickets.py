@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline.stores import StoreError, TicketBoard, TicketError, ticket_queries, tickets
-from hookline.stores.ticket_rows import COLUMNS, number_of
+from hookline.stores import StoreError, TicketBoard, TicketError, tickets
+from hookline.stores.tickets import COLUMNS, number_of
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
 
@@ -31,8 +31,7 @@ def later(monkeypatch):
     """Move the board's clock."""
     clock = SimpleNamespace(ahead=0.0)
     real = tickets.time.time
-    for module in (tickets, ticket_queries):
-        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
+    monkeypatch.setattr(tickets, "time", SimpleNamespace(time=lambda: real() + clock.ahead))
     return lambda seconds: setattr(clock, "ahead", clock.ahead + seconds)
 
 
@@ -308,7 +307,7 @@ def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
     board = TicketBoard(":memory:", hold_seconds=100)
     ahead, holds = [0.0], {"T-1": "none", "T-2": "none"}
     real = tickets.time
-    tickets.time = ticket_queries.time = SimpleNamespace(time=lambda: 1e9 + ahead[0])
+    tickets.time = SimpleNamespace(time=lambda: 1e9 + ahead[0])
     try:
         board.create("a", by="ann")
         board.create("b", by="ann", tier="review")
@@ -346,7 +345,7 @@ def test_whatever_is_tried_in_whatever_order_the_board_stays_whole(steps):
                     assert before.to_column in ("todo", "needs_revision")
         assert sum(board.counts().values()) == 2
     finally:
-        tickets.time = ticket_queries.time = real
+        tickets.time = real
         board.close()
 
 

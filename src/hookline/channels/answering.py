@@ -10,14 +10,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.causes import RunFailedError
 from .._run.context import AgentContext
 from .._run.session import Session
 from ..stores.errors import StoreError
-from ..stores.mailbox import Letter, Lost, Mailbox
+from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
 from . import wording
 from .approving import Approving
@@ -43,14 +43,14 @@ Order = Callable[[Session], Awaitable[str]]
 class _Active:
     """What is going on in a conversation."""
 
-    def __init__(self, letter: Letter) -> None:
+    def __init__(self, letter: InboxItem) -> None:
         self.letter = letter
         self.run: Any = None
-        self.steered: list[tuple[Letter, str]] = []
+        self.steered: list[tuple[InboxItem, str]] = []
         self.stopped = self.broken_off = False
 
     @property
-    def heard(self) -> list[Letter]:
+    def heard(self) -> list[InboxItem]:
         """The letters that were put into the run."""
         return [letter for letter, _ in self.steered]
 
@@ -70,7 +70,7 @@ class Answering:
         self._active: dict[str, _Active] = {}
         self._closing = self._winding_down = False
         self._returning: set[asyncio.Task[None]] = set()
-        self.lanes: Lanes[tuple[Letter, str | Order]] = Lanes(
+        self.lanes: Lanes[tuple[InboxItem, str | Order]] = Lanes(
             self._work, limit=options.max_concurrent, changed=self._changed
         )
 
@@ -98,11 +98,11 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - it is only a sign
             log.debug("%s: at work: %s", address.channel, describe(error))
 
-    def put(self, letter: Letter, what: str | Order) -> None:
+    def put(self, letter: InboxItem, what: str | Order) -> None:
         """Run the agent with this text, or carry out an order, when it is this letter's turn."""
         self.lanes.put(letter.key, (letter, what))
 
-    def steer(self, letter: Letter, text: str) -> bool:
+    def steer(self, letter: InboxItem, text: str) -> bool:
         """Put a message into the run of its conversation; false if there is none, or it is too late."""
         active = self._active.get(letter.key)
         if active is None or active.run is None or active.stopped or self.lanes.waiting_in(letter.key):
@@ -112,7 +112,7 @@ class Answering:
         active.steered.append((letter, text))
         return True
 
-    async def stop_run(self, letter: Letter, *, all: bool) -> None:
+    async def stop_run(self, letter: InboxItem, *, all: bool) -> None:
         """Carry out ``/stop``: the run of the conversation is cancelled; with ``all``, what waits is dropped too."""
         key = letter.key
         active = self._active.get(key)
@@ -148,7 +148,7 @@ class Answering:
             if active.run is not None:
                 active.run.cancel(why)
 
-    async def _work(self, key: str, item: tuple[Letter, str | Order]) -> None:
+    async def _work(self, key: str, item: tuple[InboxItem, str | Order]) -> None:
         letter, what = item
         active = self._active[key] = _Active(letter)
         active.broken_off = self._closing
@@ -158,12 +158,12 @@ class Answering:
             texts = await doing
             if texts is not None:
                 await self._postman.reply(key, letter.channel, [letter, *active.heard], texts)
-        except Lost as error:
-            log.warning("%s", words(error))
+        except LeaseLostError as error:
+            log.warning("%s", error_text(error))
             self._conversations.forget(key)
             self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
         except StoreError as error:
-            log.error("no answer in %s: %s", place(key), words(error))
+            log.error("no answer in %s: %s", place(key), error_text(error))
             await self._reply([letter, *active.heard], [wording.FAILED])
         except Exception:
             log.exception("no answer in %s", place(key))
@@ -171,15 +171,15 @@ class Answering:
         finally:
             del self._active[key]
 
-    async def _reply(self, letters: list[Letter], texts: list[str]) -> None:
-        with suppress(Lost):
+    async def _reply(self, letters: list[InboxItem], texts: list[str]) -> None:
+        with suppress(LeaseLostError):
             await self._postman.reply(letters[0].key, letters[0].channel, letters, texts)
 
-    async def _obey(self, letter: Letter, session: Session, order: Order) -> list[str | OutboundMessage]:
+    async def _obey(self, letter: InboxItem, session: Session, order: Order) -> list[str | OutboundMessage]:
         if letter.tries >= MAX_TRIES:
             log.error("%s: given up after the program ended %d times during a command", place(letter.key), letter.tries)
             return [wording.COMMAND_FAILED]
-        await insist(self._mailbox.begin, letter, 0)
+        await insist(self._mailbox.begin_attempt, letter, 0)
         try:
             return [await order(session)]
         except Exception as error:  # noqa: BLE001 - a command may not end a conversation
@@ -197,7 +197,7 @@ class Answering:
             return [wording.FAILED]
         if active.stopped:
             return []
-        await insist(self._mailbox.begin, letter, len(session.messages))
+        await insist(self._mailbox.begin_attempt, letter, len(session.messages))
         texts: list[str | OutboundMessage] = []
         task = text
         for _ in range(1 + MAX_FOLLOW_UPS):
@@ -206,7 +206,7 @@ class Answering:
             if active.broken_off and (result is None or result.status == "cancelled"):
                 self._conversations.forget(letter.key)  # what the broken run left in it is not kept
                 with suppress(StoreError):
-                    await self._mailbox.begun_for_nothing(letter)
+                    await self._mailbox.discard_attempt(letter)
                 return None
             if reply := _told(result, active.stopped):
                 texts.append(OutboundMessage(reply, speaker=speaker))
@@ -249,7 +249,7 @@ class Answering:
                     active.run.cancel("stopped before it began")
                 result: AgentResult[Any] = await active.run.result()
             except RunFailedError as failure:
-                log.error("%s: the run failed: %s", place(letter.key), words(failure))
+                log.error("%s: the run failed: %s", place(letter.key), error_text(failure))
                 result = failure.result
             except Exception:
                 log.exception("%s: the run could not be made", place(letter.key))
@@ -283,7 +283,7 @@ class Answering:
             return ""
         return str(found or "")
 
-    def _unheard(self, active: _Active, session: Session) -> list[tuple[Letter, str | Order]]:
+    def _unheard(self, active: _Active, session: Session) -> list[tuple[InboxItem, str | Order]]:
         """The messages that were put into a run too late for it to answer them; they are taken out again."""
         messages, steered = list(session.messages), active.steered
         while steered and messages and messages[-1] == Message("user", steered[-1][1]):

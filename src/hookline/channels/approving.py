@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError, matches
-from ..stores.approvals import ApprovalStore
+from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
 from ..stores.errors import StoreError
-from ..stores.mailbox import Letter, Lost
+from ..stores.mailbox import InboxItem, LeaseLostError
 from . import wording
 from .access import Access
 from .lanes import address_of, place
@@ -71,7 +70,7 @@ class Approving:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.commands: Mapping[str, str] = COMMANDS if store is not None else {}
 
-    def asker(self, letter: Letter, waiting: Callable[[bool], None], again: Callable[[], bool]) -> Asker | None:
+    def asker(self, letter: InboxItem, waiting: Callable[[bool], None], again: Callable[[], bool]) -> Asker | None:
         """Who puts the calls of one run to people; ``None`` if that is not wanted.
 
         Args:
@@ -92,7 +91,7 @@ class Approving:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def obey(self, letter: Letter, name: str, argument: str) -> str:
+    async def obey(self, letter: InboxItem, name: str, argument: str) -> str:
         """Carry out one of the commands; the answer."""
         if name == "approvals":
             return self._listed(letter)
@@ -104,7 +103,7 @@ class Approving:
             return await self._unknown(letter, name, code)
         return await self._decide(letter, question, name, rest.strip())
 
-    async def plain(self, letter: Letter, text: str) -> str | None:
+    async def plain(self, letter: InboxItem, text: str) -> str | None:
         """The answer to a plain yes or no, if it is one to a question here; ``None`` if it is not."""
         decision = _PLAIN.get(text.strip().rstrip(".!").lower())
         if decision is None or letter.recovered or not self._may(letter):
@@ -116,11 +115,11 @@ class Approving:
             return None
         return await self._decide(letter, seen[0], decision, "")
 
-    def _may(self, letter: Letter, *, always: bool = False) -> bool:
+    def _may(self, letter: InboxItem, *, always: bool = False) -> bool:
         access = self._access.get(letter.channel)
         return access is not None and access.may_approve(letter.message.sender, always=always)
 
-    def answerable(self, letter: Letter) -> bool:
+    def answerable(self, letter: InboxItem) -> bool:
         """Whether anybody in the conversation may decide."""
         access = self._access.get(letter.channel)
         if access is None or not access.approve:
@@ -135,7 +134,7 @@ class Approving:
         ]  # fmt: skip
         return found[0] if len(found) == 1 else None
 
-    async def _unknown(self, letter: Letter, name: str, code: str) -> str:
+    async def _unknown(self, letter: InboxItem, name: str, code: str) -> str:
         waiting = [question.code for question in self._open.get(letter.key, {}).values()]
         code = code.strip("`.:,").upper()
         if len(code) >= SHORTEST and self.store is not None:
@@ -146,7 +145,7 @@ class Approving:
                         return wording.out_of_date(code[: 2 * SHORTEST], waiting)
         return wording.which(name, waiting, unknown=bool(code))
 
-    async def _decide(self, letter: Letter, question: Open, name: str, rest: str) -> str:
+    async def _decide(self, letter: InboxItem, question: Open, name: str, rest: str) -> str:
         assert self.store is not None
         choice: dict[str, Any]
         match name:
@@ -177,19 +176,19 @@ class Approving:
             return f"{question.code}: {error}" if error.code == "bad" else wording.out_of_date(question.code, [])
         except StoreError as error:
             question.answered = False
-            log.error("%s: a decision could not be kept: %s", place(letter.key), words(error))
+            log.error("%s: a decision could not be kept: %s", place(letter.key), error_text(error))
             return wording.NOT_DECIDED
         self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
         return f"{question.code}: {wording.decided(plain(row.tool), row.status, row.remember)}"
 
-    def _listed(self, letter: Letter) -> str:
+    def _listed(self, letter: InboxItem) -> str:
         waiting = self._open.get(letter.key, {}).values()
         if not waiting:
             return wording.NOTHING_WAITS
         secret = not letter.message.direct and not self.answerable(letter)
         return "\n".join(listed(question, secret=secret) for question in waiting)
 
-    def opened(self, letter: Letter, row: ApprovalRow) -> Open:
+    def opened(self, letter: InboxItem, row: ApprovalRow) -> Open:
         """A call waits in a conversation from now on."""
         here = self._open.setdefault(letter.key, {})
         code = short_code(letter.key, row.id, here.values())
@@ -213,7 +212,7 @@ class Approving:
         self._postman.forget(question.parcels)
         self._changed(question.key)
 
-    async def show(self, question: Open, letter: Letter) -> None:
+    async def show(self, question: Open, letter: InboxItem) -> None:
         """Put a call to people."""
         can = self._channels[letter.channel].capabilities
         secret = not question.answerable and not letter.message.direct
@@ -228,7 +227,7 @@ class Approving:
         question.whole = whole
         self._changed(letter.key)
 
-    async def _earlier(self, question: Open, letter: Letter) -> list[str]:
+    async def _earlier(self, question: Open, letter: InboxItem) -> list[str]:
         """The codes under which the calls of an earlier run for the same message waited."""
         if not letter.tries or self.store is None:
             return []
@@ -250,7 +249,7 @@ class Approving:
                 return
             text = wording.ASKED_AGAIN if again and row.status == "cancelled" else outcome(row)
             await self._postman.reply(question.key, address_of(question.key).channel, [], [f"{question.code}: {text}"])
-        except Lost:
+        except LeaseLostError:
             pass
         except Exception as error:  # noqa: BLE001 - the run goes on without
             log.error("%s: what became of a call cannot be told: %s", place(question.key), describe(error))
@@ -282,7 +281,7 @@ class Asker:
     """Puts the calls of one run to people, and tells what becomes of them. Its ``hook`` is for the run."""
 
     def __init__(
-        self, approving: Approving, store: ApprovalStore, letter: Letter, waiting: Callable[[bool], None],
+        self, approving: Approving, store: ApprovalStore, letter: InboxItem, waiting: Callable[[bool], None],
         again: Callable[[], bool],
     ) -> None:  # fmt: skip
         self._approving, self._letter, self._waiting, self._again = approving, letter, waiting, again

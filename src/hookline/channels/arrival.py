@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from ..stores.mailbox import Mailbox, Open
+from ..stores.mailbox import Mailbox, PendingItems
 from ..stores.messages import InboundMessage, OutboundMessage
 from .access import Access
 from .lanes import key_of
@@ -27,7 +27,7 @@ class Arrival:
     """
 
     def __init__(
-        self, mailbox: Mailbox, access: Mapping[str, Access], tally: Tally, take_up: Callable[[Open], None]
+        self, mailbox: Mailbox, access: Mapping[str, Access], tally: Tally, take_up: Callable[[PendingItems], None]
     ) -> None:
         self._mailbox, self._access, self._tally, self._take_up = mailbox, access, tally, take_up
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -57,7 +57,7 @@ class Arrival:
                     self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
                 return True
         taken = await self._mailbox.accept(key, name, message)
-        if not taken.new:
+        if not taken.is_new:
             self._tally.duplicates += 1
             log.info("%s: the message %r is known already", name, message.message_id)
             return False

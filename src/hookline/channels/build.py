@@ -12,7 +12,7 @@ from typing import Any
 
 from .._base.files import user_folder
 from .._base.frozen import EMPTY
-from .._base.names import describe, nearest, words
+from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
 from ..config.build import context
 from ..config.errors import ConfigError
@@ -114,7 +114,7 @@ def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings,
                 else:
                     await gateway.remove(names[number], f"the plugin {plugin.name} is switched off")
             except HooklineError as error:
-                log.error("the channel %s of the plugin %s: %s", names[number], plugin.name, words(error))
+                log.error("the channel %s of the plugin %s: %s", names[number], plugin.name, error_text(error))
 
     def start(plugin: Plugin, on: bool) -> None:
         task = loop.create_task(switch(plugin, on))
@@ -171,7 +171,7 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
         except HooklineError:
             raise
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"channel {declared.use}: {words(error)}") from error
+            raise ConfigError(f"channel {declared.use}: {error_text(error)}") from error
     elif args:
         raise ConfigError(f"channel {declared.use}: it is made already, and takes no {', '.join(args)}")
     if not isinstance(made, Channel):
@@ -185,7 +185,7 @@ def _maker(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
         if use not in BUILT_IN:
             known = [*BUILT_IN, *offered]
             raise LoadError(
-                f"there is no channel {use!r}.{nearest(use, known)} Known: {', '.join(known)}, FILE.py:name"
+                f"there is no channel {use!r}.{did_you_mean(use, known)} Known: {', '.join(known)}, FILE.py:name"
             )
         module, name = BUILT_IN[use]
         return getattr(importlib.import_module(module, __package__), name)
@@ -200,7 +200,9 @@ def _maker(use: str, home: Path, offered: Mapping[str, Any]) -> Any:
     except ImportError as error:
         raise LoadError(f"channel {use}: {describe(error)}") from error
     if not hasattr(found, reference.name):
-        raise LoadError(f"channel {use}: there is no {reference.name!r} in it.{nearest(reference.name, vars(found))}")
+        raise LoadError(
+            f"channel {use}: there is no {reference.name!r} in it.{did_you_mean(reference.name, vars(found))}"
+        )
     return getattr(found, reference.name)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 
 from .._kernel.errors import RegistrationError
-from ..tools.egress import Egress, EgressError
-from ..tools.http_client import FetchError
-from ..tools.posting import post
-from ..tools.urls import UrlError, parse_url
+from .._net.egress import Egress, EgressError, post
+from .._net.http_client import FetchError
+from .._net.urls import UrlError, parse_url
 from .protocol import ChannelError, UndeliverableError
 from .signatures import HEADER, sign
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._base.names import describe
+from .._base.text import describe
 from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._run.context import AgentContext

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from .._base.names import describe
+from .._base.text import describe
 from ..stores.messages import InboundMessage
 from .protocol import Deliver
 

@@ -10,8 +10,8 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .._base.installing import NotInstalledError
-from .._base.names import describe, is_number, words
+from .._base.errors import NotInstalledError
+from .._base.text import describe, error_text, is_number
 from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
 from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
@@ -171,11 +171,11 @@ class MqttChannel:
             with self._sending:
                 await connection.put(topic, payload, self._qos, key=key)
         except Refused as error:
-            raise UndeliverableError(words(error)) from None
+            raise UndeliverableError(error_text(error)) from None
         except ValueError as error:
             raise UndeliverableError(f"a reply of {len(payload):,} bytes to {topic}: {error}") from None
         except (MqttError, OSError) as error:
-            raise ChannelError(f"{self._where}: {words(error)}") from None
+            raise ChannelError(f"{self._where}: {error_text(error)}") from None
         return key
 
     def health(self) -> Health:
@@ -270,7 +270,7 @@ class MqttChannel:
         self._health = Health(not detail, detail or f"connected to {self._where}")
 
     def _why(self, error: BaseException, losses: int) -> str:
-        said = words(error)
+        said = error_text(error)
         if "timed out" in said and self._options["version"] == "5":
             said += " (if it knows no MQTT 5, set version to 3.1.1)"
         elif losses >= _SUSPICIOUS or "taken over" in said:

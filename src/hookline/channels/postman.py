@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .._base.names import describe, is_number, words
+from .._base.text import describe, error_text, is_number
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
-from ..stores.mailbox import Letter, Lost, Mailbox, Parcel
+from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, OutboxItem
 from ..stores.messages import OutboundMessage
 from .conversations import Conversations
 from .lanes import Lanes, address_of, place
@@ -43,10 +43,10 @@ async def insist(act: Callable[..., Awaitable[T]], *args: Any) -> T:
     while True:
         try:
             return await act(*args)
-        except Lost:
+        except LeaseLostError:
             raise
         except StoreError as error:
-            log.error("trying again in %.1f s: %s", pause, words(error))
+            log.error("trying again in %.1f s: %s", pause, error_text(error))
         await asyncio.sleep(pause)
         pause = min(pause * 2, 10.0)
 
@@ -60,7 +60,7 @@ class Postman:
     ) -> None:  # fmt: skip
         self._mailbox, self._conversations, self._channels = mailbox, conversations, channels
         self._options, self._tally = options, tally
-        self.lanes: Lanes[Parcel] = Lanes(self._send)
+        self.lanes: Lanes[OutboxItem] = Lanes(self._send)
         self._resting: set[str] = set()
         self._fates: dict[str, bool | None] = {}
 
@@ -74,7 +74,7 @@ class Postman:
             verdict = await self._conversations.fire(session, BEFORE_DISPATCH, payload.replace(message=message))
         except HookError as error:
             self._tally.failed += 1
-            log.error("a message to %s is not sent: %s", place(key), words(error))
+            log.error("a message to %s is not sent: %s", place(key), error_text(error))
             return None
         if verdict.handled:
             log.info("a message to %s is not sent: %s claimed it (%s)", place(key), verdict.hook, verdict.reason)
@@ -82,15 +82,15 @@ class Postman:
         return message
 
     async def reply(
-        self, key: str, channel: str, letters: Sequence[Letter], texts: Iterable[str | OutboundMessage]
-    ) -> Sequence[Parcel]:
+        self, key: str, channel: str, letters: Sequence[InboxItem], texts: Iterable[str | OutboundMessage]
+    ) -> Sequence[OutboxItem]:
         """Answer letters, with texts or with messages that say who speaks: what the hooks let pass is kept, then sent.
 
         Returns:
             what is to be sent; :meth:`arrived` says what became of it.
 
         Raises:
-            Lost: the conversation is another program's now.
+            LeaseLostError: the conversation is another program's now.
         """
         to = letters[-1].message if letters else None
         replies: list[OutboundMessage] = []
@@ -101,20 +101,20 @@ class Postman:
             )
             if judged is not None:
                 replies += self._parts(channel, judged)
-        parcels = await insist(self._mailbox.answer, key, channel, letters, replies)
+        parcels = await insist(self._mailbox.complete, key, channel, letters, replies)
         self.take(parcels)
         return parcels
 
-    def watch(self, parcels: Iterable[Parcel]) -> None:
+    def watch(self, parcels: Iterable[OutboxItem]) -> None:
         """Remember of these what becomes of them."""
         self._fates.update((parcel.token, None) for parcel in parcels)
 
-    def forget(self, parcels: Iterable[Parcel]) -> None:
+    def forget(self, parcels: Iterable[OutboxItem]) -> None:
         """Remember it no longer."""
         for parcel in parcels:
             self._fates.pop(parcel.token, None)
 
-    async def arrived(self, parcels: Sequence[Parcel], seconds: float) -> bool:
+    async def arrived(self, parcels: Sequence[OutboxItem], seconds: float) -> bool:
         """Whether all of these, which are watched, have left, or do so within some seconds."""
         until = time.monotonic() + seconds
         while not all(fates := [self._fates.get(parcel.token) for parcel in parcels]):
@@ -123,7 +123,7 @@ class Postman:
             await asyncio.sleep(0.02)
         return True
 
-    def take(self, parcels: Iterable[Parcel]) -> None:
+    def take(self, parcels: Iterable[OutboxItem]) -> None:
         """Send what is in the mailbox; what is for a channel that is not there stays."""
         for parcel in parcels:
             if parcel.channel in self._channels:
@@ -148,13 +148,13 @@ class Postman:
         parts = split(message.text, there.capabilities.max_length, there.capabilities.length)
         return [message.replace(text=part, reply_to="" if i else message.reply_to) for i, part in enumerate(parts)]
 
-    async def _send(self, key: str, parcel: Parcel) -> None:
+    async def _send(self, key: str, parcel: OutboxItem) -> None:
         try:
             await self._keep_sending(key, parcel)
-        except Lost as error:
-            log.warning("%s", words(error))
+        except LeaseLostError as error:
+            log.warning("%s", error_text(error))
 
-    async def _keep_sending(self, key: str, parcel: Parcel) -> None:
+    async def _keep_sending(self, key: str, parcel: OutboxItem) -> None:
         """Send one parcel, however often it takes."""
         channel, tries = self._channels.get(parcel.channel), parcel.tries
         if channel is None:
@@ -166,24 +166,24 @@ class Postman:
         while True:
             tries += 1
             try:
-                await insist(self._mailbox.sending, parcel)
+                await insist(self._mailbox.mark_sending, parcel)
                 async with asyncio.timeout(self._options.send_timeout):
                     message_id = await channel.send(address_of(key), parcel.message, key=parcel.token)
-            except Lost:
+            except LeaseLostError:
                 raise
             except UndeliverableError as error:
-                await self._give_up(parcel, words(error))
+                await self._give_up(parcel, error_text(error))
                 return
             except TimeoutError:
                 pause, problem = self._pause(tries), f"no answer for {self._options.send_timeout:g} s"
                 if not channel.capabilities.idempotent:
                     problem += ": it may have arrived, and may arrive twice"
             except ChannelError as error:
-                pause, problem = self._pause(tries, error.retry_after), words(error)
+                pause, problem = self._pause(tries, error.retry_after), error_text(error)
             except Exception as error:  # noqa: BLE001 - a channel's own mistake may not lose a message
                 pause, problem = self._pause(tries), describe(error)
             else:
-                await insist(self._mailbox.sent, parcel, str(message_id or ""))
+                await insist(self._mailbox.mark_sent, parcel, str(message_id or ""))
                 self._tally.sent += 1
                 self._told(parcel, True)
                 await self._tell(parcel, str(message_id or ""))
@@ -196,17 +196,17 @@ class Postman:
             await insist(self._mailbox.postpone, parcel, time.time() + pause, problem)
             await self._rest(key, pause)
 
-    def _told(self, parcel: Parcel, arrived: bool) -> None:
+    def _told(self, parcel: OutboxItem, arrived: bool) -> None:
         if parcel.token in self._fates:
             self._fates[parcel.token] = arrived
 
-    async def _give_up(self, parcel: Parcel, problem: str) -> None:
+    async def _give_up(self, parcel: OutboxItem, problem: str) -> None:
         self._tally.failed += 1
         self._told(parcel, False)
         log.error("a message to %s will never arrive: %s", place(parcel.key), problem)
-        await insist(self._mailbox.failed, parcel, problem)
+        await insist(self._mailbox.mark_failed, parcel, problem)
 
-    async def _tell(self, parcel: Parcel, message_id: str) -> None:
+    async def _tell(self, parcel: OutboxItem, message_id: str) -> None:
         if parcel.notice:
             return
         session, chat, platform = await self._about(parcel.key)
@@ -214,7 +214,7 @@ class Postman:
             payload = Outbound(chat, parcel.message, platform, message_id)
             await self._conversations.fire(session, MESSAGE_SENT, payload)
         except HookError as error:
-            log.error("after a message was sent to %s: %s", place(parcel.key), words(error))
+            log.error("after a message was sent to %s: %s", place(parcel.key), error_text(error))
 
     async def _about(self, key: str) -> tuple[Session | None, str, str]:
         address = address_of(key)

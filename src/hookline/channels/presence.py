@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .._base.event import Event
-from .._base.names import describe
+from .._base.text import describe
+from .._kernel.events import Event
 from .._run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
 from ..stores.messages import OutboundMessage
 from .protocol import Address, Channel

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ..stores.approval_rows import ApprovalRow
-from ..stores.mailbox import Parcel
+from ..stores.approvals import ApprovalRow
+from ..stores.mailbox import OutboxItem
 from .splitting import joined
 
 SHORTEST = 4
@@ -37,7 +37,7 @@ class Open(msgspec.Struct):
     row: ApprovalRow
     code: str
     answerable: bool
-    parcels: list[Parcel] = []
+    parcels: list[OutboxItem] = []
     whole: bool = False
     answered: bool = False
 

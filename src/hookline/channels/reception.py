@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from .._base.names import closest, words
+from .._base.text import closest_match, error_text
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
-from ..stores.mailbox import Letter, Lost
+from ..stores.mailbox import InboxItem, LeaseLostError
 from . import wording
 from .answering import Answering, Order
 from .approving import Approving
@@ -44,20 +44,20 @@ class Reception:
         self._commands: Mapping[str, Command] = getattr(answerer, "commands", None) or {}
         self._conversations, self._postman, self._answering = conversations, postman, answering
         self._approving, self._options, self._tally = approving, options, tally
-        self.lanes: Lanes[Letter] = Lanes(self._take)
+        self.lanes: Lanes[InboxItem] = Lanes(self._take)
 
-    async def _take(self, key: str, letter: Letter) -> None:
+    async def _take(self, key: str, letter: InboxItem) -> None:
         try:
             await self._receive(key, letter)
         except Exception:
             log.exception("a message of %s is not handled", place(key))
             await self._tell(letter, wording.NOT_HANDLED)
 
-    async def _receive(self, key: str, letter: Letter) -> None:
+    async def _receive(self, key: str, letter: InboxItem) -> None:
         try:
             session = await self._conversations.session(key, letter.message.platform)
         except StoreError as error:
-            log.error("%s: %s", place(key), words(error))
+            log.error("%s: %s", place(key), error_text(error))
             await self._tell(letter, wording.FAILED)
             return
         payload = Inbound(letter.message, session.id)
@@ -65,7 +65,7 @@ class Reception:
             await self._conversations.fire(session, MESSAGE_RECEIVED, payload)
             verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
-            log.error("a message of %s is not handled: %s", place(key), words(error))
+            log.error("a message of %s is not handled: %s", place(key), error_text(error))
             await self._tell(letter, wording.NOT_HANDLED)
             return
         if verdict.handled:
@@ -75,7 +75,7 @@ class Reception:
             return
         await self._hand_on(letter)
 
-    async def _hand_on(self, letter: Letter) -> None:
+    async def _hand_on(self, letter: InboxItem) -> None:
         text = letter.message.text
         if text.startswith("//"):
             text = text[1:]
@@ -97,11 +97,11 @@ class Reception:
                 self._tally.refused += 1
                 await self._tell(letter, notice)
                 return
-            with suppress(Lost):
+            with suppress(LeaseLostError):
                 await self._postman.reply(letter.key, letter.channel, [], [notice])
         self._answering.put(letter, text)
 
-    async def _command(self, letter: Letter, text: str) -> None:
+    async def _command(self, letter: InboxItem, text: str) -> None:
         name, argument = [*text[1:].split(None, 1), ""][:2]
         name, argument = name.lower(), argument.strip()
         if name == "stop":
@@ -127,15 +127,15 @@ class Reception:
             await self._in_turn(letter, order)
         else:
             name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
-            near = closest(name, [*OWN, *self._approving.commands, *self._commands])
+            near = closest_match(name, [*OWN, *self._approving.commands, *self._commands])
             hint = f" Did you mean /{near}?" if near else ""
             sent = f"To send it as a message, write //{name}."
             await self._tell(letter, f"There is no command /{name}.{hint} /help shows all. {sent}")
 
-    async def _in_turn(self, letter: Letter, order: Order) -> None:
+    async def _in_turn(self, letter: InboxItem, order: Order) -> None:
         """Have something done when it is its turn; say so if that is not now."""
         if self._answering.is_at_work(letter.key) and not letter.recovered:
-            with suppress(Lost):
+            with suppress(LeaseLostError):
                 await self._postman.reply(letter.key, letter.channel, [], [wording.LATER])
         self._answering.put(letter, order)
 
@@ -147,6 +147,6 @@ class Reception:
         texts = {**OWN, **self._approving.commands, **{name: command.help for name, command in self._commands.items()}}
         return "\n".join(f"/{name}: {text}" for name, text in texts.items())
 
-    async def _tell(self, letter: Letter, *texts: str) -> None:
-        with suppress(Lost):
+    async def _tell(self, letter: InboxItem, *texts: str) -> None:
+        with suppress(LeaseLostError):
             await self._postman.reply(letter.key, letter.channel, [letter], texts)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .._base.errors import NotInstalledError
 from .._base.frozen import scrub
-from .._base.installing import NotInstalledError
-from .._base.names import describe, is_number, words
+from .._base.text import describe, error_text, is_number
 from ..stores.messages import InboundMessage, OutboundMessage
 from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
 from .protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
@@ -272,7 +272,7 @@ class TelegramChannel:
     def _why(self, error: Exception) -> str:
         from telegram.error import Conflict, InvalidToken, TelegramError
 
-        said = words(error) if isinstance(error, TelegramError) else describe(error)
+        said = error_text(error) if isinstance(error, TelegramError) else describe(error)
         if isinstance(error, InvalidToken):
             said = f"{self._base_url} does not know the bot's token: make a new one with @BotFather ({said})"
         elif isinstance(error, Conflict) and "webhook" in said.lower():

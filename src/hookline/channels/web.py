@@ -12,10 +12,10 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from .._base.errors import NotInstalledError
 from .._base.files import user_folder
-from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
-from .._web.guard import is_local
+from .._web.middleware import is_local
 from ..stores.chats import ChatMessage, ChatStore
 from ..stores.errors import StoreError
 from ..stores.messages import InboundMessage, OutboundMessage
@@ -95,7 +95,7 @@ class WebChannel:
     def __repr__(self) -> str:
         return f"WebChannel({self.name!r}, path={self.path!r})"
 
-    def exposed(self) -> None:
+    def check_exposed(self) -> None:
         """Other machines will be able to reach the page.
 
         Raises:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .._base.errors import NotInstalledError
 from .._base.files import user_folder
-from .._base.installing import NotInstalledError
 from .._base.workers import in_thread
 from ..stores.chats import ChatStore
 from ..stores.errors import StoreError
@@ -109,7 +109,7 @@ class WebhookChannel:
         await self._delivery.close()
         self._bell.ring_all()
 
-    def hang_up(self) -> None:
+    def before_stop(self) -> None:
         """The server is about to stop: who waits for replies is told that there are none yet."""
         self._hung_up = True
         self._bell.ring_all()

@@ -18,14 +18,14 @@ from .._base.workers import in_thread
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.results import HookResult
 from ..config.errors import ConfigError
-from ..stores.approval_rows import ApprovalRow
+from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from .errors import say_note
 from .terminal import Terminal
 from .text import arguments_text, printable, short_id
 
 if TYPE_CHECKING:
-    from ..stores.approval_rows import ApprovalRow
+    from ..stores.approvals import ApprovalRow
 
 
 ANY = {"*": "*"}
@@ -249,7 +249,7 @@ class Approver:
                     raise
 
     async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
-        from ..stores.approval_rows import DecisionRefusedError
+        from ..stores.approvals import DecisionRefusedError
 
         terminal.show(described(row.tool, row.arguments, row.questions))
         while True:

@@ -21,7 +21,7 @@ from rich.text import Text
 from .._base.workers import in_thread
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..stores.approval_rows import ApprovalRow, DecisionRefusedError, GrantRow
+from ..stores.approvals import ApprovalRow, DecisionRefusedError, GrantRow
 from ..stores.errors import StoreError
 from .approval_prompt import asked, called, decided_text, person
 from .errors import COMPLETED

@@ -18,8 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from ..config.errors import ConfigError
-from ..stores.audit.format import stamp
-from ..stores.audit.lines import MAX_LINE
+from ..stores.audit.format import MAX_LINE, stamp
 from .errors import COMPLETED, FAILED
 from .help import Command, Group
 from .output import console, nearby, table, write_json

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError
 from .._kernel.values import Usage
 from .._run.agent import Agent
@@ -169,7 +169,7 @@ class Chat:
         elif name in self.commands:
             self.commands[name][1]()
         else:
-            print_line(f"There is no command {name}.{nearest(name, self.commands)} /help shows all.")
+            print_line(f"There is no command {name}.{did_you_mean(name, self.commands)} /help shows all.")
 
     def turn(self, said: str) -> None:
         """One run with what the user said, and those that follow it."""

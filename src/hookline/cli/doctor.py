@@ -15,8 +15,8 @@ import typer
 from rich.text import Text
 
 from .. import __version__
-from .._base.installing import install_command
-from .._base.names import words
+from .._base.errors import install_command
+from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
 from .errors import BAD_INPUT
@@ -128,7 +128,7 @@ def asked(config: Configuration) -> tuple[bool, str]:
         request = ModelRequest(prompt, model=model.name, params={"max_tokens": 64, **config.settings.params})
         response = asyncio.run(model.complete(request))
     except (HooklineError, OSError) as error:
-        return False, f"no answer: {short(words(error), 500)}"
+        return False, f"no answer: {short(error_text(error), 500)}"
     took = time.monotonic() - began
     name = response.model or model.name
     return (

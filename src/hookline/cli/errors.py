@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._kernel.errors import HooklineError
 from ..models.errors import (
     AuthError,
@@ -81,7 +81,7 @@ def say_failure(error: BaseException, *, debug: bool) -> None:
     """What an error says, with the traceback if it is wanted."""
     if debug:
         traceback.print_exception(error)
-    say_error(words(error))
+    say_error(error_text(error))
 
 
 def report(error: Exception, args: Sequence[str]) -> int:
@@ -100,7 +100,7 @@ def report(error: Exception, args: Sequence[str]) -> int:
     if debugging(args):
         traceback.print_exception(error)
     if isinstance(error, HooklineError):
-        say_error(words(error))
+        say_error(error_text(error))
         return BAD_INPUT
     say_error(f"{describe(error)} (--debug shows where)")
     return FAILED

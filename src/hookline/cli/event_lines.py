@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
-from .._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
+from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.values import Ids
 from .._run import events as e
 from ..hooks._shadow import ShadowDecided

@@ -16,8 +16,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from .._base.event import Event
-from .._base.names import span
+from .._base.text import duration_text
+from .._kernel.events import Event
 from .._kernel.values import Usage
 from .._run import events as e
 from .event_lines import Line, Story
@@ -190,7 +190,7 @@ class LiveView:
             bar = "" if fraction is None else ProgressBar(total=1.0, completed=fraction, width=20)
             mark = frame if began is not None else ""
             told = Text.assemble("  " * depth, mark, " " * bool(mark), (printable(what, keep=""), style))
-            made.add_row(told, bar, Text("" if began is None else span(now - began), style="dim"))
+            made.add_row(told, bar, Text("" if began is None else duration_text(now - began), style="dim"))
         if len(rows) > _ROWS:
             made.add_row(Text(f"and {len(rows) - _ROWS} more", style="dim"))
         return made

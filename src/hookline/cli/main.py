@@ -12,8 +12,8 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
-        from .._base.installing import install_command
-        from .._base.version import __version__
+        from .._base.errors import install_command
+        from .._base.package import __version__
 
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"hookline {__version__}\n")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .._base.installing import install_command
+from .._base.errors import install_command
 from .._kernel.errors import HooklineError
 from .help import Command, Group
 from .output import nearby, table

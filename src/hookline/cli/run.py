@@ -19,7 +19,7 @@ from .options import takes_settings
 from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
-    from .._base.event import Event
+    from .._kernel.events import Event
     from .._run.events import Sink
     from .._run.interrupt import Interrupt
 

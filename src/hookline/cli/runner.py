@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from .._base.event import Event
 from .._base.frozen import EMPTY
 from .._kernel.errors import HooklineError
-from .._kernel.records import HookExecuted
+from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
 from .._run.agent import Agent, Run

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..config.settings import Settings
     from ..server.app import Server, Status
-    from ..stores.approval_rows import ApprovalRow
+    from ..stores.approvals import ApprovalRow
     from ..stores.runs import RunRecord
 
 
@@ -264,7 +264,7 @@ def status_table(status: Status, lines: list[str], now: float, height: int = HIG
 
 def _head(status: Status) -> Text:
 
-    up = status.state == "up"
+    up = status.state == "running"
     where = status.url if up else f"{status.url} is {status.state}"
     keys = f"{_everywhere(status.host)} · {_keys(status.needs_keys)}"
     return Text.assemble(("● ", "green" if up else "yellow"), (where, "bold"), (keys, "dim"))
@@ -274,7 +274,7 @@ def _foot(status: Status) -> Text:
 
     told = [f"{status.per_second:.1f} requests/s", counted(status.streams, "stream")]
     told += [f"{status.refused:,} refused"] if status.refused else []
-    stops = "Ctrl-C stops it" if status.state == "up" else "Ctrl-C stops it at once"
+    stops = "Ctrl-C stops it" if status.state == "running" else "Ctrl-C stops it at once"
     return Text(" · ".join([*told, stops]), style="dim")
 
 

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from .._kernel.state import AgentResult
     from ..config.settings import Settings
-    from ..stores.skill_files import Skill
-    from ..stores.skill_queue import QueuedRun, SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import QueuedRun, Skill, SkillQueue, SkillStore
 
 
 EPILOG = """
@@ -150,8 +148,7 @@ def analyse(config: Configuration) -> int:
 
 def opened(settings: Settings) -> tuple[SkillStore, SkillQueue]:
     """The skills that settings name, and the runs that wait."""
-    from ..stores.skill_queue import SkillQueue
-    from ..stores.skills import SkillStore
+    from ..stores.skills import SkillQueue, SkillStore
 
     folder = folder_of(settings)
     return SkillStore(folder), SkillQueue(folder)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from .._base.names import span
+from .._base.text import duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..stores._run_stats import RunStats, Totals
+from ..stores.run_statistics import RunStats, Totals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
 from .options import takes_settings
@@ -58,7 +58,7 @@ def stats(
     json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """Show statistics of recorded runs: models, tools, hooks, tokens, cost and time."""
-    from ..stores._run_stats import run_stats
+    from ..stores.run_statistics import run_stats
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
@@ -230,7 +230,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
     facts = [
         f"agent {run.agent}" if run.agent else "", _when(began), counted(run.steps, "step"),
         counted(run.tool_calls, "tool call"), counted(_tokens(run), "token"),
-        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else span(run.elapsed),
+        "" if run.cost is None else f"${run.cost:.4f}", "" if run.elapsed is None else duration_text(run.elapsed),
     ]  # fmt: skip
     ids = [
         f"{label} {printable(value, keep='')}"
@@ -274,7 +274,11 @@ def _show_totals(totals: Totals, path: str) -> None:
     began = f", the first {_when(totals.first)}" if totals.first is not None else ""
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     unpriced = f" and {counted(totals.unpriced, 'call')} of unknown price" if totals.unpriced else ""
-    took = "" if totals.p50 is None or totals.p95 is None else f"p50 {span(totals.p50)}, p95 {span(totals.p95)} a run"
+    took = (
+        ""
+        if totals.p50 is None or totals.p95 is None
+        else f"p50 {duration_text(totals.p50)}, p95 {duration_text(totals.p95)} a run"
+    )
     rows: list[tuple[str, str | Text]] = [
         ("runs", _counts(totals.statuses)),
         ("calls", f"{counted(totals.model_calls, 'model call')}, {counted(totals.tool_calls, 'tool call')}"),
@@ -296,7 +300,7 @@ def _show_timeline(told: RunStats) -> None:
         Text.assemble((f"  {name:<8}", "dim"), (spark(values), style), (f"  most {max(values):,}", "dim"))
         for name, values, style in (("runs", runs, "cyan"), ("tokens", tokens, "green"))
     ]
-    each = _WIDTHS.get(int(told.width), span(told.width))
+    each = _WIDTHS.get(int(told.width), duration_text(told.width))
     show(Text(f"\nSince {_when(bars[0].began)}, each block {each}", style="bold"), *lines)
 
 
@@ -350,7 +354,7 @@ def _known(run: RunRecord, value: int) -> Text:
 
 
 def _span(seconds: float | None) -> Text:
-    return Text("" if seconds is None else span(seconds), justify="right")
+    return Text("" if seconds is None else duration_text(seconds), justify="right")
 
 
 def _cost(cost: float | None, unpriced: int, calls: int) -> Text:

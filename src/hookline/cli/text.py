@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 
 from .._base.frozen import json_text
+from .._base.text import counted as counted  # noqa: PLC0414 - for the other modules of the program
+from .._base.text import shorten
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
@@ -34,7 +36,7 @@ def printable(text: str, *, keep: str = "\n\t") -> str:
 def short(text: str, width: int = 100) -> str:
     """The text as one line of at most ``width`` characters."""
     line = printable(" ".join(text.split()))
-    return line if len(line) <= width else f"{line[: width - 1]}…"
+    return shorten(line, width)
 
 
 def short_id(id: str) -> str:
@@ -53,12 +55,7 @@ def wrapped(line: str, out: TextIO) -> str:
 def arguments_text(arguments: Any, width: int | None = 100) -> str:
     """A call's arguments as JSON; whole, if ``width`` is ``None``."""
     text = printable(json_text(arguments), keep="")
-    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
-
-
-def counted(number: int, thing: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    return text if width is None else shorten(text, width)
 
 
 def cost_text(cost: float | None) -> str:

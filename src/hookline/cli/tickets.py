@@ -14,15 +14,14 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..stores.ticket_rows import TicketChange, TicketRow
+from ..stores.tickets import TicketChange, TicketRow
 from .help import Command, Group
 from .options import takes_settings
 from .output import STATES, console, nearby, show, state, table, when, write_json
 from .text import counted, printable, short
 
 if TYPE_CHECKING:
-    from ..stores.ticket_rows import TicketRow
-    from ..stores.tickets import TicketBoard
+    from ..stores.tickets import TicketBoard, TicketRow
 
 
 EPILOG = """
@@ -70,7 +69,7 @@ def list_tickets(
     json: AsJson = False,
 ) -> int:
     """List the tickets that are not over, the oldest first."""
-    from ..stores.ticket_rows import COLUMNS, OPEN
+    from ..stores.tickets import COLUMNS, OPEN
 
     path, board = _place(config), _board(config)
     text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN)
@@ -93,7 +92,7 @@ def list_tickets(
 
 def board(config: Configuration) -> int:
     """Show the board, column by column."""
-    from ..stores.ticket_rows import COLUMNS
+    from ..stores.tickets import COLUMNS
 
     board = _board(config)
     counts = {} if board is None else board.counts()

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
 from typing import ClassVar, Protocol, Self, TextIO
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .._run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
 from .event_lines import Story
 from .terminal import is_capable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
@@ -200,19 +200,19 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     """The default tools, those for a shell, the web and tickets if wanted, tools named by settings, and MCP servers."""
     tools: list[Any] = []
     if settings.default_tools:
+        from .._toolbox.basic import calculator, clock
+        from .._toolbox.files import file_tools
         from ..hooks.secret_files import SECRET_FILES
-        from ..tools.basic import calculator, clock
-        from ..tools.files import file_tools
 
         files = file_tools(folder_of(settings), write=settings.write, hide=SECRET_FILES)
         tools += [*files, calculator, clock]
     if settings.shell:
-        from ..tools.shell import shell_tool
+        from .._toolbox.shell import shell_tool
 
         tools.append(shell_tool(folder_of(settings)))
     tools += load_tools(settings.tools, home)
     if settings.hosts:
-        from ..tools.web import fetch_tool
+        from .._toolbox.web import fetch_tool
 
         tools.append(fetch_tool(settings.hosts))
     if settings.skills:
@@ -220,7 +220,7 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools.append(SkillStore(settings.skills))
     if settings.tickets:
-        from ..stores._ticket_tools import ticket_tools
+        from .._toolbox.tickets import ticket_tools
         from ..stores.tickets import TicketBoard
 
         tools += ticket_tools(TicketBoard(settings.tickets))
@@ -289,7 +289,7 @@ def use_plugins(manager: PluginManager, host: Host, names: Iterable[str], *, len
     known = {found.id for found in manager.found()} if manager.settings else set()
     for name in manager.settings:
         if name not in known:
-            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{nearest(name, known)}")
+            notes.append(f"plugin_settings.{name}: there is no plugin {name!r}.{did_you_mean(name, known)}")
     return notes
 
 

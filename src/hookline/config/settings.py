@@ -10,7 +10,7 @@ import msgspec
 
 from .._base.files import user_folder
 from .._base.frozen import EMPTY, freeze, thaw
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .errors import ConfigError
 
 INSTRUCTIONS = (
@@ -270,12 +270,12 @@ def options_of(kind: type[T], name: str, table: Mapping[str, Any]) -> T:
     for key, value in table.items():
         choices = get_args(kinds[key]) if get_origin(kinds.get(key)) is Literal else (value,)
         if value not in choices:
-            hint = nearest(str(value), choices)
+            hint = did_you_mean(str(value), choices)
             raise ConfigError(f"{name}.{key}: expected one of {', '.join(choices)}; got {value!r:.80}.{hint}")
         if key not in fields and key in KEYS:
             raise ConfigError(f"{name}: {key!r} is no setting of the {name}: it belongs above [{name}]")
         if key not in fields:
-            hint = nearest(key, fields)
+            hint = did_you_mean(key, fields)
             raise ConfigError(f"{name}: there is no setting {key!r}.{hint} Known: {', '.join(fields)}")
     try:
         return msgspec.convert(thaw(table), kind)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import closest, nearest, words
+from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks.catalogue import BUILTINS
 from ..plugins.discovery import is_path
 from .errors import ConfigError
@@ -145,7 +145,7 @@ def read_file(path: Path) -> dict[str, Any]:
     for name, value in table.items():
         if name not in KEYS:
             known = ", ".join(KEYS)
-            raise ConfigError(f"{path}: unknown key {name!r}.{nearest(name, KEYS)} Known keys: {known}")
+            raise ConfigError(f"{path}: unknown key {name!r}.{did_you_mean(name, KEYS)} Known keys: {known}")
         values[name] = anchored(name, checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
     return values
 
@@ -171,7 +171,7 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
             key = known[name]
             values[key.name] = anchored(key.name, from_text(key, text, name), folder)
         elif name.startswith(PREFIX) and name not in OTHER_VARIABLES:
-            meant = closest(name, known, likeness=0.85)
+            meant = closest_match(name, known, cutoff=0.85)
             if meant:
                 raise ConfigError(f"the environment variable {name} is unknown. Did you mean {meant!r}?")
     return values
@@ -215,7 +215,7 @@ def _json(text: str, where: str, kind: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{where}: that is no JSON {kind}: {words(error)}") from error
+        raise ConfigError(f"{where}: that is no JSON {kind}: {error_text(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
@@ -258,13 +258,15 @@ def _check_declared(item: Any, where: str, what: str, kind: type[Any]) -> None:
     fields = kind.__struct_fields__
     for name in item:
         if name not in fields:
-            raise ConfigError(f"{where}: a {what} has no {name!r}.{nearest(name, fields)} It takes {', '.join(fields)}")
+            raise ConfigError(
+                f"{where}: a {what} has no {name!r}.{did_you_mean(name, fields)} It takes {', '.join(fields)}"
+            )
     if "use" not in item:
         raise ConfigError(f'{where}: a {what} needs use = "module:name" or use = "FILE.py:name"')
     try:
         msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {item['use']}: {words(error)}") from error
+        raise ConfigError(f"{where}: {item['use']}: {error_text(error)}") from error
 
 
 def _existing(path: Path) -> Path:

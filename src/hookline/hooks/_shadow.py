@@ -11,10 +11,10 @@ from collections.abc import Awaitable
 from reprlib import Repr
 from typing import Any
 
-from .._base.event import Event
-from .._base.names import describe
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
+from .._base.text import describe, shorten
 from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultError, RegistrationError
+from .._kernel.events import Event
 from .._kernel.hook import Entry, compile_hook
 from .._kernel.results import HookAction, HookResult, understand
 from .._kernel.scope import ACTIVE, entered
@@ -121,8 +121,8 @@ class Shadow:
     async def _wait(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any]) -> None:
         token = ACTIVE.set(ACTIVE.get() | entry.alone)
         try:
-            said = await (result if entry.timeout is None else within(entry.timeout, result))
-        except OutOfTime:
+            said = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
+        except StillRunningError:
             self._report_failure(entry, ctx, HookTimeoutError(f"still running after {entry.timeout:g} s"))
         except asyncio.CancelledError as failure:
             if ctx.is_cancelled():
@@ -154,7 +154,7 @@ class Shadow:
         self._report(entry, ctx, "failed", how, describe(failure))
 
     def _report(self, entry: Entry, ctx: Any, verb: str, reason: str, text: str) -> None:
-        text = text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+        text = shorten(text, _MAX_TEXT)
         at, run_id = getattr(ctx, "clock", time).time(), getattr(ctx, "run_id", "")
         decided = ShadowDecided(0, at, run_id, str(entry.point), entry.name, verb, reason, text)
         with self._lock:

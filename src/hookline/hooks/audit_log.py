@@ -8,9 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from .._base.errors import HooklineError
-from .._base.event import Event
 from .._base.frozen import digest
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
 from .._kernel.results import Verdict
 from .._kernel.values import Ids

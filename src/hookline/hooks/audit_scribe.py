@@ -8,11 +8,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from .._base.event import Event
 from .._base.frozen import json_text
-from .._base.names import snake
+from .._base.text import snake_case
+from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.payloads import ModelReply, ToolCallResult
-from .._kernel.records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .._kernel.results import Verdict
 from .._run import events as e
 from ..stores.audit import records as r
@@ -169,4 +168,4 @@ def _ms(seconds: float) -> float:
 
 
 def _notice(event: Any, hook: str, about: str) -> r.Notice:
-    return r.Notice(snake(type(event).__name__), str(event.point), hook, about)
+    return r.Notice(snake_case(type(event).__name__), str(event.point), hook, about)

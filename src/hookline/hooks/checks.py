@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 
 _LARGEST = sys.float_info.max  # a whole number may be larger, and cannot be reckoned with

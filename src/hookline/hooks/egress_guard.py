@@ -10,9 +10,9 @@ from .._base.workers import in_thread
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from ..tools.egress import Egress, EgressError
-from ..tools.http_client import FetchError
-from ..tools.urls import Url
+from .._net.egress import Egress, EgressError
+from .._net.http_client import FetchError
+from .._net.urls import Url
 from .called_tool import judged_tool
 from .checks import flag, names_of, one_or_more
 

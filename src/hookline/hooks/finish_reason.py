@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.points import AFTER_STEP
 from .._kernel.results import HookResult
@@ -36,7 +36,7 @@ class FinishReasonHook:
         for reason in self.stop_reasons:
             if reason not in FINISH_REASONS:
                 known = ", ".join(FINISH_REASONS)
-                problem = f"unknown finish reason {reason!r}.{nearest(reason, FINISH_REASONS)} Known: {known}"
+                problem = f"unknown finish reason {reason!r}.{did_you_mean(reason, FINISH_REASONS)} Known: {known}"
                 raise RegistrationError(problem)
         if finish_reason_resolver is not None and not callable(finish_reason_resolver):
             raise RegistrationError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.points import BEFORE_LLM, BEFORE_STEP, Point
 from .._kernel.results import HookResult

@@ -9,11 +9,10 @@ from time import monotonic
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from .._base.event import Event
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
-from .._kernel.records import HookExecuted
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -230,4 +229,4 @@ def _after_fork() -> None:
         one.begin()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)

@@ -8,18 +8,17 @@ from collections import deque
 from socket import gethostname
 from typing import Any, TypeVar
 
-from .._base.background import Background
-from .._base.event import Event
-from .._base.names import words
+from .._base.background_writer import BackgroundWriter
+from .._base.text import error_text
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM, ON_RUN_END
-from .._kernel.records import HookExecuted
 from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.programs import born
+from ..stores.processes import born
 from ..stores.runs import PARTS, RunRecord, RunStore
 from .checks import flag, path_of
 
@@ -72,7 +71,7 @@ class ObservabilityHook:
             raise RegistrationError("keep_days belongs to the store: RunStore(path, keep_days=...)")
         self.store = path
         self._host = gethostname()
-        self._writer: Background[None] = Background(self._write, self._failed, linger=LINGER)
+        self._writer: BackgroundWriter[None] = BackgroundWriter(self._write, self._failed, linger=LINGER)
         self._begin()
 
     def _begin(self) -> None:
@@ -181,7 +180,7 @@ class ObservabilityHook:
         self._logged = ""
 
     def _failed(self, error: Exception, _: list[None]) -> None:
-        self._lose(self._writing, words(error) or type(error).__name__)
+        self._lose(self._writing, error_text(error) or type(error).__name__)
 
     def _lose(self, records: int, problem: str) -> None:
         self._lost += records

@@ -6,11 +6,10 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from .._base.event import Event
-from .._base.installing import NotInstalledError
+from .._base.errors import NotInstalledError
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import AFTER_LLM, ON_ERROR
-from .._kernel.records import HookExecuted
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base.files import below, is_kept, is_match
-from .._base.names import snake
+from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
@@ -80,7 +80,7 @@ class PathGuard:
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Judge one call."""
         writes = any(
-            fnmatchcase(name, glob) for name in (request.name, snake(request.name)) for glob in self.write_tools
+            fnmatchcase(name, glob) for name in (request.name, snake_case(request.name)) for glob in self.write_tools
         )
         if writes and not self.write:
             message = f"{request.name} is not allowed: files may only be read. Go on without writing."

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelReply, ModelRequest, RunStart, TokenDelta, ToolCallRequest, ToolCallResult
 from .._kernel.points import (
@@ -99,7 +99,7 @@ class SensitiveDataHook:
     ) -> None:
         self.where = frozenset(names_of(where, "where"))
         for place in sorted(self.where - PLACES.keys()):
-            raise RegistrationError(f"where: {place!r}?{nearest(place, PLACES)} There are {', '.join(PLACES)}")
+            raise RegistrationError(f"where: {place!r}?{did_you_mean(place, PLACES)} There are {', '.join(PLACES)}")
         self.requests = flag(requests, "requests")
         if not isinstance(reply, str):
             raise RegistrationError(f"reply is text, not {type(reply).__name__}")

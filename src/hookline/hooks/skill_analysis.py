@@ -18,9 +18,7 @@ from .._run.agent import Agent
 from .._run.causes import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
-from ..stores.skill_files import Skill, is_name
-from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
-from ..stores.skills import STATES, SkillStore
+from ..stores.skills import STATES, Outcome, QueuedRun, Skill, SkillQueue, SkillStore, is_name
 from ._injection.fence import fence
 from ._sensitive.redactor import Redactor
 from .excerpt import excerpt, left_out

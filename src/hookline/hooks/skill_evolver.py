@@ -12,14 +12,14 @@ from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
-from .._base.background import Background
-from .._base.names import describe
+from .._base.background_writer import BackgroundWriter
+from .._base.text import describe
 from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
 from .._run.budget import Budget, Limits
 from ..models.protocol import Model
 from ..providers.names import as_model
-from ..stores.skill_queue import Outcome, QueuedRun, SkillQueue
+from ..stores.skills import Outcome, QueuedRun, SkillQueue
 from ._sensitive.redactor import Redactor
 from .checks import positive, seconds, whole
 from .skill_analysis import analyse, analyst, queued_run
@@ -94,9 +94,9 @@ class SkillEvolverHook:
         self.queue = SkillQueue(self.store.folder, self.max_waiting)
         self._redactor = Redactor()
         linger = seconds(delay, "delay")
-        self._writer: Background[_Ended] = Background(self._keep, self._not_kept, limit=1000, linger=0)
-        self._analyser: Background[_Waiting] = Background(
-            self._look, self._not_looked, limit=self.max_waiting, linger=linger, left=True
+        self._writer: BackgroundWriter[_Ended] = BackgroundWriter(self._keep, self._not_kept, limit=1000, linger=0)
+        self._analyser: BackgroundWriter[_Waiting] = BackgroundWriter(
+            self._look, self._not_looked, limit=self.max_waiting, linger=linger, drop_at_exit=True
         )
         self._run: Any = None
         self._full = self._leaving = False

@@ -15,7 +15,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from ..tools.command_line import (
+from .._toolbox.command_line import (
     Command,
     CommandError,
     CommandLine,
@@ -24,7 +24,7 @@ from ..tools.command_line import (
     check_characters,
     parse_command,
 )
-from ..tools.processes import search_path
+from .._toolbox.processes import search_path
 from .called_tool import called_tool
 from .checks import flag, folder_of, names_of, one_or_more
 from .secret_files import SECRET_FILES

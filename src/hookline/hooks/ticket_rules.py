@@ -8,15 +8,14 @@ from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from ..stores._ticket_tools import PREFIX, Asking, who_acts
-from ..stores.ticket_rows import TicketError, TicketRow
-from ..stores.tickets import TicketBoard
+from .._toolbox.tickets import PREFIX, Asking, who_acts
+from ..stores.tickets import TicketBoard, TicketError, TicketRow
 from .checks import one_or_more, path_of
 from .roles import roles_of_user
 
@@ -59,7 +58,7 @@ class TicketRules:
             raise RegistrationError(f'may is a mapping such as {{"create": ["lead"]}}, not {may!r:.80}')
         for action in may or {}:
             if action not in ACTIONS:
-                hint = nearest(action, ACTIONS) if isinstance(action, str) else ""
+                hint = did_you_mean(action, ACTIONS) if isinstance(action, str) else ""
                 raise RegistrationError(f"{action!r:.80} is nothing that agents do with tickets.{hint}")
         if not isinstance(key, str) or not key:
             raise RegistrationError(f"key is a name in the metadata, not {key!r:.80}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from ..stores.approval_rows import ApprovalRow, GrantRow
+from ..stores.approvals import ApprovalRow, GrantRow
 from .views import Named
 
 Message = Annotated[str, msgspec.Meta(max_length=4000)]

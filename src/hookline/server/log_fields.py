@@ -13,7 +13,7 @@ from .._kernel.payloads import RunStart
 from .._kernel.points import SESSION_START
 
 if TYPE_CHECKING:
-    from ..stores.approval_rows import ApprovalRow
+    from ..stores.approvals import ApprovalRow
 
 log = logging.getLogger("hookline.waiting")
 

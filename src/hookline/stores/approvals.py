@@ -1,44 +1,375 @@
-"""Calls that wait for approval, and standing permissions, in one SQLite file that programs may share."""
+"""Tool calls that wait for a person's approval, the decisions, and standing grants, in one SQLite file."""
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sqlite3
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from fnmatch import fnmatchcase
 from socket import gethostname
 from typing import Any
 
 import msgspec
 
-from .._base.frozen import freeze, scrub, thaw
-from .._base.names import is_number
-from .._kernel.payloads import ApprovalRequest
+from .._base.frozen import freeze, json_text, scrub, thaw
+from .._base.text import is_number
+from .._base.workers import after_fork_in_child
+from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
-from .approval_rows import ApprovalRow, DecisionRefusedError, GrantRow, checked_pattern, uncovered
-from .approval_table import (
-    FIELDS,
-    GRANT,
-    ROW,
-    SCHEMA,
-    by_grant,
-    by_id,
-    clean,
-    grant_of,
-    grant_values,
-    grants_for,
-    owner_value,
-    row_of,
-    status_now,
-    values_of,
-    write,
-)
-from .approval_watch import Tell, Watch, wake
-from .errors import StoreError
-from .programs import born
+from .errors import LockedFileError, NotFoundError, StoreError
+from .processes import born, is_running
 from .sqlite import Database, storable
+
+MAX_GLOB = 1000
+MAX_NAMES = 100
+
+
+class ApprovalRow(msgspec.Struct, frozen=True):
+    """A call that was put to people, with its exact arguments, and what became of it.
+
+    ``status``: ``pending``, ``approved``, ``denied``, ``edited``, ``expired`` or ``cancelled``. ``digest`` is of the
+    tool's name and the arguments: a decision must name it. ``root_id`` is the run that was started, ``run_id`` the one
+    that asks, which may be inside it. ``remember``: ``once``, ``session`` or ``always``.
+    """
+
+    id: str
+    run_id: str
+    root_id: str
+    call_id: str
+    attempt: int
+    tool: str
+    arguments: dict[str, Any]
+    questions: tuple[Question, ...]
+    digest: str
+    agent: str
+    session_id: str
+    owner: str
+    correlation_id: str
+    asked: float
+    expires: float
+    status: str
+    decided: float | None
+    by: str
+    message: str
+    edit: dict[str, Any] | None
+    remember: str
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that ask."""
+        return tuple(sorted({question.hook for question in self.questions}))
+
+
+class GrantRow(msgspec.Struct, frozen=True):
+    """A standing permission, which answers later calls of a tool.
+
+    ``scope``: ``session``, in the session ``session_id``; or ``always``, in every session. Either way only for runs of
+    the agent ``agent`` and of ``owner``, and only the questions of ``hooks``. It is for the calls that ``pattern``
+    covers; if that is empty, for those with exactly ``arguments``.
+    """
+
+    id: str
+    scope: str
+    session_id: str
+    agent: str
+    owner: str
+    tool: str
+    pattern: dict[str, str]
+    arguments: dict[str, Any] | None
+    digest: str
+    hooks: tuple[str, ...]
+    by: str
+    at: float
+
+    def covers(self, digest: str, arguments: Mapping[str, Any], hooks: Iterable[str]) -> bool:
+        """Whether it answers all that these hooks ask about a call of its tool."""
+        if not set(hooks) <= set(self.hooks):
+            return False
+        return matches(self.pattern, arguments) if self.pattern else digest == self.digest
+
+
+class DecisionRefusedError(StoreError):
+    """A decision that does not count.
+
+    ``code`` is ``gone`` (it was decided, or is over), ``digest`` (what was shown is not what waits) or ``bad`` (such a
+    decision cannot be made). ``row`` is the call as it is now, if it was looked at.
+    """
+
+    def __init__(self, code: str, message: str, row: ApprovalRow | None = None) -> None:
+        super().__init__(message)
+        self.code, self.row = code, row
+
+
+def matches(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
+    """Whether a pattern covers these arguments.
+
+    Every argument must match the glob of its name, or else that of ``*``; a name in the pattern must be among the
+    arguments. Text is compared as it is, every other value as JSON.
+    """
+    return not uncovered(pattern, arguments)
+
+
+def uncovered(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
+    """Why a pattern does not cover these arguments; nothing, if it does."""
+    for name in pattern:
+        if name != "*" and name not in arguments:  # it may have a default, which nobody looked at
+            return f"it has no argument {name!r:.80}"
+    for name, value in arguments.items():
+        glob = pattern.get(name, pattern.get("*"))
+        if glob is None:
+            return f"there is no glob for {name!r:.80}, nor one for all others, '*'"
+        if not fnmatchcase(_text(value), glob):
+            return f"{name!r:.80} is not like {glob!r:.80}"
+    return ""
+
+
+def checked_pattern(pattern: object) -> dict[str, str]:
+    """A pattern that can be used.
+
+    Raises:
+        DecisionRefusedError: it cannot (``bad``).
+    """
+    if not isinstance(pattern, Mapping) or not 0 < len(pattern) <= MAX_NAMES:
+        raise DecisionRefusedError("bad", 'a pattern is argument names with globs, such as {"path": "notes/*"}')
+    for name, glob in pattern.items():
+        if not isinstance(name, str) or not isinstance(glob, str) or not name or len(glob) > MAX_GLOB:
+            raise DecisionRefusedError("bad", f"in a pattern, {name!r:.80} needs a glob, a text of at most {MAX_GLOB}")
+    return dict(pattern)
+
+
+def _text(value: Any) -> str:
+    value = scrub(value)
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
+
+
+SCHEMA = (
+    """CREATE TABLE approvals (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT, root_id TEXT, call_id TEXT,
+        attempt INTEGER, tool TEXT, arguments TEXT, questions TEXT, digest TEXT, agent TEXT, session_id TEXT,
+        owner TEXT, correlation_id TEXT, asked REAL, expires REAL, status TEXT NOT NULL, decided REAL, by TEXT,
+        message TEXT, edit TEXT, remember TEXT, host TEXT, pid INTEGER, born REAL
+    )""",
+    "CREATE INDEX approvals_pending ON approvals (seq) WHERE status = 'pending'",
+    "CREATE INDEX approvals_root ON approvals (root_id)",
+    """CREATE TABLE grants (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, scope TEXT, session_id TEXT, agent TEXT,
+        owner TEXT, tool TEXT, pattern TEXT, arguments TEXT, digest TEXT, hooks TEXT, by TEXT, at REAL
+    )""",
+    "CREATE INDEX grants_tool ON grants (tool)",
+)
+_SHOWN = "hookline approvals shows what waits, --all what was decided"
+FIELDS = ApprovalRow.__struct_fields__
+ROW = f"SELECT {', '.join(FIELDS)}, host, pid, born FROM approvals"
+GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
+
+
+def grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
+    """The grants that could answer this call, the oldest first."""
+    found = db.execute(
+        f"{GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
+        "scope = 'session' AND session_id = ?) ORDER BY seq",
+        (row.tool, row.owner, row.agent, row.session_id),
+    )
+    return [grant_of(values) for values in found]
+
+
+def by_grant(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
+    """The call, approved by a grant."""
+    return msgspec.structs.replace(row, status="approved", decided=now, by=f"grant {grant.id} of {grant.by}")
+
+
+def by_id(
+    db: sqlite3.Connection, select: str, id: str, owner: str | None, what: str, *, short: bool
+) -> tuple[Any, ...]:
+    """The values of the one row with this id, if it is this owner's.
+
+    Raises:
+        NotFoundError: there is none.
+        StoreError: there is more than one.
+    """
+    id = storable(id) if isinstance(id, str) else ""
+    where, values = "id = ?", list[Any]([id])
+    if short and id:
+        where, values = "? IN (substr(id, 1, ?), substr(id, instr(id, '_') + 1, ?))", [id, len(id), len(id)]
+    query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
+    found = db.execute(query, (*values, owner_value(owner))).fetchall()
+    if not found:
+        shown = {"permission": "hookline approvals grants shows them"}.get(what, _SHOWN)
+        raise NotFoundError(f"there is no {what} {id!r}: {shown}")
+    if len(found) > 1:
+        raise StoreError(f"more than one {what} begins with {id!r}: give more of its id")
+    return tuple(found[0])
+
+
+def owner_value(owner: str | None) -> str | None:
+    """What an owner is compared with; everybody's is nothing."""
+    return None if owner is None else storable(owner)
+
+
+def clean(questions: Sequence[Question]) -> tuple[Question, ...]:
+    """Questions that SQLite can hold."""
+    return tuple(Question(storable(q.text), storable(q.hook), storable(q.reason)) for q in questions)
+
+
+def values_of(row: ApprovalRow) -> tuple[Any, ...]:
+    """A call as the values of its columns."""
+    values = {name: getattr(row, name) for name in FIELDS}
+    values["arguments"], values["questions"] = json_text(row.arguments), json_text(row.questions)
+    values["edit"] = None if row.edit is None else json_text(row.edit)
+    return tuple(values.values())
+
+
+def write(db: sqlite3.Connection, row: ApprovalRow) -> None:
+    """Keep what was decided."""
+    edit = None if row.edit is None else json_text(row.edit)
+    db.execute(
+        "UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ? WHERE id = ?",
+        (row.status, row.decided, row.by, row.message, edit, row.remember, row.id),
+    )
+
+
+def row_of(values: Sequence[Any], *, as_kept: bool = False) -> ApprovalRow:
+    """A call, of the values of its columns; ``as_kept``: what the file says, although its time may be over."""
+    fields = dict(zip(FIELDS, values, strict=False))
+    try:
+        fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
+        fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
+        fields["edit"] = None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
+    except (msgspec.DecodeError, TypeError) as error:
+        raise StoreError(f"{fields['id']} is not as Hookline wrote it: {error}") from error
+    if not as_kept:
+        fields["status"] = status_now(fields["status"], fields["expires"], fields["asked"], *values[-3:])
+    return ApprovalRow(**fields)
+
+
+def status_now(status: str, expires: float, asked: float, host: str, pid: int, birth: float | None) -> str:
+    """What a call is now: nobody may be left to write that its time is over, or that its program is gone."""
+    if status != "pending":
+        return status
+    if expires <= time.time():
+        return "expired"
+    mine = birth is None and pid == os.getpid() and host == gethostname()
+    return "pending" if mine or is_running(host, pid, asked, birth) else "cancelled"
+
+
+def grant_values(grant: GrantRow) -> tuple[Any, ...]:
+    """A grant as the values of its columns."""
+    values = {name: getattr(grant, name) for name in GrantRow.__struct_fields__}
+    values |= {name: json_text(values[name]) for name in ("pattern", "arguments", "hooks")}
+    return tuple(values.values())
+
+
+def grant_of(values: Sequence[Any]) -> GrantRow:
+    """A grant, of the values of its columns."""
+    fields: dict[str, Any] = dict(zip(GrantRow.__struct_fields__, values, strict=True))
+    fields |= {name: msgspec.json.decode(fields[name]) for name in ("pattern", "arguments", "hooks")}
+    fields["hooks"] = tuple(fields["hooks"])
+    return GrantRow(**fields)
+
+
+log = logging.getLogger("hookline")
+
+EVERY = 0.5
+"""Seconds between two looks at the file, for what other programs decided."""
+
+Tell = Callable[["ApprovalRow | Exception"], object]
+_watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+class Watch:
+    """Tells those who wait for a row when it is no longer pending.
+
+    The thread is there only while somebody waits. A file that is locked is looked at again; any other failure is told
+    to all who wait.
+
+    Args:
+        path: the file; a decision that this program makes about it wakes all watches of it at once.
+        look: the rows with these ids.
+    """
+
+    def __init__(self, path: str, look: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+        self._path, self._look = path, look
+        self.forget()
+        _watches.add(self)
+
+    def forget(self) -> None:
+        """Begin anew: a forked program has neither the thread nor those who wait."""
+        self._lock, self._news = threading.Lock(), threading.Event()
+        self._waiting: dict[object, tuple[str, Tell]] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def waiting(self, id: str, tell: Tell) -> Iterator[None]:
+        """Have ``tell`` called, in the thread that looks, with the row once it is decided, or with what went wrong."""
+        key = object()
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="hookline-approvals", daemon=True)
+                thread.start()  # there may be no room for one: then it is tried again with the next who waits
+                self._thread = thread
+            self._waiting[key] = id, tell
+        self._news.set()  # it may have been decided already
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.pop(key, None)
+                if not self._waiting:
+                    self._news.set()
+
+    def _work(self) -> None:
+        locked = False
+        while True:
+            self._news.wait(EVERY)
+            self._news.clear()
+            with self._lock:
+                waiting = dict(self._waiting)
+                if not waiting:
+                    self._thread = None
+                    return
+            found: Mapping[str, Any] = {}
+            problem: Exception = StoreError(f"it is no longer in {self._path}, which somebody deleted or replaced")
+            try:
+                found = self._look([id for id, _ in waiting.values()])
+            except LockedFileError as error:
+                if not locked:
+                    log.warning("decisions about calls that wait cannot be seen: %s", error)
+                locked = True
+                continue
+            except Exception as error:  # noqa: BLE001 - whoever waits is told
+                problem = error
+            locked = False
+            for key, (id, tell) in waiting.items():
+                outcome = found.get(id, problem)
+                if not isinstance(outcome, ApprovalRow) or outcome.status != "pending":
+                    with self._lock:
+                        self._waiting.pop(key, None)
+                    try:
+                        tell(outcome)
+                    except Exception:
+                        log.exception("what was decided about %s could not be told", id)
+
+
+def wake(path: str) -> None:
+    """Something was decided in this file: all who wait for it in this program look at once."""
+    for watch in list(_watches):
+        if watch._path == path:
+            watch._news.set()
+
+
+def _after_fork() -> None:
+    for watch in list(_watches):
+        watch.forget()
+
+
+after_fork_in_child(_after_fork)
+
 
 KEEP_DAYS = 90.0
 """How long calls that were decided, and permissions for a session, are kept."""

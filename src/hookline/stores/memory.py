@@ -1,4 +1,4 @@
-"""Long-term memory: facts with their history, preferences, and episodes of what happened."""
+"""Long-term memory: facts with their history, preferences, and episodes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,108 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import isfinite
 from typing import Any
 
 import msgspec
 
-from .._base.frozen import freeze
+from .._base.frozen import EMPTY, Frozen, freeze, json_text, scrub
+from .._base.text import is_number
 from ..tools._tool import Tool
 from .errors import StoreError
-from .memory_rows import Episode, Fact, json_of, limit_of, moment_of, text_of
-from .memory_tools import line, memory_tools, told
 from .sqlite import Database
+
+_MAX_LINE = 500
+
+
+class Fact(Frozen, frozen=True):
+    """Something that is, or was, so: from ``valid_from`` until just before ``valid_to`` (Unix time)."""
+
+    key: str
+    value: Any
+    scope: str = ""
+    source: str = ""
+    valid_from: float = 0.0
+    valid_to: float | None = None
+    recorded_at: float = 0.0
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.value) is not str:
+            self._seal("value", freeze)
+
+
+class Episode(Frozen, frozen=True):
+    """Something that happened."""
+
+    kind: str
+    summary: str
+    outcome: str = "ok"
+    data: Any = EMPTY
+    scope: str = ""
+    run_id: str = ""
+    session_id: str = ""
+    agent: str = ""
+    recorded_at: float = 0.0
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        self._seal("data", freeze)
+
+
+def text_of(name: str, value: str, *, empty: bool = True) -> str:
+    """A text that can be kept: without halves of characters.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is empty, and may not be.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is text, not {type(value).__name__}")
+    if not (empty or value.strip()):
+        raise ValueError(f"{name} is empty: name what it is about")
+    return str(scrub(value))
+
+
+def json_of(value: Any) -> str:
+    """JSON text that is the same for equal values.
+
+    Raises:
+        TypeError: it is not JSON.
+        ValueError: nor is a number in it.
+    """
+    given = scrub(freeze(value))
+    text = msgspec.json.encode(given, order="sorted")
+    if msgspec.json.decode(text) != given:
+        raise ValueError("NaN and infinite numbers are not JSON: leave them out")
+    return text.decode()
+
+
+def moment_of(name: str, value: float | None) -> float | None:
+    """A Unix time, if one was given.
+
+    Raises:
+        ValueError: it is no time.
+    """
+    if value is None:
+        return None
+    if not (is_number(value) and isfinite(value)):
+        raise ValueError(f"{name} is Unix time in seconds, not {value!r}")
+    return float(value)
+
+
+def limit_of(name: str, value: int | None) -> int:
+    """A limit as SQLite wants it: -1 for none.
+
+    Raises:
+        ValueError: it is no limit.
+    """
+    if value is None:
+        return -1
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is a whole number from 0 on, or None for no limit, not {value!r}")
+    return min(value, 1 << 60)
+
 
 _SCHEMA = (
     "CREATE TABLE clock (latest REAL NOT NULL)",
@@ -333,15 +425,17 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        facts = [told(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)]
+        facts = [
+            fact_line(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)
+        ]
         happened = self.episodes(max_episodes, scope=scope)
-        episodes = [told(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
+        episodes = [fact_line(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
         parts = {
             "What you know:": facts[::-1],
-            "What the user prefers:": [told(key, value, of, scope) for of, key, value in self._preferences(scope)],
+            "What the user prefers:": [fact_line(key, value, of, scope) for of, key, value in self._preferences(scope)],
             "What happened lately, the newest last:": episodes[::-1],
         }
-        return "\n\n".join("\n".join([title, *map(line, items)]) for title, items in parts.items() if items)
+        return "\n\n".join("\n".join([title, *map(bullet, items)]) for title, items in parts.items() if items)
 
     def tools(self) -> Sequence[Tool]:
         """``remember``, ``recall`` and ``forget`` for a model; its facts have no scope."""
@@ -349,6 +443,8 @@ class MemoryStore:
 
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
+        from .._toolbox.memory import memory_tools  # imported here because it is in a layer above
+
         return memory_tools(self)
 
     def close(self) -> None:
@@ -389,3 +485,15 @@ def _tick(db: sqlite3.Connection) -> float:
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))
     return now
+
+
+def fact_line(key: str, value: Any, scope: str = "", only_scope: str | None = None) -> str:
+    """Format an entry as ``key: value``. The scope comes first unless all entries are of ``only_scope``."""
+    prefix = f"[{scope}] " if scope and only_scope is None else ""
+    return f"{prefix}{key}: {value if isinstance(value, str) else json_text(value)}"
+
+
+def bullet(text: str) -> str:
+    """Format an entry as one line of a list, cut if it is long."""
+    flat = " ".join(text.split())
+    return f"- {flat}" if len(flat) <= _MAX_LINE else f"- {flat[:_MAX_LINE]}…"

@@ -17,11 +17,11 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .errors import StoreError
-from .programs import is_running
-from .pushes import SCHEMA as _PUSHES
-from .pushes import Pushes
+from .processes import is_running
+from .push_subscriptions import SCHEMA as _PUSHES
+from .push_subscriptions import Pushes
 from .sqlite import Database, storable
 
 OPEN = ("queued", "running", "waiting")

@@ -1,23 +1,167 @@
-"""Where sessions are kept between programs: what a store does, and one of JSON files."""
+"""Sessions in JSON files or in one SQLite file."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from hashlib import sha256
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from .._base.files import locked_folder, name_in_file, replace_file
-from .._run.session import Session
+from .._base.frozen import EMPTY, Frozen, History
+from .._kernel.values import Message
+from .._run.session import Session, news
 from .errors import StoreError
 from .paths import checked_path, folder_advice
-from .session_record import SessionRecord, SessionSummary, checked_id, id_of, saving
+from .sqlite import Database
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["JsonSessionStore", "SessionStore", "SessionSummary", "session_store_at"]
+VERSION = 1
+"""The version of the format."""
+
+_MAX_TITLE = 80
+
+
+class SessionSummary(Frozen, frozen=True):
+    """A stored session at a glance; ``problem`` says why it cannot be loaded, if so."""
+
+    id: str
+    messages: int = 0
+    saved_at: float = 0.0
+    title: str = ""
+    problem: str = ""
+
+
+class SessionRecord(Frozen, frozen=True):
+    """Everything that makes up a session."""
+
+    version: int
+    id: str
+    saved_at: float = 0.0
+    key: str = ""
+    platform: str = ""
+    personality_id: str = ""
+    personality_changes: Any = EMPTY
+    started: bool = True
+    metadata: Any = EMPTY
+    messages: Sequence[Message] = ()
+
+    @classmethod
+    def read(cls, data: bytes, where: str, advice: str) -> SessionRecord:
+        """The record that was written as ``data``; ``where`` names its place in messages, ``advice`` says what to do.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        try:
+            version = msgspec.json.decode(data, type=_Version).version
+            if version <= VERSION:
+                return cls.from_json(data)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise StoreError(f"{where} cannot be read ({error}): {advice}") from error
+        raise StoreError(f"{where} was written by a newer Hookline (format {version}): update Hookline")
+
+    def session(self, place: Any) -> Session:
+        """The session again, as it is stored at ``place``."""
+        session = Session(
+            self.id, self.messages, self.metadata, key=self.key, platform=self.platform,
+            personality_id=self.personality_id, personality_changes=self.personality_changes,
+        )  # fmt: skip
+        if self.started:
+            session.first_run()
+        session.settle(place, session.messages, session.messages)
+        return session
+
+    def summary(self, problem: str = "") -> SessionSummary:
+        """The session at a glance."""
+        said = next((message.content for message in self.messages if message.role == "user"), "")
+        return SessionSummary(self.id, len(self.messages), self.saved_at, " ".join(said.split())[:_MAX_TITLE], problem)
+
+
+@contextmanager
+def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], bytes]]:
+    """Save a session at ``place``: call what this gives with the record that is there, and write what that gives.
+
+    When the block is left without an error, the session holds what was written.
+    """
+    with session._saving:
+        taken, metadata = session.snapshot()
+        merged, started, data = taken, session.started, b""
+
+        def merge(stored: SessionRecord | None) -> bytes:
+            nonlocal merged, started, data
+            if stored is not None:
+                merged, started = _merged(session, place, taken, stored.messages), started or stored.started
+            data = SessionRecord(
+                VERSION, session.id, time.time(), session.key, session.platform, session.personality_id,
+                session.personality_changes, started, metadata, merged,
+            ).to_json()  # fmt: skip
+            return data
+
+        yield merge
+        session.settle(place, taken, merged)
+        session._written[place] = sha256(data).digest(), started
+
+
+def as_written(session: Session, place: Any, data: bytes) -> SessionRecord | None:
+    """The record at ``place``, unread, if it is still what this session wrote there last."""
+    digest, started = session._written.get(place, (b"", True))
+    if digest != sha256(data).digest():
+        return None
+    return SessionRecord(VERSION, session.id, started=started, messages=session._stored[place][1])
+
+
+def _merged(session: Session, place: Any, messages: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:
+    """The messages of a session, or what is stored and what the session added, if others saved meanwhile."""
+    own, known = session._stored.get(place) or [_common(session._given, stored)] * 2
+    if list(own) == list(known) == list(stored):
+        return messages
+    return History((*stored, *news(own, messages)))
+
+
+def _common(one: Sequence[Message], other: Sequence[Message]) -> Sequence[Message]:
+    """What both begin with."""
+    return [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+def id_of(session: Session) -> str:
+    """The id that a session is stored under.
+
+    Raises:
+        TypeError: it is not a session.
+        StoreError: the id is empty, or not valid text.
+    """
+    if not isinstance(session, Session):
+        raise TypeError(f"save() takes a Session, not {type(session).__name__}: save(Session(id, messages))")
+    return checked_id(session.id)
+
+
+def checked_id(id: str) -> str:
+    """An id that a session can be stored under.
+
+    Raises:
+        StoreError: it is empty, or not valid text.
+    """
+    if not id:
+        raise StoreError("a session without an id cannot be stored: give it one")
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise StoreError(f"the session id {id!r:.80} is not valid text: use another") from None
+    return id
+
 
 LOCK_SECONDS = 5.0
 """How long to wait for another program that holds the folder."""
@@ -146,8 +290,6 @@ class JsonSessionStore:
         """The file of a session."""
         name = name_in_file(checked_id(id))
         if len(name) > _MAX_NAME:
-            from hashlib import sha256
-
             name = f"{name[: _MAX_NAME - 65]}~{sha256(id.encode()).hexdigest()}"
         return self.folder / f"session-{name}.json"
 
@@ -180,7 +322,96 @@ def _advice(folder: Path, error: OSError, may: str = "write") -> str:
 def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
     """The store of sessions at a path: a SQLite file if it is named like one, else a folder of JSON files."""
     if os.fspath(path).lower().endswith(SQLITE):
-        from .sqlite_sessions import SqliteSessionStore
-
         return SqliteSessionStore(path)
     return JsonSessionStore(path)
+
+
+_SCHEMA = (
+    """CREATE TABLE sessions (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, data BLOB NOT NULL
+    )""",
+)
+
+
+class SqliteSessionStore:
+    """Keeps all sessions in one SQLite file, for many of them, or many programs.
+
+    A session is saved as a whole or not at all. Where two programs save the same session, nothing said is
+    lost: what was stored meanwhile stays, and what this session added comes after it; of the metadata, the last one
+    wins. A session that cannot be read is never overwritten.
+
+    Args:
+        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._db = Database(path, holds="sessions", mark=0x486B4C53, version=1, schema=_SCHEMA)
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._db.path
+
+    def load(self, id: str) -> Session | None:
+        """The session as it was saved last; ``None`` if there is none.
+
+        Raises:
+            StoreError: it cannot be read, or the id cannot be used.
+        """
+        with self._db.transaction() as db:
+            row = db.execute("SELECT data FROM sessions WHERE id = ?", (checked_id(id),)).fetchone()
+        return None if row is None else self._read(id, row[0]).session(self._place(id))
+
+    def save(self, session: Session) -> None:
+        """Keep the session. Cheap enough to do after every run.
+
+        What others stored of it meanwhile is kept, and is then in the session too.
+
+        Raises:
+            TypeError: it is not a session.
+            StoreError: it cannot be written, the one in its place cannot be read, or the id cannot be used.
+        """
+        id = id_of(session)
+        place = self._place(id)
+        with saving(session, place) as merge, self._db.transaction(write=True) as db:
+            row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
+            data = merge(None if row is None else as_written(session, place, row[0]) or self._read(id, row[0]))
+            db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
+
+    def list(self) -> Sequence[SessionSummary]:
+        """All sessions, the one saved last first; those that cannot be loaded say why.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            return [self._summary(*row) for row in db.execute("SELECT id, data FROM sessions ORDER BY seq DESC")]
+
+    def delete(self, id: str) -> bool:
+        """Forget a session; whether there was one.
+
+        Raises:
+            StoreError: the file cannot be used, or the id cannot.
+        """
+        with self._db.transaction(write=True) as db:
+            return db.execute("DELETE FROM sessions WHERE id = ?", (checked_id(id),)).rowcount > 0
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def _read(self, id: str, data: bytes) -> SessionRecord:
+        where = f"the session {id!r} in {self.path}"
+        found = SessionRecord.read(data, where, f"delete it with store.delete({id!r})")
+        if found.id != id:
+            raise StoreError(f"{where} holds the session {found.id!r}: give it back its old id")
+        return found
+
+    def _place(self, id: str) -> tuple[object, str]:
+        return self._db if self._db.in_memory else os.path.realpath(self.path), id
+
+    def _summary(self, id: str, data: bytes) -> SessionSummary:
+        try:
+            return self._read(id, data).summary()
+        except StoreError as error:
+            return SessionSummary(id, problem=str(error))

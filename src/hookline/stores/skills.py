@@ -1,24 +1,168 @@
-"""Skills: what an agent has learned to do, as files that a person has accepted."""
+"""Skills: instructions that an agent learned and a person accepted, as Markdown files in one folder."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from .._base.files import folder_below, locked_folder, replace_file
-from .._base.names import nearest
+import msgspec
+
+from .._base.files import folder_below, locked, locked_folder, name_in_file, replace_file
+from .._base.frozen import Frozen, json_text
+from .._base.text import did_you_mean
 from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice
-from .skill_files import Skill, State, checked, checked_name, front_matter, is_name, read, written
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+State = Literal["accepted", "proposed", "rejected"]
+
+MAX_NAME, MAX_DESCRIPTION, MAX_TEXT = 64, 1024, 50_000
+
+_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_FENCE = "---"
+_DEVICES = {"aux", "con", "nul", "prn", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+
+
+class Skill(Frozen, frozen=True):
+    """How to do something, in words for a model.
+
+    ``source_run``, ``source_task`` and ``source_tools`` tell which run it was learned from, if it was; ``origin`` is
+    the same for runs with the same task and tools.
+    """
+
+    name: str
+    description: str
+    text: str
+    state: State = "accepted"
+    date: str = ""
+    source_run: str = ""
+    source_task: str = ""
+    source_tools: tuple[str, ...] = ()
+    origin: str = ""
+
+
+def is_name(text: object) -> bool:
+    """Whether a skill may be called so: lower case letters and digits, in words with hyphens between them."""
+    return (
+        isinstance(text, str)
+        and len(text) <= MAX_NAME
+        and _NAME.fullmatch(text) is not None
+        and text not in _DEVICES  # no file can be called so everywhere
+    )
+
+
+def checked_name(name: object) -> str:
+    """The name of a skill.
+
+    Raises:
+        StoreError: nothing can be called so.
+    """
+    if not is_name(name):
+        raise StoreError(
+            f"{name!r:.80} cannot be the name of a skill: use lower case letters, digits and single hyphens, "
+            f"at most {MAX_NAME}, such as 'tidy-notes'"
+        )
+    return str(name)
+
+
+def checked(skill: Skill) -> Skill:
+    """A skill that can be kept.
+
+    Raises:
+        StoreError: its name, description or text cannot be used.
+    """
+    checked_name(skill.name)
+    description = " ".join(skill.description.split())
+    if not description or len(description) > MAX_DESCRIPTION:
+        raise StoreError(f"the skill {skill.name} needs a description of 1 to {MAX_DESCRIPTION} characters")
+    if not skill.text.strip() or len(skill.text) > MAX_TEXT:
+        raise StoreError(f"the skill {skill.name} needs a text of 1 to {MAX_TEXT:,} characters below its front matter")
+    return skill.replace(description=description, text=skill.text.strip())
+
+
+def written(skill: Skill) -> str:
+    """A skill as the text of its file."""
+    fields = {
+        "name": skill.name, "description": skill.description, "date": skill.date, "source_run": skill.source_run,
+        "source_task": skill.source_task, "source_tools": skill.source_tools, "origin": skill.origin,
+    }  # fmt: skip
+    lines = [f"{name}: {value if is_name(value) else json_text(value)}" for name, value in fields.items() if value]
+    text = "\n".join([_FENCE, *lines, _FENCE, "", skill.text.strip(), ""])
+    return text.encode(errors="replace").decode()
+
+
+def read(raw: str, name: str, state: State) -> Skill:
+    """The skill in the text of a file; what its front matter lacks is made up for.
+
+    Args:
+        raw: the text.
+        name: what the skill is called: where its file is says so, not the front matter.
+        state: what it is.
+
+    Raises:
+        StoreError: there is no text in it.
+    """
+    fields, text = front_matter(raw)
+    first = next((line.strip() for line in text.splitlines() if line.strip() and line[0] not in "#-"), "")
+    tools = fields.get("source_tools", ())
+    return checked(
+        Skill(
+            name,
+            _text(fields.get("description")) or first[:MAX_DESCRIPTION] or name,
+            text,
+            state,
+            _text(fields.get("date")),
+            _text(fields.get("source_run")),
+            _text(fields.get("source_task")),
+            tuple(map(_text, tools)) if isinstance(tools, list) else (),
+            _text(fields.get("origin")),
+        )
+    )
+
+
+def front_matter(raw: str) -> tuple[Mapping[str, Any], str]:
+    """The fields at the head of a text, and the rest: values are plain, quoted or JSON; what is indented goes on."""
+    lines = raw.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    if not lines or lines[0].rstrip() != _FENCE:
+        return {}, raw
+    end = next((i for i, line in enumerate(lines[1:], 1) if line.rstrip() == _FENCE), 0)
+    if not end:
+        return {}, raw
+    given: dict[str, str] = {}
+    key = ""
+    for line in lines[1:end]:
+        head, colon, value = line.partition(":")
+        if colon and head and head == head.strip() and head[0] not in "#-":
+            key, given[head] = head, value.strip().removeprefix(">").removeprefix("|").removeprefix("-").strip()
+        elif key and line[:1].isspace():
+            given[key] = f"{given[key]} {line.strip()}".strip()
+    return {name: _value(text) for name, text in given.items()}, "\n".join(lines[end + 1 :])
+
+
+def _value(text: str) -> Any:
+    if text[:1] == "'" and text[-1:] == "'" and len(text) > 1:
+        return text[1:-1].replace("''", "'")
+    if text[:1] in ('"', "["):
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    return text
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else "" if value is None else json_text(value)
+    return " ".join(text.split())
+
 
 LOCK_SECONDS = 10.0
 """How long to wait for another program that changes the folder."""
@@ -89,7 +233,7 @@ class SkillStore:
             if is_name(name) and (found := self.get(name, state)) is not None:
                 return found
         known = [skill.name for state in STATES for skill in self.list(state)]
-        raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{nearest(name, known)}")
+        raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{did_you_mean(name, known)}")
 
     def knows(self, origin: str) -> bool:
         """Whether a skill in any state came from a run with the same task and tools."""
@@ -193,7 +337,7 @@ class SkillStore:
             if skill is None:
                 known = [one.name for one in self.list()]
                 there = f"There are {', '.join(known[:_MAX_LISTED])}" if known else "There are none"
-                raise StoreError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
+                raise StoreError(f"there is no skill {name!r:.80}.{did_you_mean(name, known)} {there}")
             if len(skill.text) > _MAX_READ:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
             return skill.text
@@ -207,7 +351,9 @@ class SkillStore:
         if is_name(name) and self._exists(name, "accepted"):
             raise StoreError(f"the skill {name!r} is accepted already")
         known = [skill.name for state in states for skill in self.list(state)]
-        raise StoreError(f"there is no proposal {name!r:.80}.{nearest(name, known)} 'hookline skills list' shows all")
+        raise StoreError(
+            f"there is no proposal {name!r:.80}.{did_you_mean(name, known)} 'hookline skills list' shows all"
+        )
 
     def _refuse_taken(self, name: str, states: tuple[State, ...]) -> None:
         for state in states:
@@ -284,3 +430,154 @@ class SkillStore:
         except OSError as error:
             advice = folder_advice(self.folder, error)
             raise StoreError(f"cannot {what} in {self.folder}: {error}{advice}") from error
+
+
+MAX_TRIES = 3
+"""How often a run is looked at if that fails."""
+KEPT = 500
+"""How many outcomes are remembered."""
+
+_MAX_ID = 150
+
+
+class QueuedRun(Frozen, frozen=True):
+    """What is known of a run that waits: its beginning and end in words, never the whole of it."""
+
+    run_id: str
+    task: str
+    text: str
+    tools: tuple[str, ...] = ()
+    origin: str = ""
+    allowed_plugins: tuple[str, ...] | None = None
+    tries: int = 0
+
+
+class Outcome(Frozen, frozen=True):
+    """What came of a run: ``proposed``, ``nothing``, ``unusable`` or ``failed``, and why."""
+
+    kind: str
+    note: str = ""
+    run_id: str = ""
+    origin: str = ""
+    at: float = 0.0
+
+
+class SkillQueue:
+    """The runs that wait, oldest first, in ``.queue/`` of a folder of skills. Programs may share it.
+
+    Args:
+        folder: the folder of skills.
+        limit: how many may wait.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int = 20) -> None:
+        from pathlib import Path
+
+        self.folder = Path(checked_path(folder, "SkillQueue takes a folder")).expanduser().absolute() / ".queue"
+        self.limit = limit
+
+    def add(self, run: QueuedRun) -> tuple[str, Sequence[str]]:
+        """Have a run wait; what it waits under, and the ids of those that had to go for it.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            name = name_in_file(run.run_id.encode(errors="replace").decode())[:_MAX_ID]
+            ident = f"{time.time_ns():020d}-{name}"
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._file(ident), msgspec.json.encode(run), 0o600)
+            waiting = self.ids()
+            gone = [old for old in waiting[: max(0, len(waiting) - self.limit)] if old != ident]
+            for old in gone:
+                self._drop(old)
+        except OSError as error:
+            advice = folder_advice(self.folder, error)
+            raise StoreError(f"a run cannot be queued in {self.folder}: {error}{advice}") from error
+        return ident, gone
+
+    def ids(self) -> Sequence[str]:
+        """What the runs wait under, oldest first.
+
+        Raises:
+            StoreError: the folder cannot be read.
+        """
+        try:
+            names = os.listdir(self.folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StoreError(f"the runs that wait in {self.folder} cannot be listed: {error}") from error
+        return sorted(name.removesuffix(".json") for name in names if name[:20].isdigit() and name.endswith(".json"))
+
+    def get(self, ident: str) -> QueuedRun | None:
+        """A run that waits; ``None`` if it does not any more, or if its file is damaged."""
+        try:
+            path = self._file(ident)
+            if path.is_symlink() or path.stat().st_size > _MAX_BYTES:
+                return None
+            return msgspec.json.decode(path.read_bytes(), type=QueuedRun)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def holds(self, origin: str) -> bool:
+        """Whether a run with the same task and tools waits, or has been looked at."""
+        waiting = (self.get(ident) for ident in self.ids())
+        return any(run.origin == origin for run in waiting if run is not None) or any(
+            outcome.origin == origin for outcome in self.outcomes() if outcome.kind != "failed"
+        )
+
+    @contextmanager
+    def claimed(self, ident: str) -> Iterator[QueuedRun | None]:
+        """A run, for one program at a time: ``None`` if another has it, or had it."""
+        with ExitStack() as stack:
+            run, lock = None, self._file(ident, "lock")
+            with suppress(OSError, TimeoutError):
+                file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+                stack.callback(os.close, file)
+                stack.enter_context(locked(file, 0))
+                run = self.get(ident)
+                if run is None and self._file(ident).exists():
+                    os.replace(self._file(ident), self._file(ident, "damaged"))
+            yield run
+            if not self._file(ident).exists():
+                with suppress(OSError):
+                    lock.unlink()
+
+    def settle(self, ident: str, run: QueuedRun, outcome: Outcome) -> None:
+        """What came of a run that is claimed; one that failed waits for another try, up to ``MAX_TRIES``.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        try:
+            self._note(outcome.replace(run_id=run.run_id, origin=run.origin, at=outcome.at or time.time()))
+            if outcome.kind == "failed" and run.tries + 1 < MAX_TRIES and self._file(ident).exists():
+                replace_file(self._file(ident), msgspec.json.encode(run.replace(tries=run.tries + 1)), 0o600)
+            else:
+                self._drop(ident)
+        except OSError as error:
+            raise StoreError(f"what came of a run cannot be written in {self.folder}: {error}") from error
+
+    def outcomes(self) -> Sequence[Outcome]:
+        """What came of the last runs, oldest first; lines that cannot be read are left out."""
+        try:
+            lines = self._file("outcomes", "jsonl").read_bytes().splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines[-KEPT:]:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                found.append(msgspec.json.decode(line, type=Outcome))
+        return found
+
+    def _note(self, outcome: Outcome) -> None:
+        """Remember an outcome. Of two at the same moment one may be forgotten: a run is then looked at again."""
+        lines = [msgspec.json.encode(one) for one in (*self.outcomes()[1 - KEPT :], outcome)]
+        replace_file(self._file("outcomes", "jsonl"), b"\n".join(lines) + b"\n", 0o600, sync=False)
+
+    def _drop(self, ident: str) -> None:
+        self._file(ident).unlink(missing_ok=True)
+
+    def _file(self, ident: str, ending: str = "json") -> Path:
+        return self.folder / f"{ident}.{ending}"

@@ -1,36 +1,243 @@
-"""A board of tickets in one SQLite file, which many agents, programs and people may work on at once."""
+"""A board of tickets in one SQLite file, which agents, programs and people may share."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec.structs import replace
 
-from .._base.names import is_number, span
+from .._base.frozen import scrub
+from .._base.text import did_you_mean, duration_text, is_number
 from .errors import StoreError
 from .sqlite import Database
-from .ticket_queries import NOW, ROW, SCHEMA, ago, as_ticket, can_fold, chosen_by, found, last_change, why_taken
-from .ticket_rows import (
-    COLUMNS,
-    MAX_TEXT,
-    MAX_TITLE,
-    TIERS,
-    TicketChange,
-    TicketError,
-    TicketRow,
-    cleaned,
-    criteria_of,
-    cut,
-    name_of,
-    number_of,
-    one_of,
+
+Column = Literal["todo", "running", "verifying", "needs_revision", "review", "done", "cancelled"]
+Tier = Literal["auto", "review", "ask"]
+COLUMNS: tuple[str, ...] = get_args(Column)
+"""The columns of a board, in the order in which they are shown."""
+OPEN = COLUMNS[:5]
+"""Those whose tickets are not over."""
+TIERS: tuple[str, ...] = get_args(Tier)
+"""How much an agent may do alone."""
+
+MAX_TITLE, MAX_TEXT, MAX_NAME, MAX_CRITERIA, MAX_CRITERION = 200, 20_000, 100, 20, 500
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ID = re.compile(r"(?:[Tt]-|#)?0*([1-9][0-9]{0,17})")
+
+
+class TicketError(StoreError):
+    """A ticket that is not there, or a change that its column, its assignee or somebody quicker does not allow."""
+
+
+class TicketRow(msgspec.Struct, frozen=True):
+    """A ticket as it is now; ``summary`` is what the last completion said, ``reason`` why it was rejected.
+
+    ``changes`` counts the entries of its history.
+    """
+
+    id: str
+    title: str
+    description: str
+    criteria: tuple[str, ...]
+    column: str
+    tier: str
+    assignee: str
+    created_by: str
+    created: float
+    changed: float
+    summary: str
+    reason: str
+    changes: int
+
+
+class TicketChange(msgspec.Struct, frozen=True):
+    """One entry of a ticket's history: what who did when, between which columns, and what they said to it.
+
+    ``assignee`` is whose ticket it was then, ``run_id`` the run that did it.
+    """
+
+    seq: int
+    at: float
+    by: str
+    what: str
+    from_column: str
+    to_column: str
+    text: str
+    assignee: str
+    run_id: str
+
+
+def number_of(id: object) -> int:
+    """The number in an id such as ``T-12``; ``t-12``, ``#12`` and ``12`` are the same.
+
+    Raises:
+        TicketError: it is no id.
+    """
+    found = _ID.fullmatch(str(id).strip()) if isinstance(id, (str, int)) and not isinstance(id, bool) else None
+    if found is None:
+        raise TicketError(f"{id!r:.80} is no ticket: ids look like T-1")
+    return int(found[1])
+
+
+def cleaned(text: object, name: str, limit: int, *, one_line: bool = False) -> str:
+    """A text that can be kept and shown: without control characters or halves of characters.
+
+    Raises:
+        TicketError: it is no text, or too long.
+    """
+    if not isinstance(text, str):
+        raise TicketError(f"the {name} is text, not {type(text).__name__}")
+    if len(text) > 4 * limit:
+        raise TicketError(f"the {name} has {len(text):,} characters: at most {limit:,} are kept, make it shorter")
+    kept = _CONTROL.sub("", scrub(text.replace("\r\n", "\n"))).strip()
+    kept = " ".join(kept.split()) if one_line else kept
+    if len(kept) > limit:
+        raise TicketError(f"the {name} has {len(kept):,} characters: at most {limit:,} are kept, make it shorter")
+    return kept
+
+
+def cut(text: object, limit: int = MAX_TEXT) -> str:
+    """A reason that somebody else gave, shortened where it is too long: it may not stand in the way."""
+    kept = _CONTROL.sub("", scrub(str(text)[: limit + 1])).strip()
+    return kept if len(kept) <= limit else f"{kept[: limit - 1]}…"
+
+
+def name_of(name: object, what: str) -> str:
+    """Who somebody is.
+
+    Raises:
+        TicketError: it is no name, or empty.
+    """
+    kept = cleaned(name, what, MAX_NAME, one_line=True)
+    if not kept:
+        raise TicketError(f"the {what} is empty: say who it is")
+    return kept
+
+
+def criteria_of(criteria: Any) -> tuple[str, ...]:
+    """What must be so for a ticket to be done; empty ones are left out.
+
+    Raises:
+        TicketError: no list of texts, or too many.
+    """
+    if isinstance(criteria, str) or not isinstance(criteria, Iterable):
+        raise TicketError(f"the criteria are a list of texts, not {criteria!r:.80}")
+    found = [cleaned(item, "criterion", MAX_CRITERION, one_line=True) for item in criteria]
+    found = [item for item in found if item]
+    if len(found) > MAX_CRITERIA:
+        raise TicketError(f"{len(found)} criteria are too many: at most {MAX_CRITERIA}, make several tickets of it")
+    return tuple(found)
+
+
+def one_of(value: object, known: Iterable[str], what: str) -> str:
+    """One of the names that there are.
+
+    Raises:
+        TicketError: it is none of them.
+    """
+    names = tuple(known)
+    if not isinstance(value, str) or value not in names:
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
+        raise TicketError(f"{value!r:.80} is no {what}: give one of {', '.join(names)}.{hint}")
+    return value
+
+
+SCHEMA = (
+    """CREATE TABLE tickets (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, description TEXT NOT NULL,
+        criteria TEXT NOT NULL, column TEXT NOT NULL, tier TEXT NOT NULL, assignee TEXT NOT NULL,
+        created_by TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, summary TEXT NOT NULL,
+        reason TEXT NOT NULL, changes INTEGER NOT NULL, hold TEXT, held_until REAL
+    )""",
+    "CREATE INDEX by_column ON tickets (column, number)",
+    "CREATE INDEX by_assignee ON tickets (assignee, number)",
+    """CREATE TABLE history (
+        ticket INTEGER NOT NULL REFERENCES tickets (number), seq INTEGER NOT NULL, at REAL NOT NULL, by TEXT NOT NULL,
+        what TEXT NOT NULL, from_column TEXT NOT NULL, to_column TEXT NOT NULL, text TEXT NOT NULL,
+        assignee TEXT NOT NULL, run_id TEXT NOT NULL, PRIMARY KEY (ticket, seq)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX outcomes ON history (assignee, to_column)",
 )
+NOW = "CASE WHEN column = 'verifying' AND held_until <= ? THEN 'running' ELSE column END"
+"""The column that a ticket is in at a time: a hold that has lasted too long is none."""
+ROW = (
+    f"number, title, description, criteria, {NOW}, tier, assignee, created_by, created, changed, summary, reason, "
+    "changes, hold"
+)
+"""What makes a ticket, and the hold on it."""
+
+
+def found(db: sqlite3.Connection, number: int) -> tuple[TicketRow, str | None]:
+    """The ticket of a number, and the hold on it."""
+    row = db.execute(f"SELECT {ROW} FROM tickets WHERE number = ?", (time.time(), number)).fetchone()
+    if row is None:
+        raise TicketError(f"there is no ticket T-{number}")
+    return as_ticket(row), row[-1]
+
+
+def as_ticket(row: tuple[Any, ...]) -> TicketRow:
+    """A ticket from what ``ROW`` selects."""
+    number, title, description, criteria, *rest = row[:-1]
+    return TicketRow(f"T-{number}", title, description, tuple(json.loads(criteria)), *rest)
+
+
+def last_change(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
+    """How it came into its column."""
+    query = "SELECT * FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
+    return TicketChange(*db.execute(query, (number_of(ticket.id),)).fetchone()[1:])
+
+
+def ago(change: TicketChange) -> str:
+    """What somebody did, and how long ago."""
+    return f"{change.what} by {change.by} {duration_text(max(0.0, time.time() - change.at))} ago"
+
+
+def why_taken(ticket: TicketRow, who: str, last: TicketChange, run_id: str, *, completing: bool = False) -> str:
+    """Why a ticket cannot be had."""
+    if ticket.column == "todo":
+        return f"{ticket.id} is not started: start it first"
+    if ticket.column == "running" and last.by == who:
+        if run_id and last.run_id == run_id:
+            return f"{ticket.id} is yours already: go on with it"
+        return f"{ticket.id} was {ago(last)}: if that was you, go on with it; else choose another one"
+    if ticket.column == "verifying":
+        return f"{ticket.id} is being judged, {ago(last)}: wait for the verdict"
+    if ticket.column == "review":
+        return f"{ticket.id} waits for a review, {ago(last)}: somebody else must accept it"
+    return f"{ticket.id} is {ticket.column}, {ago(last)}" + ("" if completing else ": choose another one")
+
+
+def can_fold(db: sqlite3.Connection) -> None:
+    """SQLite's own ``lower`` knows only the letters from A to Z."""
+    db.create_function("folded", 1, str.casefold, deterministic=True)
+
+
+def chosen_by(columns: Iterable[str], assignee: str | None, text: str) -> tuple[str, tuple[Any, ...]]:
+    """The condition that chooses tickets, and its values; :func:`can_fold` makes it work."""
+    names = [columns] if isinstance(columns, str) else list(columns)
+    chosen = list(dict.fromkeys(one_of(name, COLUMNS, "column") for name in names))
+    now, where, values = time.time(), [], []
+    if set(chosen) != set(COLUMNS):
+        stored = {*chosen, "verifying"} if "running" in chosen else chosen
+        where.append(f"column IN ({', '.join('?' * len(stored))}) AND {NOW} IN ({', '.join('?' * len(chosen))})")
+        values += [*stored, now, *chosen]
+    if assignee is not None:
+        where.append("assignee = ?")
+        values.append(cut(assignee))
+    for word in cut(text, 1000).split():
+        where.append("instr(folded('T-' || number || ' ' || title || ' ' || description || ' ' || assignee), ?) > 0")
+        values.append(word.casefold())
+    return " AND ".join(where) or "1", tuple(values)
+
 
 _BOARD = "board"
 """Who did what the board does by itself."""
@@ -365,7 +572,7 @@ class TicketBoard:
         ticket, hold = found(db, number_of(id))
         if hold is None or ticket.column == "verifying":
             return ticket
-        why = f"no judgement came in {span(self.hold_seconds)}"
+        why = f"no judgement came in {duration_text(self.hold_seconds)}"
         return self._put(db, replace(ticket, column="verifying"), _BOARD, "not judged", "running", why)
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:

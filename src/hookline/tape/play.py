@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from random import Random
 from typing import Any, Never
 
-from .._base.event import Event
-from .._base.tasks import OutOfTime, abandon
+from .._base.tasks import StillRunningError, abandon
 from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -140,7 +140,7 @@ class Player:
             LANE.reset(lane)
         if timed_out is not None:
             await self.playback.turn_of(timed_out)
-            raise OutOfTime
+            raise StillRunningError
         ended, outcome = self._positions.ended.get(
             (called.run, request.id, request.attempt), (len(self.tape.entries), "")
         )
@@ -186,7 +186,7 @@ class Player:
             await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise OutOfTime
+            raise StillRunningError
         finally:
             abandon(task)
             abandon(limit)

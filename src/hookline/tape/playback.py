@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Never
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .._kernel.scope import ACTIVE, entered
 from .._run.agent import Run
 from . import entries as on

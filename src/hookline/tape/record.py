@@ -14,14 +14,13 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
 from .._base.files import name_in_file
 from .._base.frozen import plain
-from .._base.version import __version__
+from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
-from .._kernel.records import PointFired
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ToolSpec
 from .._run.budget import Budget

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..._base.frozen import Frozen
-from ..._base.names import nearest
+from ..._base.text import did_you_mean
 from ..._kernel.errors import RegistrationError
 from ..checks import flag, names_of
 from .credentials import holds_from, is_open, private_keys_in, secrets_in, url_login
@@ -69,7 +69,9 @@ def kinds_of(kinds: Iterable[str]) -> tuple[str, ...]:
     given = names_of(kinds, "kinds", 0)
     for kind in given:
         if kind not in KINDS:
-            raise RegistrationError(f"no kind is called {kind!r}.{nearest(kind, KINDS)} There are: {', '.join(KINDS)}")
+            raise RegistrationError(
+                f"no kind is called {kind!r}.{did_you_mean(kind, KINDS)} There are: {', '.join(KINDS)}"
+            )
     return given
 
 

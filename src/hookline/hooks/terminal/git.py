@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
 from .options import Given, Refused, read_options
 from .paths import Place
 from .rules import GIT, GIT_RUNS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
 from .rules import Program
 
 _NUMBER = re.compile(r"[-+]?[0-9]+[A-Za-z]{0,3}")

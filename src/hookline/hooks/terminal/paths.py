@@ -8,7 +8,7 @@ from copy import copy
 from fnmatch import fnmatchcase
 
 from ..._base.files import is_kept, is_match
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
 from .options import Refused
 
 MAX_FILES = 20_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ...tools.command_line import Word
+from ..._toolbox.command_line import Word
 from .git import judge_git
 from .options import Given, Refused, read_options
 from .paths import Place

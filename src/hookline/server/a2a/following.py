@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from ...stores.approval_rows import ApprovalRow
-from ...stores.approvals import ApprovalStore
+from ...stores.approvals import ApprovalRow, ApprovalStore
 from ...stores.runs import RunRecord, StoredEvent
 from ..reading import Reader
 from .mapping import Key, Story, Update, asks_in

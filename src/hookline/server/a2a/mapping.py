@@ -22,7 +22,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from ...stores.approval_rows import ApprovalRow
+from ...stores.approvals import ApprovalRow
 from ...stores.runs import RunRecord, StoredEvent
 
 Update = TaskStatusUpdateEvent | TaskArtifactUpdateEvent

@@ -11,7 +11,7 @@ from a2a.types import Message
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
-from ...stores.approval_rows import ApprovalRow
+from ...stores.approvals import ApprovalRow
 from ..headers import is_correlation_id
 
 SHORTEST = 9

@@ -17,10 +17,8 @@ from typing import Literal
 import msgspec
 
 from ..._base.files import locked, replace_file
-from ..._base.version import __version__
-from .format import kind_of, record_of, stamp
-from .keys import Signer
-from .lines import (
+from ..._base.package import __version__
+from .format import (
     START,
     VERSION,
     AuditHead,
@@ -30,9 +28,13 @@ from .lines import (
     end_of,
     first_line,
     head_of,
+    kind_of,
     opening_of,
+    record_of,
+    stamp,
     with_signature,
 )
+from .keys import Signer
 from .records import Fields, Lost, Open, Rotate
 
 log = logging.getLogger("hookline")

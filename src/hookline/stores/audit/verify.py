@@ -13,8 +13,7 @@ import msgspec
 
 from ..._base.frozen import Frozen
 from ..errors import StoreError
-from .keys import Checker, load_checker
-from .lines import (
+from .format import (
     MAX_LINE,
     START,
     VERSION,
@@ -29,6 +28,7 @@ from .lines import (
     seal_of,
     signed_part,
 )
+from .keys import Checker, load_checker
 
 MOST = 1000
 """Findings that are told one by one."""

@@ -1,0 +1,298 @@
+"""Statistics of the runs in a :class:`RunStore`."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from .processes import is_running
+from .runs import RunStore
+
+_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since
+    AND (:agent IS NULL OR agent = :agent)
+    AND (:model IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
+_ASKED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
+_TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
+    coalesce(sum(cost), 0.0), coalesce(sum(cost IS NULL), 0)"""
+_USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
+_OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
+_DECISIONS = ("approved", "denied", "edited", "cancelled")
+_REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_complete'
+    OR verb = 'end' AND point NOT IN ('after_tool', 'on_error') OR verb = 'retry' AND point = 'after_llm'
+    OR verb = 'stop' AND point IN ('on_run_start', 'before_step', 'before_llm', 'before_tool')
+    OR verb = 'failed' AND (was_blocked OR (run_id, hook) IN
+        (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal))"""
+"""Verdicts after which something did not happen; an end after a tool call, say, does not undo the call."""
+HOUR = 3600.0
+_WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
+_MOST_BARS = 60
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """All runs together; ``cost`` is of the calls whose price is known, ``unpriced`` counts the others."""
+
+    runs: int
+    statuses: dict[str, int]
+    model_calls: int
+    tool_calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost: float
+    unpriced: int
+    p50: float | None
+    p95: float | None
+    first: float | None
+    last: float | None
+
+
+class ModelStats(msgspec.Struct, frozen=True):
+    """The calls of one model; p50 and p95 are seconds."""
+
+    model: str
+    calls: int
+    errors: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost: float
+    unpriced: int
+    p50: float | None
+    p95: float | None
+
+
+class ToolStats(msgspec.Struct, frozen=True):
+    """The calls of one tool, by outcome; p50 and p95 are seconds, of the calls that ran."""
+
+    tool: str
+    calls: int
+    outcomes: dict[str, int]
+    p50: float | None
+    p95: float | None
+
+
+class HookStats(msgspec.Struct, frozen=True):
+    """What one hook said, by verb; p50 and p95 are seconds, if every call was recorded."""
+
+    hook: str
+    verbs: dict[str, int]
+    p50: float | None
+    p95: float | None
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What did not happen because of a hook, where and why; ``tool`` is there if it is about a call.
+
+    ``hook`` is empty where nobody approved a call; ``last`` is Unix time.
+    """
+
+    hook: str
+    point: str
+    verb: str
+    tool: str
+    reason: str
+    count: int
+    last: float
+
+
+class ApprovalStats(msgspec.Struct, frozen=True):
+    """What was decided about calls of one tool; p50 is how many seconds an answer took."""
+
+    tool: str
+    decisions: dict[str, int]
+    p50: float | None
+    p95: float | None
+
+
+class ErrorStats(msgspec.Struct, frozen=True):
+    """Errors of one kind; ``last`` is Unix time."""
+
+    place: str
+    type: str
+    source: str
+    count: int
+    fatal: int
+    last: float
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A stretch of time: when it began, and the runs and tokens in it."""
+
+    began: float
+    runs: int
+    tokens: int
+
+
+class RunStats(msgspec.Struct, frozen=True):
+    """Everything that :func:`run_stats` tells; the bars of ``timeline`` are ``width`` seconds wide."""
+
+    totals: Totals
+    models: tuple[ModelStats, ...]
+    tools: tuple[ToolStats, ...]
+    hooks: tuple[HookStats, ...]
+    refusals: tuple[Refusal, ...]
+    approvals: tuple[ApprovalStats, ...]
+    errors: tuple[ErrorStats, ...]
+    width: float
+    timeline: tuple[Bar, ...]
+
+
+def run_stats(
+    store: RunStore, *, since: float | None = None, agent: str | None = None, model: str | None = None
+) -> RunStats:
+    """Statistics of the runs that an :class:`ObservabilityHook` recorded.
+
+    Percentiles are exact: p95 is the smallest value that 95 % of the values do not exceed.
+
+    Args:
+        store: the store.
+        since: only runs that began at this Unix time or later.
+        agent: only runs of this agent.
+        model: only runs that called this model; of their model calls, only those.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    chosen = {"since": since or 0.0, "agent": agent, "model": model}
+    with store.db.transaction() as db:
+        totals = _totals(db, chosen)
+        width, bars = _timeline(db, chosen, since or totals.first)
+        return RunStats(
+            totals, _models(db, chosen), _tools(db, chosen), _hooks(db, chosen), _refusals(db, chosen),
+            _approvals(db, chosen), _errors(db, chosen), width, bars,
+        )  # fmt: skip
+
+
+def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
+    statuses: Counter[str] = Counter()
+    for status, count in db.execute(
+        f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
+    ):
+        statuses[status] = count
+    for status, *process in db.execute(
+        f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
+    ):
+        statuses[status if is_running(*process) else "interrupted"] += 1
+    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
+    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_ASKED}", chosen).fetchone()
+    (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
+    first, last = db.execute(
+        f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {_CHOSEN}", chosen
+    ).fetchone()
+    took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
+    p50, p95 = took.get("", (None, None))
+    known = dict(zip(_USED, used, strict=True))
+    return Totals(
+        runs=statuses.total(), statuses=dict(statuses), model_calls=calls, tool_calls=tools, p50=p50, p95=p95,
+        first=first, last=last, **known,
+    )  # fmt: skip
+
+
+def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
+    took = _percentiles(db, "model", "duration", f"model_calls WHERE {_ASKED}", chosen)
+    failed = dict(
+        db.execute(
+            f"""SELECT source, count(*) FROM errors WHERE {_CHOSEN} AND place = 'model'
+            AND (:model IS NULL OR source = :model) GROUP BY source""",
+            chosen,
+        ).fetchall()
+    )
+    found = [
+        ModelStats(
+            model=model,
+            calls=calls,
+            errors=failed.pop(model, 0),
+            p50=took[model][0],
+            p95=took[model][1],
+            **dict(zip(_USED, used, strict=True)),
+        )
+        for model, calls, *used in db.execute(
+            f"SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {_ASKED} GROUP BY model ORDER BY 2 DESC, 1",
+            chosen,
+        )
+    ]
+    return (*found, *(ModelStats(name, 0, count, 0, 0, 0, 0.0, 0, None, None) for name, count in failed.items()))
+
+
+def _tools(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ToolStats, ...]:
+    took = _percentiles(db, "tool", "duration", f"tool_calls WHERE {_CHOSEN} AND duration > 0", chosen)
+    by_tool = _counts(db, f"SELECT tool, outcome, count(*) FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+    return tuple(
+        ToolStats(tool, outcomes.total(), _ordered(outcomes, _OUTCOMES), *took.get(tool, (None, None)))
+        for tool, outcomes in by_tool
+    )
+
+
+def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, ...]:
+    took = _percentiles(db, "hook", "duration", f"verdicts WHERE {_CHOSEN} AND duration NOT NULL", chosen)
+    by_hook = _counts(db, f"SELECT hook, verb, count(*) FROM verdicts WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+    return tuple(HookStats(hook, dict(verbs), *took.get(hook, (None, None))) for hook, verbs in by_hook)
+
+
+def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, ...]:
+    query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
+            SELECT hook, point, verb, tool, reason, at FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont')
+            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool, max(outcome = 'blocked') AS was_blocked
+                FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2) USING (run_id, call_id) WHERE {_REFUSED}
+            UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
+                FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
+        ) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
+    return tuple(Refusal(*row) for row in db.execute(query, chosen))
+
+
+def _approvals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
+    took = _percentiles(db, "tool", "waited", f"approvals WHERE {_CHOSEN}", chosen)
+    by_tool = _counts(db, f"SELECT tool, decision, count(*) FROM approvals WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+    return tuple(ApprovalStats(tool, _ordered(told, _DECISIONS), *took[tool]) for tool, told in by_tool)
+
+
+def _errors(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ErrorStats, ...]:
+    query = f"""SELECT place, type, source, count(*), sum(fatal), max(at) FROM errors WHERE {_CHOSEN}
+        GROUP BY 1, 2, 3 ORDER BY 4 DESC, 6 DESC"""
+    return tuple(ErrorStats(*row) for row in db.execute(query, chosen))
+
+
+def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | None) -> tuple[float, tuple[Bar, ...]]:
+    if first is None:
+        return HOUR, ()
+    now = time.time()
+    width = next((width for width in _WIDTHS if now - first <= width * _MOST_BARS), _WIDTHS[-1])
+    zone = time.localtime(now).tm_gmtoff  # days begin where the reader is
+    start = int((first + zone) // width)
+
+    def per_bar(what: str, at: str, table: str) -> dict[int, int]:
+        query = f"SELECT CAST(({at} + {zone}) / {width} AS INTEGER), {what} FROM {table} GROUP BY 1"
+        return dict(db.execute(query, chosen).fetchall())
+
+    runs = per_bar("count(*)", "created", f"runs WHERE {_CHOSEN}")
+    tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_ASKED}")
+    end = max(int((now + zone) // width), *runs, *tokens, start)
+    bars = range(max(start, end - 2 * _MOST_BARS), end + 1)
+    return width, tuple(Bar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
+
+
+def _percentiles(
+    db: sqlite3.Connection, name: str, value: str, source: str, chosen: dict[str, Any]
+) -> dict[str, tuple[float, float]]:
+    query = f"""SELECT name, max(CASE WHEN nth = (n * 50 + 99) / 100 THEN value END),
+        max(CASE WHEN nth = (n * 95 + 99) / 100 THEN value END) FROM (
+            SELECT {name} AS name, {value} AS value, row_number() OVER (PARTITION BY {name} ORDER BY {value}) AS nth,
+            count(*) OVER (PARTITION BY {name}) AS n FROM {source}
+        ) GROUP BY name"""
+    return {key: (p50, p95) for key, p50, p95 in db.execute(query, chosen)}
+
+
+def _counts(db: sqlite3.Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
+    """Counts by name and kind, the largest first."""
+    found: dict[str, Counter[str]] = {}
+    for name, kind, count in db.execute(query, chosen):
+        found.setdefault(name, Counter())[kind] += count
+    return sorted(found.items(), key=lambda item: (-item[1].total(), item[0]))
+
+
+def _ordered(counts: Counter[str], names: tuple[str, ...]) -> dict[str, int]:
+    return {name: counts[name] for name in names if counts[name]}
