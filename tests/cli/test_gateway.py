@@ -93,7 +93,7 @@ def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch,
 
 def test_a_gateway_that_cannot_start_does_not_say_that_it_stopped(here, tmp_path):
     (tmp_path / "bad.py").write_text(
-        "from hookline.channels.memory import MemoryChannel\n\n\n"
+        "from hookline.channels.in_memory import MemoryChannel\n\n\n"
         "class Bad(MemoryChannel):\n    async def start(self, deliver):\n        raise OSError('no way')\n"
     )
     (tmp_path / "hookline.toml").write_text(

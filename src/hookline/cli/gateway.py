@@ -77,7 +77,7 @@ def gateway(
 
 
 def _run(config: Configuration) -> int:
-    from ..channels.build import build_gateway
+    from ..channels.factory import build_gateway
     from ..config.build import build_plugins
     from .plugins import close_plugins
     from .runner import answering_unattended, recorded, recorder
@@ -97,7 +97,7 @@ def _run(config: Configuration) -> int:
 
 
 async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
-    from ..channels.build import follow_plugins
+    from ..channels.factory import follow_plugins
 
     with view_of(gateway, debug=config.settings.debug) as view:
 
@@ -110,7 +110,7 @@ async def _serve(gateway: Gateway, config: Configuration, plugins: PluginManager
 
 
 def _database(config: Configuration) -> Database:
-    from ..channels.build import database_path
+    from ..channels.factory import database_path
     from ..channels.options import GatewayOptions
     from ..stores.mailbox import gateway_database
 

@@ -10,17 +10,17 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .._base.errors import NotInstalledError
-from .._base.text import describe, error_text, is_number
-from ..stores.messages import InboundMessage, OutboundMessage
-from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause
-from .mqtt_messages import Redeliveries, Topic, fixed_topic, read, written
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..._base.errors import NotInstalledError
+from ..._base.text import describe, error_text, is_number
+from ...stores.messages import InboundMessage, OutboundMessage
+from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..receiving import LONGEST_WAIT, Busy, Handover, Waits, pause
+from .messages import Redeliveries, Topic, fixed_topic, read, written
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
-    from .mqtt_client import Connection
+    from .client import Connection
 
 log = logging.getLogger("hookline")
 
@@ -157,7 +157,7 @@ class MqttChannel:
         Raises:
             ChannelError: no connection. UndeliverableError: an invalid device name, or the broker refuses.
         """
-        from .mqtt_client import MqttError, Refused
+        from .client import MqttError, Refused
 
         topic = self._replies.of(address.chat_id)
         if topic is None:
@@ -219,7 +219,7 @@ class MqttChannel:
     def _connect(self) -> Connection:
         import aiomqtt
 
-        from .mqtt_client import Connection
+        from .client import Connection
 
         will = aiomqtt.Will(self._status_topic, b"offline", self._qos, True) if self._status_topic else None
         return Connection(**self._options, identifier=self.client_id, will=will, timeout=_ANSWER_TIME)

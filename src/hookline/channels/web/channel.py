@@ -12,19 +12,19 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from .._base.errors import NotInstalledError
-from .._base.files import user_folder
-from .._base.workers import in_thread
-from .._web.middleware import is_local
-from ..stores.chats import ChatMessage, ChatStore
-from ..stores.errors import StoreError
-from ..stores.messages import InboundMessage, OutboundMessage
-from . import wording
-from .delivery import Delivery
-from .names import checked_name, checked_path
-from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, UndeliverableError
-from .web_door import Door
-from .web_frames import IDLE, Browser, Hello, Ping, Said, close, fields_of, frame_of, is_id
+from ..._base.errors import NotInstalledError
+from ..._base.files import user_folder
+from ..._base.workers import in_thread
+from ..._web.middleware import is_local
+from ...stores.chats import ChatMessage, ChatStore
+from ...stores.errors import StoreError
+from ...stores.messages import InboundMessage, OutboundMessage
+from .. import notices
+from ..protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..receiving import Delivery
+from ..validation import checked_name, checked_path
+from .frames import IDLE, Browser, Hello, Ping, Said, close, fields_of, frame_of, is_id
+from .login import Door
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -214,7 +214,7 @@ class WebChannel:
         if not self._welcome(request.scope):
             return PlainTextResponse("This chat has no token, so it can only be used on its own machine.", 403)
         page = Template((_PAGE / "chat.html").read_text("utf-8"))
-        made = page.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(wording.NEW))
+        made = page.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(notices.NEW))
         return HTMLResponse(made, headers={"Content-Security-Policy": _POLICY})
 
     async def _part(self, request: Request) -> Response:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.channels import fetching
-from hookline.channels.fetching import Busy, Handover, Waits, unless_stopped
+from hookline.channels import receiving
+from hookline.channels.receiving import Busy, Handover, Waits, unless_stopped
 from hookline.stores.messages import InboundMessage
 
 said = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12)
@@ -18,7 +18,7 @@ def test_every_message_is_handed_on_and_each_conversation_stays_in_order(said):
         return False
 
     async def scenario(monkeypatch):
-        monkeypatch.setattr(fetching, "pause", at_once)
+        monkeypatch.setattr(receiving, "pause", at_once)
         messages = [InboundMessage(f"{n}", chat_id=chat) for n, (chat, _) in enumerate(said)]
         left = {f"{n}": failures for n, (_, failures) in enumerate(said)}
         stored, troubles = [], []

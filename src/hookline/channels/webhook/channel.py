@@ -9,23 +9,23 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .._base.errors import NotInstalledError
-from .._base.files import user_folder
-from .._base.workers import in_thread
-from ..stores.chats import ChatStore
-from ..stores.errors import StoreError
-from ..stores.messages import InboundMessage, OutboundMessage
-from .bell import Bell
+from ..._base.errors import NotInstalledError
+from ..._base.files import user_folder
+from ..._base.workers import in_thread
+from ...stores.chats import ChatStore
+from ...stores.errors import StoreError
+from ...stores.messages import InboundMessage, OutboundMessage
+from ..protocol import Address, Capabilities, ChannelError, Deliver, Health
+from ..receiving import Delivery
+from ..validation import checked_name, checked_path, checked_secrets
 from .callback import Callback
-from .delivery import Delivery
-from .names import checked_name, checked_path, checked_secrets
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health
 from .signatures import HEADER, TOLERANCE, SignatureError, verify
 
 if TYPE_CHECKING:
@@ -322,3 +322,33 @@ def _answer(status: int, value: Any, headers: Mapping[str, str] | None = None) -
 
 def _problem(refused: _Refused) -> Response:
     return _answer(refused.status, {"error": {"code": refused.code, "message": str(refused)}}, refused.headers)
+
+
+class Bell:
+    """Rings for those who listen at a name; what nobody listens to is not remembered."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def listening(self, name: str) -> Iterator[asyncio.Event]:
+        """An event that is set when it rings for this name, from now on."""
+        event = asyncio.Event()
+        self._events.setdefault(name, set()).add(event)
+        try:
+            yield event
+        finally:
+            events = self._events[name]
+            events.discard(event)
+            if not events:
+                del self._events[name]
+
+    def ring(self, name: str) -> None:
+        """Wake all who listen at this name."""
+        for event in self._events.get(name, ()):
+            event.set()
+
+    def ring_all(self) -> None:
+        """Wake everybody."""
+        for name in self._events:
+            self.ring(name)

@@ -4,8 +4,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.channels.lanes import Lanes, address_of, key_of, session_id
+from hookline.channels.conversations import address_of, key_of, session_id
 from hookline.channels.protocol import Address
+from hookline.channels.queues import Lanes
 
 texts = st.text(st.characters() | st.sampled_from('",[]:|/\\\ud800'), max_size=6)
 addresses = st.builds(Address, texts, texts, texts, texts)

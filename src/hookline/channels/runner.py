@@ -19,14 +19,14 @@ from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
-from . import wording
-from .approving import Approving
-from .conversations import Conversations
-from .lanes import Lanes, address_of, place
+from . import notices
+from .activity import Presence
+from .approvals import Approving
+from .conversations import Conversations, address_of, place
 from .options import GatewayOptions
-from .postman import Postman, insist
-from .presence import Presence
+from .outbox import Postman, insist
 from .protocol import Answerer, Channel
+from .queues import Lanes
 
 log = logging.getLogger("hookline")
 
@@ -122,7 +122,7 @@ class Answering:
             if active.run is not None:
                 active.run.cancel("the user said /stop")
         dropped = [waiting for waiting, _ in self.lanes.drop(key)] if all else []
-        text = wording.stopped(was_running, self.lanes.waiting_in(key), len(dropped))
+        text = notices.stopped(was_running, self.lanes.waiting_in(key), len(dropped))
         await self._reply([*dropped, letter], [text])
 
     def wind_down(self) -> None:
@@ -164,10 +164,10 @@ class Answering:
             self.lanes.put_first(key, active.steered)  # each finds out for itself whose it is
         except StoreError as error:
             log.error("no answer in %s: %s", place(key), error_text(error))
-            await self._reply([letter, *active.heard], [wording.FAILED])
+            await self._reply([letter, *active.heard], [notices.FAILED])
         except Exception:
             log.exception("no answer in %s", place(key))
-            await self._reply([letter, *active.heard], [wording.FAILED])
+            await self._reply([letter, *active.heard], [notices.FAILED])
         finally:
             del self._active[key]
 
@@ -178,13 +178,13 @@ class Answering:
     async def _obey(self, letter: InboxItem, session: Session, order: Order) -> list[str | OutboundMessage]:
         if letter.tries >= MAX_TRIES:
             log.error("%s: given up after the program ended %d times during a command", place(letter.key), letter.tries)
-            return [wording.COMMAND_FAILED]
+            return [notices.COMMAND_FAILED]
         await insist(self._mailbox.begin_attempt, letter, 0)
         try:
             return [await order(session)]
         except Exception as error:  # noqa: BLE001 - a command may not end a conversation
             log.error("a command failed: %s", describe(error))
-            return [wording.COMMAND_FAILED]
+            return [notices.COMMAND_FAILED]
 
     async def _answer(self, active: _Active, session: Session, text: str) -> list[str | OutboundMessage] | None:
         """What to reply; ``None`` if the message is to stay in the mailbox."""
@@ -194,7 +194,7 @@ class Answering:
             return [OutboundMessage(said, speaker=self._conversations.speaker(session))]
         if letter.tries >= MAX_TRIES:
             log.error("%s: given up after the program ended %d times during its run", place(letter.key), letter.tries)
-            return [wording.FAILED]
+            return [notices.FAILED]
         if active.stopped:
             return []
         await insist(self._mailbox.begin_attempt, letter, len(session.messages))
@@ -217,7 +217,7 @@ class Answering:
         await insist(self._conversations.save, session)
         if late:
             self.lanes.put_first(letter.key, late)
-        return texts or ([] if active.stopped else [wording.NO_ANSWER])
+        return texts or ([] if active.stopped else [notices.NO_ANSWER])
 
     async def _run(self, active: _Active, session: Session, text: str, speaker: str) -> AgentResult[Any] | None:
         letter = active.letter
@@ -301,11 +301,11 @@ def _told(result: AgentResult[Any] | None, stopped: bool) -> str:
     if stopped and (result is None or result.status == "cancelled"):
         return ""  # /stop has its own answer
     if result is None or result.status == "failed":
-        return wording.FAILED
+        return notices.FAILED
     if result.status == "cancelled":
-        return wording.CANCELLED
+        return notices.CANCELLED
     if result.status == "stopped":
-        return f"{result.reply}\n\n{wording.STOPPED_EARLY}".strip()
+        return f"{result.reply}\n\n{notices.STOPPED_EARLY}".strip()
     return result.reply
 
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import json
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from functools import lru_cache
-from hashlib import sha256
 from typing import Generic, TypeVar
-
-from .protocol import Address
 
 log = logging.getLogger("hookline")
 
@@ -21,32 +16,6 @@ T = TypeVar("T")
 
 CANCEL_SECONDS = 5.0
 """How long to wait for what is broken off: code that takes no notice of that is left alone."""
-
-
-def key_of(address: Address) -> str:
-    """The key of a conversation: no two addresses have the same."""
-    return json.dumps([address.channel, address.bot, address.chat_id, address.thread_id])
-
-
-@lru_cache(4096)
-def address_of(key: str) -> Address:
-    """The address that a key was made of."""
-    channel, bot, chat, thread = json.loads(key)
-    return Address(channel, chat, thread, bot)
-
-
-def session_id(key: str, generation: int = 0) -> str:
-    """The id of a conversation's session, safe as the name of a file; each ``generation`` has its own."""
-    channel = "".join(c if c.isascii() and c.isalnum() else "-" for c in address_of(key).channel)[:20]
-    return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
-
-
-def place(key: str) -> str:
-    """A conversation in words, for logs: the channel and the chat."""
-    address = address_of(key)
-    return f"{address.channel}, chat {address.chat_id!r:.80}" + (
-        f", {address.thread_id!r:.80}" if address.thread_id else ""
-    )
 
 
 class _Lane(Generic[T]):

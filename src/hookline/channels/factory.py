@@ -35,10 +35,10 @@ log = logging.getLogger("hookline")
 
 BUILT_IN = {
     "console": (".console", "ConsoleChannel"),
-    "webhook": (".webhook", "WebhookChannel"),
-    "web": (".web", "WebChannel"),
-    "mqtt": (".mqtt", "MqttChannel"),
-    "telegram": (".telegram", "TelegramChannel"),
+    "webhook": (".webhook.channel", "WebhookChannel"),
+    "web": (".web.channel", "WebChannel"),
+    "mqtt": (".mqtt.channel", "MqttChannel"),
+    "telegram": (".telegram.channel", "TelegramChannel"),
 }
 """The channels that are known by a word."""
 

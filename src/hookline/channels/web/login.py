@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .names import checked_secrets
+from ..validation import checked_secrets
 
 if TYPE_CHECKING:
     from starlette.requests import Request

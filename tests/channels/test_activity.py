@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from hookline._run.events import ToolEnded, ToolProgressed, ToolStarted
-from hookline.channels import presence as module
-from hookline.channels.memory import MemoryChannel
-from hookline.channels.presence import Presence
+from hookline.channels import activity as module
+from hookline.channels.activity import Presence
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Address, Capabilities
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from .._base.text import closest_match, error_text
 from .._kernel.errors import HookError
 from .._run.session import Session
 from ..stores.errors import StoreError
-from ..stores.mailbox import InboxItem, LeaseLostError
-from . import wording
-from .answering import Answering, Order
-from .approving import Approving
-from .conversations import Conversations
-from .lanes import Lanes, place
+from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, PendingItems
+from ..stores.messages import InboundMessage, OutboundMessage
+from . import notices
+from .access import Access
+from .approvals import Approving
+from .conversations import Conversations, key_of, place
 from .options import GatewayOptions
+from .outbox import Postman, Tally
 from .points import INBOUND_CLAIM, MESSAGE_RECEIVED, Inbound
-from .postman import Postman, Tally
-from .protocol import Answerer, Command
+from .protocol import Address, Answerer, ChannelError, Command
+from .queues import Lanes
+from .runner import Answering, Order
 
 log = logging.getLogger("hookline")
 
@@ -51,14 +54,14 @@ class Reception:
             await self._receive(key, letter)
         except Exception:
             log.exception("a message of %s is not handled", place(key))
-            await self._tell(letter, wording.NOT_HANDLED)
+            await self._tell(letter, notices.NOT_HANDLED)
 
     async def _receive(self, key: str, letter: InboxItem) -> None:
         try:
             session = await self._conversations.session(key, letter.message.platform)
         except StoreError as error:
             log.error("%s: %s", place(key), error_text(error))
-            await self._tell(letter, wording.FAILED)
+            await self._tell(letter, notices.FAILED)
             return
         payload = Inbound(letter.message, session.id)
         try:
@@ -66,7 +69,7 @@ class Reception:
             verdict = await self._conversations.fire(session, INBOUND_CLAIM, payload)
         except HookError as error:
             log.error("a message of %s is not handled: %s", place(key), error_text(error))
-            await self._tell(letter, wording.NOT_HANDLED)
+            await self._tell(letter, notices.NOT_HANDLED)
             return
         if verdict.handled:
             log.info("%s claimed a message of %s (%s)", verdict.hook, place(key), verdict.reason)
@@ -92,7 +95,7 @@ class Reception:
             return
         if not letter.recovered and self._answering.is_full(letter.key):
             keeps = self._options.when_full == "queue"
-            notice = self._options.busy_reply or (wording.BUSY_QUEUED if keeps else wording.BUSY)
+            notice = self._options.busy_reply or (notices.BUSY_QUEUED if keeps else notices.BUSY)
             if not keeps:
                 self._tally.refused += 1
                 await self._tell(letter, notice)
@@ -136,12 +139,12 @@ class Reception:
         """Have something done when it is its turn; say so if that is not now."""
         if self._answering.is_at_work(letter.key) and not letter.recovered:
             with suppress(LeaseLostError):
-                await self._postman.reply(letter.key, letter.channel, [], [wording.LATER])
+                await self._postman.reply(letter.key, letter.channel, [], [notices.LATER])
         self._answering.put(letter, order)
 
     async def _renew(self, session: Session) -> str:
         await self._conversations.renew(session.key)
-        return wording.NEW
+        return notices.NEW
 
     def _help(self) -> str:
         texts = {**OWN, **self._approving.commands, **{name: command.help for name, command in self._commands.items()}}
@@ -150,3 +153,53 @@ class Reception:
     async def _tell(self, letter: InboxItem, *texts: str) -> None:
         with suppress(LeaseLostError):
             await self._postman.reply(letter.key, letter.channel, [letter], texts)
+
+
+class Arrival:
+    """Takes in what channels deliver.
+
+    Args:
+        mailbox: where messages are kept.
+        access: who may talk, by the name of the channel; everybody where there is none.
+        tally: counts them.
+        take_up: gets what is to be done for a message that was kept.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, access: Mapping[str, Access], tally: Tally, take_up: Callable[[PendingItems], None]
+    ) -> None:
+        self._mailbox, self._access, self._tally, self._take_up = mailbox, access, tally, take_up
+        self._tasks: set[asyncio.Task[bool]] = set()
+
+    async def deliver(self, name: str, message: InboundMessage) -> bool:
+        """What channels call: see ``Deliver``. What is kept is answered, also if the channel stops waiting for that."""
+        task = asyncio.create_task(self._take(name, message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _take(self, name: str, message: InboundMessage) -> bool:
+        if not message.message_id:
+            raise ChannelError(
+                f"the channel {name!r} gave a message without a message_id: it cannot be told from others"
+            )
+        message = message if message.platform else message.replace(platform=name)
+        address = Address(name, message.chat_id, message.thread_id, message.bot)
+        key, access = key_of(address), self._access.get(name)
+        if access is not None:
+            verdict = await access.judge(name, message, self._mailbox)
+            if not verdict.admitted:
+                self._tally.refused += 1
+                log.info("%s: a message of %r is not let in: %s", name, message.sender, verdict.why)
+                if verdict.reply:
+                    reply = OutboundMessage(verdict.reply, message.message_id, message.thread_id)
+                    self._take_up(await self._mailbox.accept(key, name, message, done=True, replies=[reply]))
+                return True
+        taken = await self._mailbox.accept(key, name, message)
+        if not taken.is_new:
+            self._tally.duplicates += 1
+            log.info("%s: the message %r is known already", name, message.message_id)
+            return False
+        self._tally.received += 1
+        self._take_up(taken)
+        return True

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..stores.chats import ChatMessage
-from .protocol import Asked
+from ...stores.chats import ChatMessage
+from ..protocol import Asked
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

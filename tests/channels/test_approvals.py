@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hookline import call, hook
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, UndeliverableError
 from hookline.hooks import AuditLogHook
 
@@ -379,7 +379,7 @@ async def test_without_a_store_nothing_waits_and_there_are_no_such_commands(tmp_
 
 
 async def test_typing_is_not_shown_while_nobody_is_at_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.presence.TYPING_EVERY", 0.01)
+    monkeypatch.setattr("hookline.channels.activity.TYPING_EVERY", 0.01)
     channel = MemoryChannel(capabilities=Capabilities(typing=True))
     async with Desk(tmp_path, channel=channel) as desk:
         await desk.say("write a")

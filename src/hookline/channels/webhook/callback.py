@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from .._kernel.errors import RegistrationError
-from .._net.egress import Egress, EgressError, post
-from .._net.http_client import FetchError
-from .._net.urls import UrlError, parse_url
-from .protocol import ChannelError, UndeliverableError
+from ..._kernel.errors import RegistrationError
+from ..._net.egress import Egress, EgressError, post
+from ..._net.http_client import FetchError
+from ..._net.urls import UrlError, parse_url
+from ..protocol import ChannelError, UndeliverableError
 from .signatures import HEADER, sign
 
 LONGEST_PAUSE = 3600.0

@@ -12,17 +12,17 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .._base.errors import NotInstalledError
-from .._base.frozen import scrub
-from .._base.text import describe, error_text, is_number
-from ..stores.messages import InboundMessage, OutboundMessage
-from .fetching import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
-from .protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..._base.errors import NotInstalledError
+from ..._base.frozen import scrub
+from ..._base.text import describe, error_text, is_number
+from ...stores.messages import InboundMessage, OutboundMessage
+from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..receiving import LONGEST_WAIT, Busy, Handover, Waits, pause, unless_stopped
 
 if TYPE_CHECKING:
     from telegram import Update, User
 
-    from .telegram_client import Line
+    from .client import Line
 
 log = logging.getLogger("hookline")
 
@@ -91,7 +91,7 @@ class TelegramChannel:
         """
         from telegram.error import InvalidToken, TelegramError
 
-        from .telegram_client import Line
+        from .client import Line
 
         if self._line is not None:
             raise ChannelError(f"the channel {self.name!r} is started already: stop it first")
@@ -181,21 +181,21 @@ class TelegramChannel:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        from telegram.error import BadRequestError, Forbidden, TelegramError
+        from telegram.error import BadRequest, Forbidden, TelegramError
 
-        from .telegram_client import Flooded
+        from .client import Flooded
 
         try:
             yield
         except Flooded as error:
             raise ChannelError(self._why(error), retry_after=error.seconds) from None
-        except (BadRequestError, Forbidden) as error:
+        except (BadRequest, Forbidden) as error:
             raise UndeliverableError(self._why(error)) from None
         except (TelegramError, RuntimeError) as error:  # the latter: stopped meanwhile
             raise ChannelError(self._why(error)) from None
 
     async def _serve(self, deliver: Deliver, line: Line) -> None:
-        from .telegram_client import Flooded
+        from .client import Flooded
 
         handover, waits, failed = Handover(deliver, self._stopping, self._trouble), Waits(), 0.0
         while not self._stopping.is_set():
@@ -242,7 +242,7 @@ class TelegramChannel:
         return ()
 
     def _messages(self, updates: tuple[Update, ...]) -> Iterator[InboundMessage]:
-        from .telegram_messages import incoming
+        from .messages import incoming
 
         for update in updates:
             if update.message is None or self._me is None:

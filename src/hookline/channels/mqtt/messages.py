@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import msgspec
 
-from .._base.frozen import json_text
-from ..stores.messages import OutboundMessage
-from .protocol import ChannelError
+from ..._base.frozen import json_text
+from ...stores.messages import OutboundMessage
+from ..protocol import ChannelError
 
 DEVICE = "{device}"
 _LONGEST_TOPIC = 65_535

@@ -15,11 +15,11 @@ from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox, OutboxItem
 from ..stores.messages import OutboundMessage
-from .conversations import Conversations
-from .lanes import Lanes, address_of, place
+from .conversations import Conversations, address_of, place
 from .options import GatewayOptions
 from .points import BEFORE_DISPATCH, MESSAGE_SENDING, MESSAGE_SENT, Outbound
 from .protocol import Channel, ChannelError, UndeliverableError
+from .queues import Lanes
 from .splitting import split
 
 log = logging.getLogger("hookline")

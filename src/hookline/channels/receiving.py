@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from .._base.text import describe
 from ..stores.messages import InboundMessage
-from .protocol import Deliver
+from .protocol import ChannelError, Deliver
 
 log = logging.getLogger("hookline")
 
@@ -117,3 +117,37 @@ async def unless_stopped(awaitable: Awaitable[T], stopping: asyncio.Event) -> T 
         for one in (task, stop):
             one.cancel()
         await asyncio.gather(task, stop, return_exceptions=True)
+
+
+class Delivery:
+    """Hands messages to the gateway while it takes any; closing it waits for those on their way."""
+
+    def __init__(self) -> None:
+        self._deliver: Deliver | None = None
+        self._busy = Busy()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages are taken."""
+        return self._deliver is not None
+
+    def open(self, deliver: Deliver) -> None:
+        """Take messages from now on."""
+        self._deliver = deliver
+
+    async def close(self) -> None:
+        """Take no more, and wait for those on their way."""
+        self._deliver = None
+        await self._busy.over()
+
+    async def __call__(self, message: InboundMessage) -> bool:
+        """Hand a message over; false if the gateway knew it already.
+
+        Raises:
+            ChannelError: none are taken now.
+        """
+        deliver = self._deliver
+        if deliver is None:
+            raise ChannelError("no messages are taken at the moment: try again soon", retry_after=2.0)
+        with self._busy:
+            return await deliver(message)

@@ -6,8 +6,8 @@ import re
 import pytest
 
 from hookline import Agent, ScriptedModel
-from hookline.channels.build import build_gateway, database_path, load_channel
 from hookline.channels.console import ConsoleChannel
+from hookline.channels.factory import build_gateway, database_path, load_channel
 from hookline.channels.gateway import Gateway
 from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import ChannelError
@@ -20,7 +20,7 @@ from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
 MODULE = """
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 
 class Mine(MemoryChannel):
     def __init__(self, name="mine", *, token, store="", names=()):

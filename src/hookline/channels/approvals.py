@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import shlex
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,16 +20,26 @@ from .._base.workers import in_thread
 from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
 from ..stores.errors import StoreError
-from ..stores.mailbox import InboxItem, LeaseLostError
-from . import wording
+from ..stores.mailbox import InboxItem, LeaseLostError, OutboxItem
+from . import notices
 from .access import Access
-from .lanes import address_of, place
+from .conversations import address_of, place
 from .options import GatewayOptions
-from .postman import Postman
+from .outbox import Postman
 from .protocol import Asked, Channel
-from .questions import SHORTEST, Open, code_of, listed, plain, short_code, shown
+from .splitting import joined
 
 log = logging.getLogger("hookline")
+
+SHORTEST = 4
+"""Characters of a code, at least."""
+
+MAX_SHOWN = 30_000
+"""Characters of arguments that are shown in a conversation; a call with more is for an operator to look at."""
+
+_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+_LABEL = 40
+_SHORT = 160
 
 ARRIVAL = 5.0
 """Seconds that an answer waits for the question, if that is still on its way."""
@@ -46,6 +59,22 @@ COMMANDS = {
 
 _PLAIN = {"yes": "approve", "y": "approve", "no": "deny", "n": "deny"}
 _SCOPES = ("once", "session", "always")
+
+
+class Open(msgspec.Struct):
+    """A call that waits in a conversation.
+
+    ``answerable``: somebody there may decide. ``parcels`` are the messages that show it; ``whole``: nothing of it was
+    held back. ``answered``: it is being decided in this conversation, whose answer tells so.
+    """
+
+    key: str
+    row: ApprovalRow
+    code: str
+    answerable: bool
+    parcels: list[OutboxItem] = []
+    whole: bool = False
+    answered: bool = False
 
 
 class Approving:
@@ -96,7 +125,7 @@ class Approving:
         if name == "approvals":
             return self._listed(letter)
         if not self._may(letter):
-            return wording.MAY_NOT_APPROVE
+            return notices.MAY_NOT_APPROVE
         code, _, rest = argument.partition(" ")
         question = self._find(letter.key, code)
         if question is None:
@@ -110,7 +139,7 @@ class Approving:
             return None
         seen = [question for question in self._open.get(letter.key, {}).values() if question.parcels]
         if len(seen) > 1 or (seen and letter.key in self._just_ended()):
-            return wording.which(decision, [question.code for question in seen])
+            return notices.which(decision, [question.code for question in seen])
         if not seen or not await self._postman.arrived(seen[0].parcels, ARRIVAL):
             return None
         return await self._decide(letter, seen[0], decision, "")
@@ -142,8 +171,8 @@ class Approving:
                 rows = await in_thread(self.store.rows, owner=owner_of(letter.channel), limit=REMEMBERED)
                 for row in rows:
                     if code_of(letter.key, row.id).startswith(code):
-                        return wording.out_of_date(code[: 2 * SHORTEST], waiting)
-        return wording.which(name, waiting, unknown=bool(code))
+                        return notices.out_of_date(code[: 2 * SHORTEST], waiting)
+        return notices.which(name, waiting, unknown=bool(code))
 
     async def _decide(self, letter: InboxItem, question: Open, name: str, rest: str) -> str:
         assert self.store is not None
@@ -151,12 +180,12 @@ class Approving:
         match name:
             case "approve":
                 if not question.whole or not await self._postman.arrived(question.parcels, ARRIVAL):
-                    return wording.not_seen(question.code)
+                    return notices.not_seen(question.code)
                 choice = _remembered(rest)
                 if choice.get("remember") == "always" and not self._may(letter, always=True):
-                    return wording.not_always(question.code)
+                    return notices.not_always(question.code)
                 if choice.get("pattern") and not matches(choice["pattern"], question.row.arguments):
-                    return wording.NOT_COVERED
+                    return notices.NOT_COVERED
             case "deny":
                 choice = {"message": rest}
             case _:
@@ -173,18 +202,18 @@ class Approving:
             question.answered = False
             if error.code == "gone" and error.row is not None:
                 return f"{question.code}: {outcome(error.row)}"
-            return f"{question.code}: {error}" if error.code == "bad" else wording.out_of_date(question.code, [])
+            return f"{question.code}: {error}" if error.code == "bad" else notices.out_of_date(question.code, [])
         except StoreError as error:
             question.answered = False
             log.error("%s: a decision could not be kept: %s", place(letter.key), error_text(error))
-            return wording.NOT_DECIDED
+            return notices.NOT_DECIDED
         self.closed(question)  # now, not when its run has heard of it: a further yes is not about this one
-        return f"{question.code}: {wording.decided(plain(row.tool), row.status, row.remember)}"
+        return f"{question.code}: {notices.decided(plain(row.tool), row.status, row.remember)}"
 
     def _listed(self, letter: InboxItem) -> str:
         waiting = self._open.get(letter.key, {}).values()
         if not waiting:
-            return wording.NOTHING_WAITS
+            return notices.NOTHING_WAITS
         secret = not letter.message.direct and not self.answerable(letter)
         return "\n".join(listed(question, secret=secret) for question in waiting)
 
@@ -218,7 +247,7 @@ class Approving:
         secret = not question.answerable and not letter.message.direct
         texts, whole = shown(question, secret=secret, limit=can.max_length, length=can.length)
         if earlier := await self._earlier(question, letter):
-            texts = [wording.asked_anew(earlier), *texts]
+            texts = [notices.asked_anew(earlier), *texts]
         for text in texts:
             parcels = await self._postman.reply(letter.key, letter.channel, [], [text])
             self._postman.watch(parcels)  # at once: they are sent when this task waits for something
@@ -247,7 +276,7 @@ class Approving:
             row = await in_thread(self.store.find, question.row.id)
             if row.status == "pending":
                 return
-            text = wording.ASKED_AGAIN if again and row.status == "cancelled" else outcome(row)
+            text = notices.ASKED_AGAIN if again and row.status == "cancelled" else outcome(row)
             await self._postman.reply(question.key, address_of(question.key).channel, [], [f"{question.code}: {text}"])
         except LeaseLostError:
             pass
@@ -331,7 +360,7 @@ def owner_of(channel: str) -> str:
 
 def outcome(row: ApprovalRow) -> str:
     """What became of a call, in words."""
-    return wording.outcome(plain(row.tool), row.status, plain(row.by), plain(row.message))
+    return notices.outcome(plain(row.tool), row.status, plain(row.by), plain(row.message))
 
 
 def _remembered(rest: str) -> dict[str, Any]:
@@ -339,13 +368,13 @@ def _remembered(rest: str) -> dict[str, Any]:
     try:
         given = shlex.split(rest)
     except ValueError:
-        return {"problem": wording.APPROVE_USAGE}
+        return {"problem": notices.APPROVE_USAGE}
     scope = given.pop(0).lower() if given else "once"
     pattern = {key: value for key, _, value in (item.partition("=") for item in given)}
     if scope not in _SCOPES or not all(pattern) or not all("=" in item for item in given):
-        return {"problem": wording.APPROVE_USAGE}
+        return {"problem": notices.APPROVE_USAGE}
     if pattern and scope == "once":
-        return {"problem": wording.APPROVE_USAGE}
+        return {"problem": notices.APPROVE_USAGE}
     return {"remember": scope, "pattern": pattern or None}
 
 
@@ -353,4 +382,144 @@ def _edited(rest: str) -> dict[str, Any]:
     try:
         return {"arguments": msgspec.json.decode(rest, type=dict[str, Any])}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return {"problem": wording.EDIT_USAGE}
+        return {"problem": notices.EDIT_USAGE}
+
+
+def code_of(key: str, id: str) -> str:
+    """All of the code of a call in a conversation; people are given its beginning. Elsewhere it has another."""
+    return "".join(_LETTERS[byte % 32] for byte in sha256(f"{key} {id}".encode()).digest())
+
+
+def short_code(key: str, id: str, others: Iterable[Open]) -> str:
+    """As much of the code as tells it from those that wait too."""
+    code, size = code_of(key, id), SHORTEST
+    while any(code_of(key, other.row.id).startswith(code[:size]) for other in others):
+        size += 1
+    return code[:size]
+
+
+def shown(
+    question: Open, *, secret: bool = False, limit: int | None = None, length: Callable[[str], int] = len
+) -> tuple[list[str], bool]:
+    """The messages that put a call to people, and whether all of its arguments are in them.
+
+    A model has a say in most of it, so nothing can begin a line of its own or end the block that it stands in, and what
+    cannot be seen is written as JSON does it. Arguments are never cut: what a message does not hold goes into the next.
+
+    Args:
+        question: the call.
+        secret: leave the arguments out.
+        limit: how long a message may be.
+        length: how long a text is, as the platform counts.
+    """
+    row, code = question.row, question.code
+    head = f"{code}: {plain(row.agent) or 'the agent'} wants to call `{plain(row.tool)}`"
+    tail = "\n".join([*_reasons(row), *_how_to_answer(question)])
+    arguments = exact(row.arguments)
+    if secret:
+        return [f"{head}.\n{tail}"], False
+    if len(arguments) > MAX_SHOWN:
+        told = f"Its arguments have {len(arguments):,} characters, too many to be shown here"
+        return [f"{head}. {told}: an operator can look at them and decide (`hookline approvals`).\n{tail}"], False
+    whole = f"{head} with\n```\n{arguments}\n```\n{tail}"
+    if limit is None or length(whole) <= limit:
+        return [whole], True
+    parts = _pieces(arguments, max(_LABEL, limit - _LABEL), length)
+    count = len(parts)
+    middle = [f"{code}, {i} of {count}:\n```\n{part}\n```" for i, part in enumerate(parts, 1)]
+    return [f"{head}, with arguments in {count} parts:", *middle, f"{code}, `{plain(row.tool)}`:\n{tail}"], True
+
+
+def listed(question: Open, *, secret: bool) -> str:
+    """One line about a call that waits."""
+    row = question.row
+    arguments = "" if secret else f" {exact(row.arguments, None)}"
+    if len(arguments) > _SHORT:
+        arguments = f"{arguments[:_SHORT]}… (cut: it is in the question, above)"
+    return f"{question.code}: {plain(row.tool)}{arguments}, until {clock(row.expires)}"
+
+
+def _reasons(row: ApprovalRow) -> list[str]:
+    lines = []
+    for question in row.questions:
+        why = f" ({plain(question.reason)})" if question.reason else ""
+        lines.append(f"{plain(question.hook) or 'A hook'} asks: {plain(question.text)}{why}")
+    return lines
+
+
+def _how_to_answer(question: Open) -> list[str]:
+    code, until = question.code, clock(question.row.expires)
+    if not question.answerable:
+        return [f"An operator must approve it, until {until} (`hookline approvals`); else it does not run."]
+    return [
+        f"Answer until {until}: `/approve {code}`, or `/deny {code} why`. Without an answer it does not run.",
+        f"If nothing else waits, yes or no will do. `/approve {code} session` allows it in all of this conversation.",
+    ]
+
+
+def exact(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
+    """Arguments as JSON, in which everything can be seen."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    if indent is not None and len(text) > 80:
+        text = json.dumps(arguments, ensure_ascii=False, indent=indent)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+
+
+def plain(text: str) -> str:
+    """A text as one line, in which everything can be seen, and which cannot end a quote."""
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")
+
+
+def clock(at: float) -> str:
+    """A time of day, with the date if it is not today, and the zone."""
+    when = datetime.fromtimestamp(at).astimezone()
+    today = when.date() == datetime.fromtimestamp(time.time()).date()
+    return when.strftime("%H:%M %Z" if today else "%Y-%m-%d %H:%M %Z").strip()
+
+
+def _pieces(text: str, room: int, length: Callable[[str], int]) -> Sequence[str]:
+    """A text in pieces, cut between lines; at a cut inside a line a space cannot get lost, nor a block end."""
+    pieces: list[str] = []
+    piece = ""
+    for line in text.split("\n"):
+        longer = f"{piece}\n{line}" if piece else line
+        if length(longer) <= room:
+            piece = longer
+            continue
+        if piece:
+            pieces.append(piece)
+        *full, piece = _pieces_of_line(line, room, length)
+        pieces += full
+    return [*pieces, piece]
+
+
+def _pieces_of_line(rest: str, room: int, length: Callable[[str], int]) -> Iterator[str]:
+    while length(rest) > room:
+        end = _cut(rest, room - 2 * len("\\u0020"), length)
+        piece, rest = rest[:end], rest[end:]
+        yield piece[:-1] + "\\u0020" if piece.endswith(" ") else piece
+        rest = f"\\u{ord(rest[0]):04x}{rest[1:]}" if rest[0] in " `" else rest
+    yield rest
+
+
+def _cut(line: str, room: int, length: Callable[[str], int]) -> int:
+    end = min(len(line) - 1, max(room, 1))
+    while end > 1 and length(line[:end]) > room:
+        end -= max(1, (length(line[:end]) - room) // 2)
+    fits = max(1, end)
+    while end > max(1, fits - 20) and (joined(line, end) or _in_escape(line, end)):
+        end -= 1
+    return end if not joined(line, end) else fits
+
+
+def _in_escape(line: str, at: int) -> bool:
+    """Whether what JSON writes with a backslash is cut there."""
+    start = line.rfind("\\", max(0, at - 5), at)
+    if start < 0:
+        return False
+    before = start
+    while before > 0 and line[before - 1] == "\\":
+        before -= 1
+    if (start - before) % 2:  # the second of a pair: a backslash itself
+        return False
+    return at < start + (6 if line[start + 1 : start + 2] == "u" else 2)

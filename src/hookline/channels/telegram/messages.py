@@ -6,8 +6,8 @@ from telegram import Message, MessageEntity, User
 from telegram.constants import ChatType, MessageAttachmentType
 from telegram.helpers import effective_message_type
 
-from .._base.frozen import scrub
-from ..stores.messages import InboundMessage
+from ..._base.frozen import scrub
+from ...stores.messages import InboundMessage
 
 _OPENING, _HELP = "/start", "/help"  # Telegram itself sends the former for people who open a chat with a bot
 _ATTACHMENTS = frozenset(kind.value for kind in MessageAttachmentType)
