@@ -1,4 +1,4 @@
-"""One turn from the command line: a run, and those that follow it; Ctrl-C once cancels, twice kills."""
+"""Build an agent from the settings, run it, record it and keep its session."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from .._base.frozen import EMPTY
+from .._kernel.errors import HooklineError
 from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
@@ -23,12 +25,18 @@ from .._run.causes import RunFailedError
 from .._run.context import AgentContext
 from .._run.event_loops import background_loop
 from .._run.events import RunFinished, Sink, SubagentEvent
-from .exits import CANCELLED, FAILED
-from .failures import say_error
+from .._run.session import Session
+from ..config.errors import ConfigError
+from ..config.settings import Settings
+from ..config.sources import Configuration
+from .errors import CANCELLED, FAILED, say_error, say_note
 from .text import Within
 
 if TYPE_CHECKING:
+    from ..plugins.manager import PluginManager
+    from ..stores.sessions import SessionStore
     from ..teams.roster import Roster
+
 
 T = TypeVar("T")
 
@@ -140,3 +148,96 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def answering(
+    config: Configuration, hooks: Sequence[Any], session: Session, plugins: PluginManager
+) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
+    """Who answers under these settings, and the agent of this session.
+
+    A personality that is given as an option is taken on also in a session that was in another one.
+    """
+    from ..teams.build import build_answerer
+
+    answerer = build_answerer(
+        config.settings, home=config.home, hooks=hooks, file=config.hooks_file, plugins=plugins, tell=say_note
+    )
+    if isinstance(answerer, Agent):
+        return answerer, answerer
+    for problem in answerer.problems.values():
+        say_note(problem)
+    wanted, now = config.settings.personality, session.personality_id
+    if wanted and now and now != wanted and config.origins["personality"].startswith("flag:"):
+        awaited(answerer.switch(session, wanted))
+    return answerer, answerer.agent_for(session)
+
+
+def answering_unattended(
+    config: Configuration, hooks: Sequence[Any], plugins: PluginManager
+) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
+    """The same where nobody sits at the terminal, and the agent that a new conversation begins with."""
+    from .approval_prompt import Approver
+
+    mode, file = config.settings.approvals, config.settings.approval_file
+    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []  # else calls wait in the file
+    return answering(config, [*decided, *hooks], Session(), plugins)
+
+
+def agent_of(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:
+    """The agent that speaks in a session."""
+    return answerer if isinstance(answerer, Agent) else answerer.agent_for(session)
+
+
+PATIENCE = 5.0
+"""Seconds that the end of a run waits for the file."""
+
+
+def recorder(settings: Settings) -> list[Any]:
+    """The hook that records runs, if it is wanted and can; if it cannot, that is said, and the run goes on."""
+    from ..config.build import build_recorder
+
+    try:
+        hook = build_recorder(settings)
+        if hook is None:
+            return []
+        hook.store.open()
+    except HooklineError as error:
+        say_note(f"this is not recorded: {error}")
+        return []
+    return [hook]
+
+
+def recorded(hooks: list[Any]) -> None:
+    """Wait a moment until all is recorded; what was not is said."""
+    for hook in hooks:
+        hook.flush(PATIENCE)
+        if (problem := hook.problem()) is not None:
+            say_note(problem)
+
+
+def opened(settings: Settings, name: str | None) -> Session | None:
+    """The session of that name, as it was left or new; ``None`` if no name is given."""
+    if name is None:
+        return None
+    return store_at(settings.sessions).load(name) or Session(name)
+
+
+def saved(settings: Settings, name: str | None, session: Session | None) -> None:
+    """Keep a session that has a name."""
+    if name is not None and session is not None:
+        store_at(settings.sessions).save(session)
+
+
+@lru_cache
+def store_at(path: str) -> SessionStore:
+    """The store of sessions at a path, the same one each time.
+
+    Raises:
+        ConfigError: there is a file that is not named like one of SQLite's.
+    """
+    from ..stores.sessions import SQLITE, JsonSessionStore, session_store_at
+
+    store = session_store_at(path)
+    if isinstance(store, JsonSessionStore) and store.folder.is_file():
+        raise ConfigError(f"sessions: {path} is a file: name a folder, or a SQLite file ({', '.join(SQLITE)})")
+    return store

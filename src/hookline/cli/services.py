@@ -1,12 +1,18 @@
-"""A program that goes on until somebody stops it."""
+"""Run a server or a gateway until a signal stops it."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
+
+from rich.table import Table
+from rich.text import Text
+
+from .text import printable
 
 
 class Stoppable(Protocol):
@@ -51,3 +57,10 @@ async def run_until_stopped(program: Stoppable, view: Any, begun: Callable[[], o
     finally:
         watching.cancel()
         await asyncio.wait([watching, *stops])
+
+
+def logged(line: str) -> Any:
+    """A line with the time before it; what does not fit goes on below its beginning."""
+    row = Table.grid(padding=(0, 1, 0, 0))
+    row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), Text(printable(line)))
+    return row

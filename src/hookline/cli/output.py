@@ -1,4 +1,4 @@
-"""Tables on stdout."""
+"""Tables, labelled facts and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .text import printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
 
 WIDE = 200
 """Columns for output that goes to a file or a pipe."""

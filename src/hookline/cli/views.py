@@ -1,16 +1,101 @@
-"""A reply as it is written, with the run's events between its lines."""
+"""Show a run on stderr while it goes on, as plain lines or as streamed text."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from shutil import get_terminal_size
-from typing import TextIO
+from typing import ClassVar, Protocol, Self, TextIO
 
 from .._kernel.events import Event
 from .._run.events import ModelCalled, StepStarted, SubagentEvent, TextDelta, ToolProgressed, ToolStarted
-from .plain import PlainView
-from .text import printable, short
+from .event_lines import Story
+from .terminal import is_capable
+from .text import printable, short, wrapped
+
+
+class View(Protocol):
+    """A sink of events that owns stderr between ``__enter__`` and ``__exit__``."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        ...
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop showing; what was shown stays."""
+        ...
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        ...
+
+
+def choose_view(*, silent: bool = False) -> View:
+    """The view for this process's stderr: a live one for terminals, else plain lines."""
+    if not silent and is_capable(sys.stderr.isatty()):
+        from rich.console import Console
+
+        from .live_view import LiveView
+
+        return LiveView(Console(stderr=True))
+
+    return PlainView(None if silent else sys.stderr)
+
+
+class PlainView:
+    """A line for everything worth reading. No colours, no cursor movement.
+
+    Args:
+        out: where to write; nowhere if it is ``None``.
+    """
+
+    untold: ClassVar[frozenset[str]] = frozenset()
+    """Kinds of lines that are left out."""
+
+    def __init__(self, out: TextIO | None) -> None:
+        self._out = out
+        self._story = Story()
+        self._held: list[Event] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def __call__(self, event: Event) -> None:
+        """Write the event's lines, if it has any."""
+        if self._held is not None:
+            self._held.append(event)
+            return
+        for line in self._story.tell(event):
+            if line.kind in self.untold:
+                continue
+            text = f"{line.who}: {line.text}" if line.who else line.text
+            self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")
+
+    def write(self, line: str) -> None:
+        """Write one line."""
+        if self._out is not None:
+            self._out.write(f"{wrapped(line, self._out)}\n")
+            self._out.flush()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal alone for a while, for a question; what happens meanwhile is shown after it."""
+        held: list[Event] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            for event in held:
+                self(event)
 
 
 class StreamView(PlainView):

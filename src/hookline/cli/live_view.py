@@ -1,4 +1,4 @@
-"""A run on a terminal: what happened above, what is happening on the last lines."""
+"""Show a run on a terminal: what happened above, the current activity in the last lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._base.text import duration_text
 from .._kernel.events import Event
 from .._kernel.values import Usage
 from .._run import events as e
-from .story import Line, Story
+from .event_lines import Line, Story
 from .text import cost_text, counted, printable, short
 
 _TAIL = 6

@@ -1,4 +1,4 @@
-"""A run in words: what is worth reading about each event."""
+"""Describe the events of a run in lines of text."""
 
 from __future__ import annotations
 
