@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from starlette.responses import Response
 
 from .._base.text import error_text
-from .._web.guard import Receive, Scope, Send
+from .._web.middleware import Receive, Scope, Send
 from ..stores.errors import StoreError
 from ..stores.runs import StoredEvent
 from .leaving import until_gone
