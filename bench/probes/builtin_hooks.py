@@ -42,7 +42,7 @@ from hookline import (
 )
 from hookline._kernel.scope import Scope
 from hookline._kernel.state import AgentState
-from hookline._run.context import make_window, services_of
+from hookline._run.context import build_context, services_of
 from hookline.models import GatedModel
 from hookline.payloads import ErrorInfo, Ids, Question, RunStart, Step, StepStart, Ticket, ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
@@ -213,7 +213,7 @@ def _ctx() -> AgentContext:
     services_of(ctx).tools = TOOLS
     services_of(ctx).llm = GatedModel(_model(), ask)
     state = AgentState(messages=MESSAGES[1:], system_prompt="You are a careful assistant.")
-    return make_window(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
+    return build_context(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
 
 
 def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -> Callable[[], Any]:

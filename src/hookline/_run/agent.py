@@ -169,19 +169,19 @@ class Agent(Generic[DepsT, OutputT]):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
         self.plugins: tuple[Plugin, ...] = ()
-        self._brought: Mapping[str, frozenset[str]] = EMPTY
+        self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
         self._followers: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self.plug(plugin)
 
-    def plug(self, plugin: Plugin | str, *, renew: bool = False) -> None:
+    def plug(self, plugin: Plugin | str, *, replace: bool = False) -> None:
         """Put in a plugin, an installed one by its name: its hooks from the next fire of every run on, its tools from
         the next step on. A hook's ``on_event`` takes part from the next run on.
 
         Args:
             plugin: the plugin.
-            renew: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
+            replace: whether it may take the place of one of its name; that one's hooks go when the new ones are there.
 
         Raises:
             RegistrationError: it cannot work here, such as a tool whose name is taken; nothing of it is left.
@@ -189,15 +189,15 @@ class Agent(Generic[DepsT, OutputT]):
         (plugin,) = load_plugins([plugin])
         with self._plugging:
             before = [other for other in self.plugins if other.name == plugin.name]
-            if before and not renew:
+            if before and not replace:
                 raise RegistrationError(f"plugin {plugin.name!r} is there already: unplug it first")
             known = [e for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name]
-            had = self.tools, self.plugins, self._brought
+            had = self.tools, self.plugins, self._plugin_tools
             plugin.hold()
             undo: list[Callable[[], None]] = []
             try:
                 tools = ToolRegistry(plugin.tools)
-                rest = self.tools.without(self._brought.get(plugin.name, ())) if before else self.tools
+                rest = self.tools.without(self._plugin_tools.get(plugin.name, ())) if before else self.tools
                 for tool in tools:
                     self._check_free(tool.name, plugin.name, rest)
                 both = ToolRegistry([*rest, *tools])
@@ -206,7 +206,7 @@ class Agent(Generic[DepsT, OutputT]):
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
                     if id(hook) not in there:  # another agent on the same registry brought it already
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
-                self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
+                self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
                 # Before its tools: a filter must know whose they are.
                 self.plugins = (*(other for other in self.plugins if other not in before), plugin)
                 self.tools = both
@@ -215,9 +215,9 @@ class Agent(Generic[DepsT, OutputT]):
                     plugin.configure(self)
             except BaseException:
                 if before:
-                    self.tools, self.plugins, self._brought = had
+                    self.tools, self.plugins, self._plugin_tools = had
                 else:
-                    self._take_out(plugin.name)
+                    self._remove_plugin(plugin.name)
                 for each in undo:
                     each()
                 with suppress(RegistrationError):  # of two failures the first one counts
@@ -226,7 +226,7 @@ class Agent(Generic[DepsT, OutputT]):
             if before:
                 self.hooks._change(lambda entries: tuple(e for e in entries if not any(e is k for k in known)))
                 for follower in list(self._followers):
-                    follower._take_out(plugin.name)
+                    follower._remove_plugin(plugin.name)
                 for other in before:
                     other.release()
 
@@ -241,40 +241,42 @@ class Agent(Generic[DepsT, OutputT]):
         """
         with self._plugging:
             gone = [plugin for plugin in self.plugins if plugin.name == name]
-            self._take_out(name)
+            self._remove_plugin(name)
             self.hooks.unregister_plugin(name)
             for plugin in gone:
                 plugin.release()
 
-    def lead(self, other: Agent[Any, Any]) -> None:
+    def share_plugins_with(self, other: Agent[Any, Any]) -> None:
         """Share the plugins with an agent that has this one's hooks and tools: taken out here, they are out there."""
         with self._plugging:
-            other.plugins, other._brought = self.plugins, self._brought
+            other.plugins, other._plugin_tools = self.plugins, self._plugin_tools
             self._followers.add(other)
 
     def _check_free(self, tool: str, plugin: str, tools: ToolRegistry) -> None:
         if tool in tools:
-            owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
+            owner = next(
+                (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
+            )
             raise RegistrationError(
                 f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
             )
 
-    def _take_out(self, name: str) -> None:
+    def _remove_plugin(self, name: str) -> None:
         """The tools first: they may not run without their plugin's guards."""
-        gone = self._brought.get(name)
+        gone = self._plugin_tools.get(name)
         if gone:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
-        self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+        self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
         for follower in list(self._followers):
-            follower._take_out(name)
+            follower._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
-        if allowed_plugins is None or not self._brought:
+        if allowed_plugins is None or not self._plugin_tools:
             return self.tools
         tools = self.tools  # before whose they are: what comes in meanwhile is not in them
-        out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
+        out = [tool for name, names in self._plugin_tools.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
     @overload
@@ -340,7 +342,7 @@ class Agent(Generic[DepsT, OutputT]):
         Raises:
             RunFailedError: the run ended ``failed``; it carries the result.
         """
-        return await self._prepare(task, options, output_type).here()
+        return await self._prepare(task, options, output_type).run_in_caller()
 
     @overload
     def run(

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Never
 
 from .._kernel.events import Event
-from .._kernel.scope import ACTIVE, entered
+from .._kernel.scope import ACTIVE, running_hooks
 from .._run.run import Run
 from . import entries as on
 from .compare import Comparison, Decision
@@ -32,7 +32,7 @@ class Playback:
         self.clock, self.alarms = PlayedClock(tape.head), PlayedAlarms()
         self.compare = Comparison(tape)
         self.order = Order(tape.entries, self._repeat, self._missing)
-        self._hooks_around = entered()
+        self._hooks_around = running_hooks()
         self._cancelled = self._exact = False
         self._end = len(tape.entries)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.files import name_in_file
+from .._base.files import file_name_for
 from .._base.frozen import plain
 from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
@@ -24,7 +24,7 @@ from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ToolSpec
 from .._run.budget import Budget
-from .._run.context import AgentContext, for_call, report_of
+from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted, log
 from ..models.protocol import Model
@@ -117,7 +117,7 @@ class TapeHook:
                 recording.close()
 
     def _file_of(self, run_id: str) -> Path:
-        return self.path if self._is_file else self.path / f"{name_in_file(run_id)}{SUFFIX}"
+        return self.path if self._is_file else self.path / f"{file_name_for(run_id)}{SUFFIX}"
 
 
 class Recording:
@@ -294,7 +294,7 @@ class Recording:
 
     def _listening(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
         """The context of a call; what it reports is the run's, so that hooks may read and be heard."""
-        tell = report_of(ctx)
+        tell = progress_reporter_of(ctx)
         assert tell is not None  # it is the context of a tool call
 
         def report(fraction: float | None, message: str) -> None:
@@ -307,7 +307,7 @@ class Recording:
                 INSIDE.reset(inside)
                 LANE.reset(lane)
 
-        return for_call(ctx, report)
+        return context_for_call(ctx, report)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]

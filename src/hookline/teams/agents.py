@@ -82,7 +82,7 @@ def make_agent(
         output_retries=base.output_retries,
         sinks=base.sinks,
     )
-    base.lead(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
+    base.share_plugins_with(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
     return agent
 
 
