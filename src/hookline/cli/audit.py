@@ -61,9 +61,9 @@ def verify(
     json: AsJson = False,
 ) -> int:
     """Check that nobody changed, removed, added or moved a line."""
-    from ..stores.audit.verify import files_of, verify_audit
+    from ..stores.audit.verify import log_files, verify_audit
 
-    total = sum(path.stat().st_size for path in files_of(files))
+    total = sum(path.stat().st_size for path in log_files(files))
     with _progress(total) as update:
         report = verify_audit(
             *files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update
@@ -167,14 +167,14 @@ def show(
     """Show what is in an audit log, newest last."""
     from collections import deque
 
-    from ..stores.audit.verify import files_of
+    from ..stores.audit.verify import log_files
     from .audit_rows import Filter, Printer, followed, moment, read
 
     wanted = Filter(
         run=run, types=tuple(type or ()), tool=tool, hook=hook, verb=verb, model=model,
         since=moment(since, "--since"), until=moment(until, "--until"),
     )  # fmt: skip
-    paths = files_of(files)
+    paths = log_files(files)
     lines = (pair for path in paths for pair in read(path) if wanted.takes(pair[1]))
     printer = Printer(json)
     for line, record in deque(lines, tail) if tail else lines:

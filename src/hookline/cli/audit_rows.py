@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..config.errors import ConfigError
-from ..stores.audit.format import MAX_LINE, stamp
+from ..stores.audit.format import MAX_LINE, timestamp
 from .text import cost_text, counted, short
 from .times import seconds_of
 
@@ -91,8 +91,8 @@ def moment(text: str | None, option: str) -> str:
     ago = seconds_of(text)
     try:
         if ago is not None:
-            return stamp(time.time() - ago).decode()
-        return stamp(datetime.fromisoformat(text).timestamp()).decode()
+            return timestamp(time.time() - ago).decode()
+        return timestamp(datetime.fromisoformat(text).timestamp()).decode()
     except (ValueError, OverflowError, OSError):
         raise ConfigError(f"{option} takes 10m, 2h, 1d or a time such as 2026-11-15T10:00, not {text!r:.80}") from None
 

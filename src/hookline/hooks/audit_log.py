@@ -16,9 +16,9 @@ from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import RunFinished, RunStarted, ToolStarted
 from ..stores.audit.file import Fsync, reason
-from ..stores.audit.format import ids_of, kind_of, record_of
-from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
-from ..stores.audit.records import Fields
+from ..stores.audit.format import encode_ids, encode_record, encode_type
+from ..stores.audit.log import MIN_FILE_BYTES, AuditError, AuditLog
+from ..stores.audit.records import AuditRecord
 from .audit_scribe import Redact, Scribe
 from .checks import flag, path_of, whole
 
@@ -96,7 +96,7 @@ class AuditLogHook:
             self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
         given = {
             "logger": _logger(logger),
-            "max_bytes": None if max_bytes is None else whole(max_bytes, "max_bytes", LEAST_BYTES),
+            "max_bytes": None if max_bytes is None else whole(max_bytes, "max_bytes", MIN_FILE_BYTES),
             "sign": None if sign is None else path_of(sign, "sign= is the path of a private key"),
             "checkpoint": None if checkpoint is None else path_of(checkpoint, "checkpoint= is the path of a file"),
         }
@@ -129,13 +129,13 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Put the event into the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(ids_of(event.ids), self.log.lost, self.log.failures)
+            self._runs[event.run_id] = _Run(encode_ids(event.ids), self.log.lost, self.log.failures)
         try:
             fields = self._start(event) if type(event) is ToolStarted else self._scribe.record(event)
             if fields is not None:
                 self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
         except Exception as error:
-            self.log.lose(1, reason(error))
+            self.log.count_lost(1, reason(error))
             raise
         finally:
             if type(event) is RunFinished:
@@ -153,32 +153,32 @@ class AuditLogHook:
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
         elif point == ON_RUN_END:
-            if not self.log.working:
+            if not self.log.is_working:
                 return self._wait(ctx, OPEN_SECONDS)
             self._complain(ctx)
         return None
 
-    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> Fields:
+    def _over(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
             return self._scribe.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
         return self._scribe.tool(payload, known or digest([payload.name, payload.arguments]))
 
-    def _start(self, event: ToolStarted) -> Fields:
+    def _start(self, event: ToolStarted) -> AuditRecord:
         made = digest([event.tool, event.arguments])
         if run := self._runs.get(event.run_id):
             run.digests[event.call_id, event.attempt] = made
         return self._scribe.tool_start(event, made)
 
-    def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
-        kind = kind_of(fields.type, run.ids if run else ids_of(Ids(run_id)))
+    def _put(self, at: float, run: _Run | None, run_id: str, fields: AuditRecord) -> None:
+        kind = encode_type(fields.type, run.ids if run else encode_ids(Ids(run_id)))
         if self._scribe.content:
-            self.log.put(record_of(at, kind, fields))
+            self.log.put(encode_record(at, kind, fields))
         else:
             self.log.put_short(at, kind, fields)
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
-        if not await self.log.settled(seconds):
+        if not await self.log.flush_async(seconds):
             raise AuditError(f"records of the audit log are not written after {seconds:g} s: its disk or reader hangs")
         self._complain(ctx)
 
@@ -187,7 +187,7 @@ class AuditLogHook:
         lost = self.log.lost - (run.lost if run else 0)
         if lost:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
-        if self.log.working is False or self.log.failures > (run.failures if run else 0):
+        if self.log.is_working is False or self.log.failures > (run.failures if run else 0):
             raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
 
 

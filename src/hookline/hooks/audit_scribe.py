@@ -15,7 +15,7 @@ from .._kernel.payloads import ModelReply, ToolCallResult
 from .._kernel.results import Verdict
 from .._run import events as e
 from ..stores.audit import records as r
-from ..stores.audit.format import MOST
+from ..stores.audit.format import MAX_ITEMS
 from ._shadow import ShadowDecided
 
 log = logging.getLogger("hookline")
@@ -38,14 +38,14 @@ class Scribe:
     def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
         self.content, self.max_text = content, max_text
         self._redact = redact
-        self._makers: dict[type[Event], Callable[[Any], r.Fields | None]] = {
-            e.RunStarted: lambda event: r.RunStart(),
-            e.TaskTaken: lambda event: r.Task(len(event.task), self._text(event.task)),
+        self._makers: dict[type[Event], Callable[[Any], r.AuditRecord | None]] = {
+            e.RunStarted: lambda event: r.RunStartRecord(),
+            e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task)),
             e.ApprovalAsked: self._asked,
             e.ApprovalDecided: self._decided,
             e.Signalled: self._stop,
             e.Failed: self._error,
-            e.Steered: lambda event: r.Steered(len(event.text), self._text(event.text)),
+            e.Steered: lambda event: r.SteeredRecord(len(event.text), self._text(event.text)),
             e.RunFinished: self._run_end,
             HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,
@@ -59,63 +59,65 @@ class Scribe:
         """The events that become records."""
         return frozenset(self._makers)
 
-    def record(self, event: Event) -> r.Fields | None:
+    def record(self, event: Event) -> r.AuditRecord | None:
         """What is written of an event."""
         make = self._makers.get(type(event))
         return None if make is None else make(event)
 
-    def model(self, reply: ModelReply, verdict: Verdict) -> r.Model:
+    def model(self, reply: ModelReply, verdict: Verdict) -> r.ModelRecord:
         """What is written of a reply, and of what its hooks made of it."""
-        usage, calls, arguments = reply.usage, reply.tool_calls[:MOST], None
+        usage, calls, arguments = reply.usage, reply.tool_calls[:MAX_ITEMS], None
         if self.content:
             arguments = [self._json(call.arguments if call.raw is None else call.raw) for call in calls]
-        return r.Model(
+        return r.ModelRecord(
             reply.provider, reply.model, reply.organization_id, usage.input_tokens, usage.output_tokens,
             usage.cached_tokens, reply.cost, reply.finish_reason, reply.purpose, reply.hop, reply.attempt,
             _ms(reply.duration), reply.source, verdict.action, [call.name for call in calls],
             [call.id for call in calls], self._text(reply.content), UNSET if arguments is None else arguments,
         )  # fmt: skip
 
-    def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStart:
+    def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStartRecord:
         """What is written of a call that begins."""
-        return r.ToolStart(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
+        return r.ToolStartRecord(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
 
-    def tool(self, result: ToolCallResult, digest: str) -> r.ToolEnd:
+    def tool(self, result: ToolCallResult, digest: str) -> r.ToolEndRecord:
         """What is written of a call that is over."""
         failed = result.error is not None
-        return r.ToolEnd(
+        return r.ToolEndRecord(
             result.id, result.name, digest, result.attempt, result.outcome, _ms(result.duration),
             UNSET if failed else self._json(result.result), self._text(result.error or "") if failed else UNSET,
         )  # fmt: skip
 
-    def _verdict(self, event: HookExecuted) -> r.Verdict:
+    def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
         failed = UNSET if event.error is None else self._text(event.error)
-        return r.Verdict(event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed)
+        return r.VerdictRecord(
+            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed
+        )
 
-    def _shadow(self, event: ShadowDecided) -> r.Shadow:
-        return r.Shadow(event.hook, str(event.point), str(event.verb), self._safe(event.reason))
+    def _shadow(self, event: ShadowDecided) -> r.ShadowRecord:
+        return r.ShadowRecord(event.hook, str(event.point), str(event.verb), self._safe(event.reason))
 
-    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAsked:
-        questions = [self._safe(text) for text in event.questions[:MOST]] if self.content else UNSET
-        return r.ApprovalAsked(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
+    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAskedRecord:
+        questions = [self._safe(text) for text in event.questions[:MAX_ITEMS]] if self.content else UNSET
+        return r.ApprovalAskedRecord(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
 
-    def _decided(self, event: e.ApprovalDecided) -> r.Approval:
+    def _decided(self, event: e.ApprovalDecided) -> r.ApprovalRecord:
         message = self._text(event.message) if event.message else UNSET
-        return r.Approval(event.call_id, event.decision, event.by, event.digest, message)
+        return r.ApprovalRecord(event.call_id, event.decision, event.by, event.digest, message)
 
-    def _stop(self, event: e.Signalled) -> r.Stop:
-        return r.Stop(event.signal.kind, event.signal.hook, self._text(event.signal.message))
+    def _stop(self, event: e.Signalled) -> r.StopRecord:
+        return r.StopRecord(event.signal.kind, event.signal.hook, self._text(event.signal.message))
 
-    def _error(self, event: e.Failed) -> r.Error:
+    def _error(self, event: e.Failed) -> r.ErrorRecord:
         error = event.error
-        return r.Error(
+        return r.ErrorRecord(
             error.where, error.type, error.source, error.call_id, error.fatal, self._text(error.message)
         )  # fmt: skip
 
-    def _run_end(self, event: e.RunFinished) -> r.RunEnd:
+    def _run_end(self, event: e.RunFinished) -> r.RunEndRecord:
         result = event.result
         usage, stop = result.usage, result.stop
-        return r.RunEnd(
+        return r.RunEndRecord(
             result.status, stop.kind if stop else "", self._safe(result.hook_ended or ""), len(result.steps),
             result.tool_calls, usage.input_tokens, usage.output_tokens, usage.cached_tokens, result.cost,
             _ms(result.elapsed), len(result.errors), self._text(result.task), self._text(result.reply),
@@ -167,5 +169,5 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def _notice(event: Any, hook: str, about: str) -> r.Notice:
-    return r.Notice(snake_case(type(event).__name__), str(event.point), hook, about)
+def _notice(event: Any, hook: str, about: str) -> r.NoticeRecord:
+    return r.NoticeRecord(snake_case(type(event).__name__), str(event.point), hook, about)
