@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hookline._web.http_server import HttpServer
-from hookline.channels.signatures import HEADER, sign, verify
+from hookline.channels.webhook.signatures import HEADER, sign, verify
 
 SECRET = "a secret of this benchmark alone"
 PATH = "/webhook/bench"

@@ -9,9 +9,9 @@ from hookline import BEFORE_LLM, Agent, ScriptedModel
 from hookline._web.http_server import HttpServer
 from hookline.channels import WebhookChannel
 from hookline.channels.access import Access
-from hookline.channels.build import build_gateway, follow_plugins
+from hookline.channels.factory import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Health
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
@@ -164,7 +164,7 @@ async def test_pages_come_and_go_with_their_channels(tmp_path):
 
 
 PIGEON = """
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 
 class Pigeon(MemoryChannel):
     def __init__(self, name="bird"):
@@ -186,7 +186,7 @@ async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path, until):
         sessions=str(tmp_path / "sessions.db"),
     )
     (tmp_path / "other.py").write_text(
-        "from hookline.channels.memory import MemoryChannel\nother = MemoryChannel('other')"
+        "from hookline.channels.in_memory import MemoryChannel\nother = MemoryChannel('other')"
     )
     answerer = Agent("bot", llm=ScriptedModel([echo], loop=True))
     gateway = build_gateway(settings, answerer, home=tmp_path, offered=plugins.channels)

@@ -3,7 +3,7 @@
 import json
 
 from hookline import Agent, ScriptedModel, call, hook
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.payloads import OutboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.teams import Team

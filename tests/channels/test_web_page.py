@@ -11,7 +11,7 @@ from hookline import Agent, ScriptedModel, reply, tool
 from hookline._web.http_server import HttpServer
 from hookline.channels.gateway import Gateway
 from hookline.channels.protocol import Address
-from hookline.channels.web import WebChannel
+from hookline.channels.web.channel import WebChannel
 from hookline.payloads import OutboundMessage, ToolCall
 from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
@@ -274,7 +274,7 @@ async def office(folder, model, port=0):
         hosts=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.presence.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_EVERY", 600.0)  # what is shown does not depend on it
         await gateway.start()
         try:
             yield host

@@ -20,7 +20,7 @@ import pytest
 
 from hookline import BEFORE_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._web.http_server import WebError
-from hookline.cli.approver import Approver
+from hookline.cli.approval_prompt import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook

@@ -10,7 +10,7 @@ import msgspec
 from ..stores.mailbox import Mailbox
 from ..stores.messages import InboundMessage
 from ..stores.pairing import is_known, new_code
-from . import wording
+from . import notices
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Access:
         code = await mailbox.transact(lambda db: new_code(db, channel, message.sender))
         if code is None:
             return Verdict(False, "has a code, or too many are open")
-        return Verdict(False, "a code was given", wording.pairing(code))
+        return Verdict(False, "a code was given", notices.pairing(code))
 
 
 def _senders(name: str, given: Iterable[str]) -> frozenset[str]:

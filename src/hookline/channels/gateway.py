@@ -24,15 +24,14 @@ from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox, PendingItems
 from ..stores.sessions import SessionStore
 from .access import Access
-from .answering import Answering
-from .approving import Approving
-from .arrival import Arrival
-from .conversations import Conversations
-from .lanes import Lanes, address_of
+from .approvals import Approving
+from .conversations import Conversations, address_of
+from .inbox import Arrival, Reception
 from .options import GatewayOptions
-from .postman import Postman, Tally
+from .outbox import Postman, Tally
 from .protocol import Answerer, Channel, ChannelError, Health
-from .reception import Reception
+from .queues import Lanes
+from .runner import Answering
 
 log = logging.getLogger("hookline")
 

@@ -16,7 +16,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run import events
-from ..hooks._shadow import ShadowDecided
+from ..hooks.shadow_mode import ShadowDecided
 from . import entries as on
 from .errors import TapeError
 

@@ -12,7 +12,7 @@ from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from ..config.errors import ConfigError
 from ..config.loading import load_hooks, load_tools
-from ..config.references import parse
+from ..config.sources import parse
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .layers import LayeredRegistry
