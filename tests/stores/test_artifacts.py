@@ -91,10 +91,10 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(store, monkeypatch):
     monkeypatch.setattr(module, "replace_file", closed)
     monkeypatch.setattr(Path, "unlink", closed)
     for use in (lambda: store.save("x", "2"), lambda: store.delete("x")):
-        with pytest.raises(StoreError, match="give a folder where you may write"):
+        with pytest.raises(StoreError, match="give a folder that you can write to"):
             use()
     monkeypatch.setattr(os, "scandir", closed)
-    with pytest.raises(StoreError, match="give a folder where you may read"):
+    with pytest.raises(StoreError, match="give a folder that you can read"):
         store.list()
 
 
