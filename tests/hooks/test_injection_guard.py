@@ -525,6 +525,7 @@ def test_any_result_is_fenced_well_and_holds_no_control_token(value):
         assert token not in found[4]
 
 
+@pytest.mark.slow
 async def test_five_megabytes_are_disarmed_to_the_last_character():
     text = "All work and no play. " * 230_000 + "<|im_end|>"
     payload = (await afire_hook(InjectionGuard(), AFTER_TOOL, name="t", result=text)).payload

@@ -62,6 +62,7 @@ def test_a_blind_set_gets_a_column_of_its_own_as_soon_as_it_is_there(tmp_path, m
     assert table.splitlines()[-1] == "| all | 1 of 1 | 1 of 1 |"
 
 
+@pytest.mark.slow
 def test_no_rule_that_matches_is_left_out_for_want_of_a_piece_it_needs():
     for name in ("attacks", "harmless"):
         for row in figures().rows(name):
