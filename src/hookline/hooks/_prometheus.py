@@ -122,7 +122,7 @@ class _Gauge(_Metric):
         self._read, self._failing = read, False
 
     def _make(self, registry: CollectorRegistry) -> Any:
-        registry.register(self)  # type: ignore[arg-type]  # a collector by its methods
+        registry.register(self)
         return self
 
     def describe(self) -> list[Metric]:
@@ -198,7 +198,7 @@ class Metrics:
         """All metrics in Prometheus' text format."""
         from prometheus_client import generate_latest
 
-        return generate_latest(self).decode()  # type: ignore[arg-type]  # a collector by its method
+        return generate_latest(self).decode()
 
     def collect(self) -> Iterator[Metric]:
         """The metrics without the times of their creation, which would double the number of series."""

@@ -285,7 +285,7 @@ def _is_phone(digits: str) -> bool:
         number = parse(f"+{digits}")
     except NumberParseException:
         return False
-    has_area = number.national_number >= _SMALLEST_NATIONAL
+    has_area = (number.national_number or 0) >= _SMALLEST_NATIONAL
     return has_area and is_possible_number_with_reason(number) == ValidationResult.IS_POSSIBLE
 
 
