@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from ..config.sources import Configuration
-from .exits import COMPLETED, FAILED
-from .failures import say_note
+from .errors import COMPLETED, FAILED, quiet_logs, say_note
 from .help import Command
 from .options import takes_settings
+from .output import show, table
 from .text import counted, printable, summary
 
 if TYPE_CHECKING:
@@ -50,10 +51,9 @@ def replay(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="As JSON, one object a tape.")] = False,
 ) -> int:
-    """Replay recorded runs under hooks, and show which decisions differ."""
+    """Replay recorded runs under other hooks, and show which decisions differ."""
     from ..tape._replay import replay as play
     from ..tape.tape import Tape
-    from .logs import quiet_logs
 
     quiet_logs(config.settings.debug)
     found = [Tape.load(path) for path in tapes]
@@ -86,7 +86,7 @@ def _hooks(config: Configuration) -> Any:
 
 def _show(tape: Tape, *, alone: bool) -> None:
     """A tape as people see a run."""
-    from .plain import PlainView
+    from .views import PlainView
 
     view = PlainView(sys.stdout)
     if not alone:
@@ -104,9 +104,6 @@ def _show(tape: Tape, *, alone: bool) -> None:
 
 
 def _tell(replays: list[Replay]) -> None:
-    from rich.text import Text
-
-    from .screen import show, table
 
     for each in replays:
         for note in each.notes:

@@ -1,8 +1,8 @@
 """Counters, histograms and gauges on top of ``prometheus-client``, with a bounded number of label values.
 
-``prometheus-client`` stores the numbers and writes the text. This module adds what a program needs that takes label values
-from models and callers: a limit on their number, label values without control characters, gauges whose failure does not
-hide the other metrics, and an empty start in a forked process.
+``prometheus-client`` stores the numbers and writes the text. Label values come from models and callers, so this module
+adds a limit on their number and escapes control characters in them. It also keeps a failing gauge from hiding the other
+metrics, and begins at zero in a forked process.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._base.installing import NotInstalledError
-from .._base.names import is_number, words
+from .._base.errors import NotInstalledError
+from .._base.text import error_text, is_number
 from .._kernel.errors import RegistrationError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _Gauge(_Metric):
                 values[key] = values.get(key, 0) + float(value)
         except Exception as error:  # noqa: BLE001 - the other metrics are still exported
             if not self._failing:
-                log.warning("the gauge %s cannot be read: %s: %s", self.name, type(error).__name__, words(error))
+                log.warning("the gauge %s cannot be read: %s: %s", self.name, type(error).__name__, error_text(error))
             self._failing = True
             yield family
             return

@@ -8,11 +8,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
-from .._base.event import Event
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
-from .._kernel.records import HookExecuted
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -24,7 +23,7 @@ from .._run.events import (
     is_silent,
 )
 from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
-from .checks import flag, whole
+from ._support.validation import check_bool, check_integer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -64,8 +63,8 @@ class MetricsHook:
     content_type: ClassVar[str] = CONTENT_TYPE
 
     def __init__(self, *, every_call: bool = False, limit: int = 200) -> None:
-        self.every_call = flag(every_call, "every_call")
-        self._metrics = metrics = Metrics(whole(limit, "limit"))
+        self.every_call = check_bool(every_call, "every_call")
+        self._metrics = metrics = Metrics(check_integer(limit, "limit"))
         counter, histogram, gauge = metrics.counter, metrics.histogram, metrics.gauge
         by_model = ["model", "provider"]
         self._runs_started = counter("hookline_runs_started_total", "Runs started.", ["agent"])
@@ -250,4 +249,4 @@ def _after_fork() -> None:
         hook.reset()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)

@@ -18,12 +18,12 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.budget import Budget
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
-from .._run.event_loops import background_loop, must_nest, own_loop
 from .._run.events import OutputChecked
 from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
+from .._run.run import background_loop, needs_own_loop, own_loop
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
 from ..tools._tool import Checked, Tool
 from ..tools.arguments import paths_in
@@ -79,7 +79,7 @@ def replay(
         TapeError: the tape cannot be replayed.
     """
     work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
-    if must_nest():
+    if needs_own_loop():
         with own_loop() as aio:
             return _wait(asyncio.run_coroutine_threadsafe(work, aio))
     return _wait(asyncio.run_coroutine_threadsafe(work, background_loop()))
@@ -215,7 +215,7 @@ def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentCon
         hooks=services.hooks, budget=_budget(tape, player), memory=services.memory, artifacts=services.artifacts,
         blackboard=services.blackboard, deps=services.deps, clock=player.clock, new_id=player.new_id,
     )  # fmt: skip
-    services_of(ctx).world.boundary = player
+    services_of(ctx).environment.boundary = player
     return ctx
 
 

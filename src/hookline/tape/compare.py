@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
 from .._base.frozen import json_text, scrub
-from .._base.names import snake
+from .._base.text import snake_case
+from .._kernel.events import Event
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from . import entries as on
@@ -125,7 +125,7 @@ class Comparison:
 
     def missing(self, position: int, entry: on.Entry) -> None:
         """Note that an entry did not come again."""
-        name = snake(type(entry).__name__).replace("_", " ")
+        name = snake_case(type(entry).__name__).replace("_", " ")
         what = _words(entry.event, None) if isinstance(entry, on.Happened) else name
         self._found.append((position, f"then {what}; now nothing"))
 

@@ -80,16 +80,16 @@ class TapedRandom(Random):
 
 def supply(engine: Engine, source: Source, alarm: SetAlarm) -> None:
     """Have a run, and the runs inside it, read from ``source`` and set alarms with ``alarm``."""
-    world, chance = engine.world, TapedRandom()
-    chance.inner, chance.source = world.random, source
-    real = world.new_id
-    world.clock = engine.budget.clock = TapedClock(world.clock, source, alarm)
-    world.random = chance
+    environment, chance = engine.environment, TapedRandom()
+    chance.inner, chance.source = environment.random, source
+    real = environment.new_id
+    environment.clock = engine.budget.clock = TapedClock(environment.clock, source, alarm)
+    environment.random = chance
 
     def new_id(prefix: str = "id") -> str:
         return str(source("id", lambda: real(prefix)))
 
-    world.new_id = new_id
+    environment.new_id = new_id
 
 
 def unwrapped(clock: Any) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 
 from .._base.errors import PlainError
 from .._base.frozen import EMPTY, Frozen, digest, plain
-from .._base.names import snake, words
+from .._base.text import error_text, snake_case
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
@@ -22,7 +22,7 @@ VERSION = 2
 """The version of the format. A reader knows one."""
 
 
-class Entry(Frozen, frozen=True, tag=snake, tag_field="entry", omit_defaults=True):
+class Entry(Frozen, frozen=True, tag=snake_case, tag_field="entry", omit_defaults=True):
     """One line of a tape. ``at`` counts seconds from its beginning.
 
     ``inside`` is the number of the tool call that it happened in, if a tool made it happen: a replay calls no tools,
@@ -134,7 +134,7 @@ class Raised(Frozen, frozen=True, omit_defaults=True):
     def from_error(cls, error: BaseException) -> Raised:
         """What a tape keeps of an error."""
         family = next((name for name, kind in _FAMILIES.items() if isinstance(error, kind)), "")
-        return cls(type(error).__name__, words(error), family, getattr(error, "retry_after", None))
+        return cls(type(error).__name__, error_text(error), family, getattr(error, "retry_after", None))
 
     def error(self) -> BaseException:
         """An error like it."""

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from random import Random
 from typing import Any, Never
 
-from .._base.event import Event
-from .._base.tasks import OutOfTime, abandon
+from .._base.tasks import StillRunningError, abandon
 from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -31,7 +31,7 @@ from .tape import Tape
 
 
 class Player:
-    """What lies outside of a replayed run (:class:`~hookline._run.world.Boundary`), and its hook, which only listens.
+    """The boundary of a replayed run (:class:`~hookline._run.environment.Boundary`), and a hook that only listens.
 
     Args:
         tape: the tape.
@@ -58,9 +58,9 @@ class Player:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Have the run read clocks, chance and ids from the tape."""
-        if engine.world.clock is not self.clock:
+        if engine.environment.clock is not self.clock:
             return self._run_inside(engine.ids.run_id)
-        engine.world.random = Random(self.tape.run.ids.run_id)
+        engine.environment.random = Random(self.tape.run.ids.run_id)
         supply(engine, self.draw, self.alarm)
         self.playback.passed(self._positions.runs[self.tape.run.ids.run_id])
         return nullcontext()
@@ -94,7 +94,7 @@ class Player:
 
     def new_id(self, prefix: str = "id") -> str:
         """The ids that a run has before it begins."""
-        from .._run.interrupt import make_id
+        from .._run.environment import make_id
 
         return self._ids.pop() if prefix == "run" and self._ids else make_id(prefix)
 
@@ -140,7 +140,7 @@ class Player:
             LANE.reset(lane)
         if timed_out is not None:
             await self.playback.turn_of(timed_out)
-            raise OutOfTime
+            raise StillRunningError
         ended, outcome = self._positions.ended.get(
             (called.run, request.id, request.attempt), (len(self.tape.entries), "")
         )
@@ -186,7 +186,7 @@ class Player:
             await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise OutOfTime
+            raise StillRunningError
         finally:
             abandon(task)
             abandon(limit)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Never
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .._kernel.scope import ACTIVE, entered
-from .._run.agent import Run
+from .._run.run import Run
 from . import entries as on
 from .compare import Comparison, Decision
 from .lanes import LANE

@@ -1,7 +1,7 @@
 """Personal numbers in text: payment cards, bank accounts, telephone numbers, network addresses, US SSNs.
 
-``python-stdnum`` and ``phonenumbers`` decide whether a number is valid. Finding the candidates is our own code: it has to
-work on text that is still being streamed, where a number must never be cut in two, and in linear time. The matcher of
+``python-stdnum`` and ``phonenumbers`` decide whether a number is valid. Finding the candidates is our own code: it must
+work on text that is still being streamed, without cutting a number in two, and in linear time. The matcher of
 ``phonenumbers`` does neither, and ``python-stdnum`` has none.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from ..._base.installing import NotInstalledError
+from ..._base.errors import NotInstalledError
 
 Span = tuple[int, int, str]
 """The start and end of a number, and its label."""
