@@ -64,7 +64,7 @@ def run(
     """Give an agent one task."""
     from ..config.build import context
     from ..config.plugins import build_plugins
-    from ..tape.record import TapeHook
+    from ..tape.recording import TapeHook
     from .approver import Approver
     from .logs import quiet_logs
     from .plugins import close_plugins
