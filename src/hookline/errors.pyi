@@ -1,4 +1,4 @@
-from ._base.installing import NotInstalledError as NotInstalledError
+from ._base.errors import NotInstalledError as NotInstalledError
 from ._kernel.errors import CallRefusedError as CallRefusedError
 from ._kernel.errors import HookError as HookError
 from ._kernel.errors import HooklineError as HooklineError

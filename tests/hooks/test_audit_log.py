@@ -676,7 +676,7 @@ def test_closed_a_disk_that_could_not_be_forced_stops_the_run_though_it_works_ag
 
 def test_closed_an_event_of_which_no_record_can_be_made_stops_the_run(path, monkeypatch, caplog):
     audit = AuditLogHook(path, on_failure="closed")
-    monkeypatch.setitem(audit._scribe._makers, TaskTaken, lambda event: {}["no such"])
+    monkeypatch.setitem(audit._records._makers, TaskTaken, lambda event: {}["no such"])
     agent = scripted_agent([reply("x")], hooks=[audit])
     with pytest.raises(RunFailedError, match="1 records of the audit log were lost: KeyError"):
         agent.run("x")

@@ -1075,7 +1075,7 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
         (("http://localhost",), {}, "tracer_provider= is a TracerProvider"),
         ((TracerProvider,), {}, "tracer_provider= is a TracerProvider"),
         ((None, 3), {}, "meter_provider= is a MeterProvider"),
-        ((), {"content": "no"}, "content is True or False"),
+        ((), {"content": "no"}, "content must be True or False"),
     ],
 )
 def test_what_is_no_provider_is_refused(arguments, options, words):

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_LLM, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
-from hookline._web.errors import WebError
-from hookline.cli.approver import Approver
+from hookline._web.http_server import WebError
+from hookline.cli.approval_prompt import Approver
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook
@@ -143,7 +143,7 @@ async def test_a_server_that_was_stopped_does_not_start(tmp_path):
 
 async def test_a_server_that_is_started_again_says_so_and_goes_on(tmp_path):
     async with running(tmp_path) as (server, client):
-        with pytest.raises(WebError, match="started already"):
+        with pytest.raises(RuntimeError, match="started already"):
             await server.start()
         assert (await client.get("/readyz")).status_code == 200
 
@@ -178,7 +178,7 @@ async def test_what_it_is_doing_can_be_seen(tmp_path):
         status = await server.status()
         ((under_way, doing, caller),) = status.runs
         assert (under_way.id, under_way.status, doing, caller) == (run["id"], "running", "door", "local")
-        assert (status.state, status.url, status.needs_keys, status.requests) == ("up", server.url, False, 1)
+        assert (status.state, status.url, status.needs_keys, status.requests) == ("running", server.url, False, 1)
         assert [agent.name for agent in status.agents] == ["helper"]
         assert status.per_second > 0
         door.open.set()

@@ -405,7 +405,7 @@ def test_the_checkpoint_holds_the_head_when_the_log_is_closed(path, tmp_path):
 
 
 def test_the_checkpoint_is_brought_up_to_date_when_nothing_is_written_any_more(path, monkeypatch):
-    monkeypatch.setattr("hookline._base.background.IDLE", 0.05)
+    monkeypatch.setattr("hookline._base.background_writer.IDLE_SECONDS", 0.05)
     log = AuditLog(path)
     log.record("test")
     log.flush()

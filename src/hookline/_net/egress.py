@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from .._base.errors import HooklineError
-from .._base.names import is_number
+from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .addresses import Address, Network, reach

@@ -11,10 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
 
-from .._base.event import Event
 from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event
 from .._kernel.payloads import RunStart
 from .._kernel.registry import HookRegistry, HookStack, Interceptor
 from .._kernel.state import AgentResult

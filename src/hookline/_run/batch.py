@@ -19,8 +19,8 @@ import msgspec
 
 from .._base.errors import PlainError
 from .._base.frozen import fingerprint, private_copy
-from .._base.names import describe, words
-from .._base.tasks import OutOfTime, abandon, carry, unpack, within
+from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
+from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import (
     ApprovalAnswer,
@@ -267,7 +267,7 @@ class Batch:
         if len(work) == 1:
             await work[0]
         elif work:
-            tasks = [asyncio.ensure_future(carry(item)) for item in work]
+            tasks = [asyncio.ensure_future(capture_exit(item)) for item in work]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             except BaseException:
@@ -278,7 +278,7 @@ class Batch:
             if causes:
                 raise reduce(stronger, causes)
             for task in done:
-                unpack(task.result())
+                raise_exit(task.result())
         self.engine.cancellation.check()
 
     async def _invoke(self, call: PendingCall) -> None:
@@ -297,7 +297,7 @@ class Batch:
             if engine.cancellation.is_ours():
                 raise
             failure = cancelled
-        except OutOfTime:
+        except StillRunningError:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
@@ -315,13 +315,13 @@ class Batch:
         if failure is None:
             call.settle(engine, "ok", value)
         else:
-            said = words(failure) if isinstance(failure, PlainError) else describe(failure)
+            said = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
             call.settle(engine, "error", error=said)
         if engine.tells_calls or call.reporter is not None:
             await self._reports.end(call)
         call.ended = call.told = True
         if failure is not None:
-            await self._report(call, type(failure).__name__, words(failure))
+            await self._report(call, type(failure).__name__, error_text(failure))
 
     async def _call_tool(self, call: PendingCall) -> Any:
         engine, tool, request = self.engine, call.tool, call.request
@@ -332,7 +332,7 @@ class Batch:
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
         limit = engine.world.timeout_of(tool)
-        return jsonable(await work if limit is None else await within(limit, work))
+        return jsonable(await work if limit is None else await with_timeout(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
         await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))

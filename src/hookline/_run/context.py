@@ -6,9 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from .._base.event import Event
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import HooklineError
+from .._kernel.events import Event
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict

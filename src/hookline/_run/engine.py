@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
@@ -373,8 +373,8 @@ class Engine(Scope):
         for cancel in children.values():
             cancel("the run is over")
         if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
-            with suppress(OutOfTime):  # the other half of the time is for the hooks at the end of this run
-                await within(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
+            with suppress(StillRunningError):  # the other half of the time is for the hooks at the end of this run
+                await with_timeout(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
 
     def close(self) -> None:
         """The run is over: its context can fire nothing any more, and no reference cycle is left behind."""

@@ -6,11 +6,11 @@ import os
 import threading
 from collections.abc import Callable
 
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
 from .events import log
 
 _POOL: list[str] = []
-in_forked_child(_POOL.clear)
+after_fork_in_child(_POOL.clear)
 
 
 def make_id(prefix: str = "id") -> str:

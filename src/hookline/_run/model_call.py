@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import json_text, private_copy
-from .._base.names import describe, words
 from .._base.tasks import running_loop
+from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
@@ -283,7 +283,7 @@ async def _put_to_on_error(
     engine: Engine, error: BaseException, request: ModelRequest, model: Model, no_retry: str
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
-    info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True, retry_after=wait)
+    info = ErrorInfo("model", type(error).__name__, error_text(error), model.name, fatal=True, retry_after=wait)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
@@ -317,7 +317,7 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
         engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
     if failure is not None:
         with suppress(HookError, CallRefusedError):  # they are reported; the output's own failure stands
-            await engine.report(ErrorInfo("output", "OutputError", words(failure), reply.model, fatal=True))
+            await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))
         raise failure
     return problem
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from .._base.names import span
+from .._base.text import duration_text
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 
 _NAME, _VALUE, _NOTE = 80, 60, 200
@@ -40,14 +40,14 @@ def ended_text(result: ToolCallResult, *, ran: bool, by: str = "", denied: bool 
     name, someone = _line(result.name, _NAME), f" by {_line(by, _NAME)}" if by else ""
     match result.outcome:
         case "ok":
-            return f"{name} finished in {span(result.duration)}"
+            return f"{name} finished in {duration_text(result.duration)}"
         case "error":
-            return f"{name} failed after {span(result.duration)}" if ran else f"{name} could not be called"
+            return f"{name} failed after {duration_text(result.duration)}" if ran else f"{name} could not be called"
         case "blocked":
             return f"{name} was {'denied' if denied else 'blocked'}{someone}"
         case "answered":
             return f"{name} was answered{someone}"
-    return f"{name} was cancelled" + (f" after {span(result.duration)}" if ran else "")
+    return f"{name} was cancelled" + (f" after {duration_text(result.duration)}" if ran else "")
 
 
 def _about(arguments: Mapping[str, Any]) -> str:

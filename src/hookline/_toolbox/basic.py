@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from ..tools._tool import tool
 
 _MAX_EXPRESSION = 500
@@ -97,7 +97,7 @@ def _value(node: ast.expr) -> Any:
             result = _FUNCTIONS[name](*map(_value, args))
         case ast.Call(func=ast.Name(id=name)) | ast.Name(id=name):
             known = [*_NAMES, *_FUNCTIONS]
-            raise ValueError(f"there is no {name!r:.40}.{nearest(name, known)} There are: {', '.join(known)}")
+            raise ValueError(f"there is no {name!r:.40}.{did_you_mean(name, known)} There are: {', '.join(known)}")
         case ast.Tuple():
             raise ValueError("leave out the commas in numbers")
         case _:
@@ -140,4 +140,4 @@ def _zone(name: str) -> Any:
     for zone in known:
         if plain in (zone.lower(), zone.lower().rpartition("/")[2]):
             return ZoneInfo(zone)
-    raise ValueError(f"there is no time zone {name!r:.60}.{nearest(name, known)} Use a name such as Europe/Rome")
+    raise ValueError(f"there is no time zone {name!r:.60}.{did_you_mean(name, known)} Use a name such as Europe/Rome")

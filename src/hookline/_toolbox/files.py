@@ -40,7 +40,7 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
         folder: it must exist.
         write: whether files may be written too.
         hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
-            written; ``hookline.hooks.secret_files.SECRET_FILES`` is such a list.
+            written; ``hookline.hooks.SECRET_FILES`` is such a list.
 
     Raises:
         RegistrationError: there is no such folder, or ``hide`` is no list of globs.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool

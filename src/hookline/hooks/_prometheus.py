@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf, isfinite, isnan
 from typing import Any, TypeVar
 
-from .._base.names import is_number, words
+from .._base.text import error_text, is_number
 from .._kernel.errors import RegistrationError
 
 log = logging.getLogger("hookline")
@@ -159,7 +159,7 @@ class _Gauge(_Family):
                 values[key] = values.get(key, 0) + float(value)
         except Exception as error:  # noqa: BLE001 - the other numbers are still worth reading
             if not self._failing:
-                log.warning("the gauge %s cannot be read: %s: %s", self.name, type(error).__name__, words(error))
+                log.warning("the gauge %s cannot be read: %s: %s", self.name, type(error).__name__, error_text(error))
             self._failing = True
             return {}
         self._failing = False

@@ -9,11 +9,10 @@ from time import monotonic
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from .._base.event import Event
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM
-from .._kernel.records import HookExecuted
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -25,7 +24,7 @@ from .._run.events import (
     is_silent,
 )
 from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
-from .checks import flag, whole
+from ._support.validation import check_bool, check_integer
 
 RUN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 HOOK_SECONDS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -56,8 +55,8 @@ class MetricsHook:
     content_type: ClassVar[str] = CONTENT_TYPE
 
     def __init__(self, *, every_call: bool = False, limit: int = 200) -> None:
-        self.every_call = flag(every_call, "every_call")
-        self._metrics = made = Metrics(whole(limit, "limit"))
+        self.every_call = check_bool(every_call, "every_call")
+        self._metrics = made = Metrics(check_integer(limit, "limit"))
         count, histogram = made.counter, made.histogram
         self._began = count("hookline_runs_started_total", "Runs that began.", ["agent"])
         self._ended = count("hookline_runs_total", "Runs that ended.", ["agent", "status"], fixed=1)
@@ -230,4 +229,4 @@ def _after_fork() -> None:
         one.begin()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)

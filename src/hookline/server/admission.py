@@ -11,7 +11,7 @@ import msgspec
 
 from .._base.frozen import freeze
 from .._base.workers import in_thread
-from .._web.guard import Scope, is_local
+from .._web.middleware import Scope, is_local
 from ..stores.audit.format import json_fields, kind_of
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import Auth

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
-from .._kernel.records import HookExecuted, PointFired
+from .._kernel.events import Event, HookExecuted, PointFired
 from .._run.agent import Run
 from .._run.events import (
     ApprovalAsked,

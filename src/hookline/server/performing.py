@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
 from .._run.causes import RunFailedError
@@ -72,7 +72,7 @@ class Performer:
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:
-            live.finish("failed", error=words(error))
+            live.finish("failed", error=error_text(error))
         except Exception as error:  # a caller must not be left waiting for ever
             log.exception("the run %s could not be made", live.record.id)
             live.finish("failed", error=f"the run could not be made: {type(error).__name__}")
@@ -137,8 +137,8 @@ class Performer:
         try:
             await asyncio.to_thread(self._sessions.save, session)
         except StoreError as error:
-            log.error("the session %s is not stored: %s", session.id, words(error))
-            return f"the conversation could not be stored: {words(error)}"
+            log.error("the session %s is not stored: %s", session.id, error_text(error))
+            return f"the conversation could not be stored: {error_text(error)}"
         return ""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import EMPTY, Frozen, freeze, json_text, scrub
-from .._base.names import is_number
+from .._base.text import is_number
 from ..tools._tool import Tool
 from .errors import StoreError
 from .sqlite import Database

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
 from .._base.frozen import json_text, scrub
-from .._base.names import snake
+from .._base.text import snake_case
+from .._kernel.events import Event
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from . import format as fmt
@@ -125,7 +125,7 @@ class Comparison:
 
     def missing(self, position: int, entry: fmt.Entry) -> None:
         """Note an entry that the replay did not produce."""
-        name = snake(type(entry).__name__).removesuffix("_entry").replace("_", " ")
+        name = snake_case(type(entry).__name__).removesuffix("_entry").replace("_", " ")
         what = _describe(entry.event, None) if isinstance(entry, fmt.EventEntry) else name
         self._found.append((position, f"then {what}; now nothing"))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from .._base.errors import PlainError
 from .._base.frozen import EMPTY, Frozen, digest, plain, scrub
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
@@ -139,7 +139,7 @@ class RecordedError(Frozen, frozen=True, omit_defaults=True):
     def from_error(cls, error: BaseException) -> RecordedError:
         """Record an error."""
         family = next((name for name, kind in _FAMILIES.items() if isinstance(error, kind)), "")
-        return cls(type(error).__name__, words(error), family, getattr(error, "retry_after", None))
+        return cls(type(error).__name__, error_text(error), family, getattr(error, "retry_after", None))
 
     def error(self) -> BaseException:
         """Make an error with the recorded type name, message and base class."""

@@ -8,17 +8,17 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from random import Random
 from typing import Any, Never
 
-from .._base.event import Event
-from .._base.tasks import OutOfTime, abandon
+from .._base.tasks import StillRunningError, abandon
 from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import ACTIVE, CURRENT, entered
 from .._kernel.values import Message, ModelResponse, Usage
-from .._run.agent import Run
 from .._run.engine import Engine
 from .._run.events import ToolStarted
+from .._run.run import Run
 from ..models.protocol import Model
 from ..tools._tool import Checked, Tool
 from . import format as fmt
@@ -31,7 +31,7 @@ NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in
 
 
 class Player:
-    """The :class:`~hookline._run.world.Boundary` of a replayed run, and a hook of it that observes only.
+    """The :class:`~hookline._run.environment.Boundary` of a replayed run, and a hook of it that observes only.
 
     Args:
         tape: the tape.
@@ -58,9 +58,9 @@ class Player:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Make the run read clock, random numbers and ids from the tape."""
-        if engine.world.clock is not self.clock:
+        if engine.environment.clock is not self.clock:
             return self._run_inside(engine.ids.run_id)
-        engine.world.random = Random(self.tape.run.ids.run_id)
+        engine.environment.random = Random(self.tape.run.ids.run_id)
         install_sources(engine, self.read, self.set_timer)
         self.playback.produced(self._index.runs[self.tape.run.ids.run_id])
         return nullcontext()
@@ -94,7 +94,7 @@ class Player:
 
     def new_id(self, prefix: str = "id") -> str:
         """Make the ids that a run needs before it starts."""
-        from .._run.interrupt import make_id
+        from .._run.environment import make_id
 
         return self._ids.pop() if prefix == "run" and self._ids else make_id(prefix)
 
@@ -143,7 +143,7 @@ class Player:
             BRANCH.reset(branch)
         if timed_out is not None:
             await self.playback.wait_until(timed_out)
-            raise OutOfTime
+            raise StillRunningError
         ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (len(self.tape.entries), ""))
         if outcome == "cancelled" or (given is not None and given[1].cancelled):
             await self.playback.wait_for_cancellation(ended if given is None else min(ended, given[0]))
@@ -185,7 +185,7 @@ class Player:
             await asyncio.wait({task, limit}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise OutOfTime
+            raise StillRunningError
         finally:
             abandon(task)
             abandon(limit)

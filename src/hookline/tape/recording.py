@@ -14,14 +14,13 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
 from .._base.files import name_in_file
 from .._base.frozen import plain
-from .._base.version import __version__
+from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
+from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
-from .._kernel.records import PointFired
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
@@ -91,11 +90,13 @@ class TapeHook:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Record a run, unless it is a replay."""
-        return nullcontext() if getattr(engine.world.boundary, "is_replay", False) else self._recorded(engine, start)
+        return (
+            nullcontext() if getattr(engine.environment.boundary, "is_replay", False) else self._recorded(engine, start)
+        )
 
     @contextmanager
     def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
-        ctx, outer, unsubscribe, branch = engine.ctx, engine.world.boundary, None, None
+        ctx, outer, unsubscribe, branch = engine.ctx, engine.environment.boundary, None, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
@@ -103,7 +104,7 @@ class TapeHook:
             branch = recording.enter_branch(recording.number(), start.ids.run_id)
         else:
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
-            engine.world.boundary = recording
+            engine.environment.boundary = recording
             unsubscribe = ctx.interrupt.subscribe(recording.cancelled)
         with self._lock:
             self._recordings[ctx.run_id] = recording
@@ -124,19 +125,19 @@ class TapeHook:
 
 
 class Recording:
-    """One tape being written. It is the :class:`~hookline._run.world.Boundary` of its run."""
+    """One tape being written. It is the :class:`~hookline._run.environment.Boundary` of its run."""
 
     is_replay = False
 
     def __init__(self, owner: TapeHook, path: Path, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
-        self._path, self.inner = path, engine.world.boundary
+        self._path, self.inner = path, engine.environment.boundary
         self._lock = threading.RLock()
         self._numbers, self._last_messages = 0, dict[str, Sequence[Message]]()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
-        self._clock = real_clock(engine.world.clock)
+        self._clock = real_clock(engine.environment.clock)
         self._started = self._clock.monotonic()
         self._file: Any = None
         try:

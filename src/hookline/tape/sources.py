@@ -85,16 +85,16 @@ class RecordedRandom(Random):
 
 def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> None:
     """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
-    world, generator = engine.world, RecordedRandom()
-    generator.inner, generator.read = world.random, read
-    real = world.new_id
-    world.clock = engine.budget.clock = RecordedClock(world.clock, read, set_timer)
-    world.random = generator
+    environment, generator = engine.environment, RecordedRandom()
+    generator.inner, generator.read = environment.random, read
+    real = environment.new_id
+    environment.clock = engine.budget.clock = RecordedClock(environment.clock, read, set_timer)
+    environment.random = generator
 
     def new_id(prefix: str = "id") -> str:
         return str(read("id", lambda: real(prefix)))
 
-    world.new_id = new_id
+    environment.new_id = new_id
 
 
 def real_clock(clock: Any) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
-from .._kernel import records
+from .._kernel import events as kernel_events
+from .._kernel.events import Event
 from .._kernel.payloads import ModelRequest
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run import events
-from ..hooks._shadow import ShadowDecided
+from ..hooks.shadow_mode import ShadowDecided
 from . import format as fmt
 from .format import TapeError
 
@@ -120,7 +120,7 @@ def _check_version(line: bytes, file: Path) -> None:
 
 
 def _kinds() -> dict[str, type[Event]]:
-    found = [value for module in (events, records) for value in vars(module).values()]
+    found = [value for module in (events, kernel_events) for value in vars(module).values()]
     kinds = [kind for kind in (*found, ShadowDecided) if isinstance(kind, type) and issubclass(kind, Event)]
     return {str(kind.__struct_config__.tag): kind for kind in kinds}
 

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._base.frozen import EMPTY
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.registry import HookStack, fire_outside
 from .._kernel.results import Verdict
 from .._kernel.scope import scope_of
@@ -50,7 +50,7 @@ class Deputies(Team):
                 lambda payload: self._asked(ctx, to, payload), ctx.session, ctx.agent_name, to
             )
         except SwitchRefusedError as refused:
-            raise HandoffRefusedError(words(refused)) from refused
+            raise HandoffRefusedError(error_text(refused)) from refused
         if not found:
             raise HandoffRefusedError(f"{to} cannot take over: a hook wants nobody to")
         self._agreed[ctx.session] = found, changes

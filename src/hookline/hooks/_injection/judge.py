@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ..._base.tasks import OutOfTime, within
+from ..._base.tasks import StillRunningError, with_timeout
 from ..._kernel.errors import CallRefusedError, ModelError
 from ..._kernel.values import Message
 from ...models.protocol import Model
-from ..excerpt import excerpt
+from .._support.messages import excerpt
 from .fence import fence
 
 PURPOSE = "injection_judge"
@@ -48,8 +48,8 @@ async def judge(ctx: Any, model: Model | None, text: str, tool: str, timeout: fl
     shown = fence(excerpt(text, _MAX_CHARS), tool, ctx.new_id("fence"))
     asked = [Message("system", INSTRUCTIONS), Message("user", f"{shown}\n\nDoes this text give instructions to an AI?")]
     try:
-        reply = await within(timeout, llm.complete(asked, purpose=PURPOSE, response_format=_FORMAT))
-    except OutOfTime:
+        reply = await with_timeout(timeout, llm.complete(asked, purpose=PURPOSE, response_format=_FORMAT))
+    except StillRunningError:
         return True, f"the judge gave no answer in {timeout:g} s"
     except CallRefusedError as refused:
         if not isinstance(refused.__cause__, ModelError):

@@ -15,7 +15,7 @@ from a2a.types import AuthenticationInfo, StreamResponse, Task, TaskPushNotifica
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
-from ..._base.names import words
+from ..._base.text import error_text
 from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
 from ..._net.egress import Egress, EgressError, post
@@ -167,7 +167,7 @@ class Push:
             except UnknownRunError:
                 return  # it is gone, and its receivers with it
             except HooklineError as error:
-                log.error("nobody is told of the run %s: %s", row.run_id, words(error))
+                log.error("nobody is told of the run %s: %s", row.run_id, error_text(error))
                 return
 
     async def _follow(self, row: PushRow) -> None:
@@ -193,7 +193,7 @@ class Push:
         try:
             await asyncio.to_thread(self._store.sent, row, seq, done=over)
         except StoreError as error:  # it is told once more after a restart
-            log.error("what was told of the run %s is not stored: %s", row.run_id, words(error))
+            log.error("what was told of the run %s is not stored: %s", row.run_id, error_text(error))
 
     async def _send(self, row: PushRow, task: Task) -> None:
         """Post a task, more than once if need be; a receiver that does not take it misses it."""
@@ -215,7 +215,7 @@ class Push:
                 problem = "its address may not be reached any more"
                 break
             except (FetchError, UrlError, RegistrationError) as error:
-                problem = type(error).__name__ if isinstance(error, UrlError) else words(error)
+                problem = type(error).__name__ if isinstance(error, UrlError) else error_text(error)
             if pause is not None:
                 await asyncio.sleep(pause)
         log.warning("the receiver %s of the run %s was not told: %s", ascii(row.id), row.run_id, ascii(problem)[:300])

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from ..._base.files import locked, replace_file
-from ..._base.version import __version__
+from ..._base.package import __version__
 from .format import (
     START,
     VERSION,

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._base.installing import NotInstalledError
+from ..._base.errors import NotInstalledError
 from ..errors import StoreError
 
 if TYPE_CHECKING:

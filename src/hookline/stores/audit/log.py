@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from ..._base.background import Background
-from ..._base.workers import in_forked_child
+from ..._base.background_writer import BackgroundWriter
+from ..._base.workers import after_fork_in_child
 from ..._kernel.values import Ids
 from ..errors import StoreError
 from ..paths import checked_path
@@ -101,7 +101,9 @@ class AuditLog:
         }
         self._on_checkpoint = on_checkpoint
         self._logger = None if logger is None else logging.getLogger(logger)
-        self._background: Background[Any] = Background(self._write, self._broke, limit=WAITING, idle=self._rest)
+        self._background: BackgroundWriter[Any] = BackgroundWriter(
+            self._write, self._broke, limit=WAITING, idle=self._rest
+        )
         self._all_lost = self._failures = 0
         self._why = ""
         self.working: bool | None = None
@@ -186,7 +188,7 @@ class AuditLog:
 
         if not self._background.put(tell, 0):
             return False
-        self._background.hurry()
+        self._background.write_now()
         try:
             async with asyncio.timeout(timeout):
                 await done
@@ -319,4 +321,4 @@ def _after_fork() -> None:
         each._forget()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)
