@@ -24,8 +24,8 @@ from ._kernel.points import resolve
 from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
-from ._run.context import AgentContext, services_of
-from ._run.type_vars import DepsT, OutputT
+from ._run.context import AgentContext, DepsT, services_of
+from ._run.output import OutputT
 from .models.scripted import ScriptedModel, call, reply
 from .tools._tool import Tool
 from .tools.registry import ToolRegistry, Toolset
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ._kernel.hook import Hook
     from ._run.agent import CommonAgentOptions
     from ._run.budget import Budget
-    from ._run.interrupt import Interrupt
+    from ._run.cancellation import Interrupt
     from ._run.session import Session
 
     class ContextOptions(TypedDict, total=False):

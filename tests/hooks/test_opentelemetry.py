@@ -1092,5 +1092,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
 async def test_fired_outside_a_run_it_does_nothing(telemetry, fire_hook):
     await hookline.HookRegistry([telemetry.hook]).fire(AFTER_LLM, hookline.ModelReply("x"), ctx=hookline.AgentContext())
-    assert telemetry.hook.around(SimpleNamespace(run_id="nobody"), hookline.ModelRequest()) is None
+    assert telemetry.hook.wrap(SimpleNamespace(run_id="nobody"), hookline.ModelRequest()) is None
     assert telemetry.spans == ()

@@ -35,10 +35,10 @@ from .._kernel.results import Answer, HookAction, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable
-from .causes import Ended, Stopped, stronger
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
+from .termination import RunEndedError, RunStoppedError, stronger_cause
 from .tool_call import CallReports, PendingCall
 
 replace = msgspec.structs.replace
@@ -73,7 +73,7 @@ class Batch:
         """Take every call to exactly one result in the transcript, whatever happens.
 
         Raises:
-            Stopped, Ended, HookError, CancelledError: why the run does not go on as usual.
+            RunStoppedError, RunEndedError, HookError, CancelledError: why the run does not go on as usual.
         """
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
@@ -109,7 +109,7 @@ class Batch:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._take_cause(cause)
-            for call in calls if not executing and not isinstance(cause, Stopped) else ():
+            for call in calls if not executing and not isinstance(cause, RunStoppedError) else ():
                 call.result = None
         for call in calls:
             if call.asking:
@@ -167,7 +167,7 @@ class Batch:
         arguments = call.call.arguments if request.arguments is call.handed_out else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = self.engine.world.validate(tool, arguments)
+        checked = self.engine.environment.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -223,7 +223,7 @@ class Batch:
 
     async def _ask(self, asked: ApprovalRequest) -> Verdict:
         ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
-        boundary = self.engine.world.boundary
+        boundary = self.engine.environment.boundary
         return await (ask() if boundary is None else boundary.approve(asked, ask, self.engine.report))
 
     async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
@@ -276,7 +276,7 @@ class Batch:
             await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
-                raise reduce(stronger, causes)
+                raise reduce(stronger_cause, causes)
             for task in done:
                 raise_exit(task.result())
         self.engine.cancellation.check()
@@ -301,7 +301,7 @@ class Batch:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
-            if isinstance(refused.__cause__, (Ended, HookError)):
+            if isinstance(refused.__cause__, (RunEndedError, HookError)):
                 raise  # what a hook says about the model call of a tool counts for the run
             failure = refused
         except GeneratorExit as closed:
@@ -330,8 +330,8 @@ class Batch:
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
-        work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
-        limit = engine.world.timeout_of(tool)
+        work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
+        limit = engine.environment.timeout_of(tool)
         return jsonable(await work if limit is None else await with_timeout(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
@@ -352,7 +352,7 @@ class Batch:
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
             call.result = result if verdict.payload is shown else verdict.payload
             retried = verdict.action is HookAction.RETRY
-        except Ended as ended:
+        except RunEndedError as ended:
             call.result = ended.verdict.payload
             await self._take_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -413,7 +413,7 @@ class Batch:
             await self._take_cause(cause)
 
     async def _take_cause(self, cause: BaseException) -> None:
-        self.cause = stronger(self.cause, await self.engine.settle_cause(cause))
+        self.cause = stronger_cause(self.cause, await self.engine.settle_cause(cause))
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -20,8 +20,8 @@ from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
+    from .._run.cancellation import Interrupt
     from .._run.events import Sink
-    from .._run.interrupt import Interrupt
 
 EPILOG = """
 Examples:

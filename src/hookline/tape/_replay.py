@@ -18,12 +18,12 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.budget import Budget
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
-from .._run.event_loops import background_loop, must_nest, own_loop
 from .._run.events import OutputChecked
 from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
+from .._run.run import background_loop, needs_own_loop, own_loop
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
 from ..tools._tool import Checked, Tool
 from ..tools.arguments import paths_in
@@ -90,7 +90,7 @@ def replay(
         print(again.first_difference or "no difference")
     """
     work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
-    if must_nest():
+    if needs_own_loop():
         with own_loop() as aio:
             return _wait(asyncio.run_coroutine_threadsafe(work, aio))
     return _wait(asyncio.run_coroutine_threadsafe(work, background_loop()))
@@ -255,7 +255,7 @@ def _context(tape: Tape, given: AgentContext | None, player: Player) -> AgentCon
         clock=player.clock,
         new_id=player.new_id,
     )
-    services_of(ctx).world.boundary = player
+    services_of(ctx).environment.boundary = player
     return ctx
 
 

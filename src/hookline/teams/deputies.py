@@ -13,8 +13,9 @@ from .._kernel.registry import HookStack, fire_outside
 from .._kernel.results import Verdict
 from .._kernel.scope import scope_of
 from .._kernel.state import AgentResult
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.context import AgentContext
+from .._run.run import Run
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefusedError, SwitchRefusedError
