@@ -19,7 +19,7 @@ from typing import Any
 from probes.gateway_client import SECRET
 
 from hookline import Agent, ScriptedModel
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels import Channel, Gateway, GatewayOptions, MemoryChannel, WebhookChannel
 from hookline.channels.protocol import Address
 from hookline.stores import Mailbox, SqliteSessionStore
@@ -110,7 +110,7 @@ async def through_http(folder: str, kind: str, conversations: int, each: int, po
     channel = WebhookChannel(
         "bench", secret=SECRET, callback=callback if posted else None, store=Path(folder) / "chats.db"
     )
-    host = HttpHost([channel], port=0)
+    host = HttpServer([channel], port=0)
     async with started(folder, channel, hosts=[host]) as gateway:
         client.stdin.write(f"{host.url}\n".encode())
         outcome: dict[str, Any] = json.loads(await client.stdout.readline() or "null")

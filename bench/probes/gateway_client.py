@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hookline._web.host import HttpHost
-from hookline.channels.signatures import HEADER, sign, verify
+from hookline._web.http_server import HttpServer
+from hookline.channels.webhook.signatures import HEADER, sign, verify
 
 SECRET = "a secret of this benchmark alone"
 PATH = "/webhook/bench"
@@ -141,7 +141,7 @@ class Inbox:
 
 async def main(kind: str, conversations: int, each: int, posted: bool) -> None:
     people = People(kind, conversations, each)
-    inbox = HttpHost([Inbox(people)], port=0)
+    inbox = HttpServer([Inbox(people)], port=0)
     await inbox.start()
     print(f"{inbox.url}/replies", flush=True)
     url = (await asyncio.to_thread(sys.stdin.readline)).strip()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from hookline.channels.build import BUILT_IN
+from hookline.channels.factory import BUILT_IN
 from hookline.channels.options import GatewayOptions
 from hookline.cli.options import sentence
 from hookline.config.secrets import masked

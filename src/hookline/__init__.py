@@ -6,9 +6,6 @@ The names that most programs use are here; ``__init__.pyi`` lists them. The othe
 """
 
 from ._base.lazy import attach
-from ._base.point_modules import POINT_MODULES
-from ._base.version import __version__ as __version__
-
-POINT_MODULES[:] = [f"{__name__}.channels.points", f"{__name__}.teams.points", f"{__name__}.stores.ticket_points"]
+from ._base.package import __version__ as __version__
 
 __getattr__, __dir__ = attach(__name__)

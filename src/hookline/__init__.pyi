@@ -1,4 +1,4 @@
-from ._base.version import __version__ as __version__
+from ._base.package import __version__ as __version__
 from .agents import Agent as Agent
 from .agents import AgentContext as AgentContext
 from .agents import Budget as Budget

@@ -3,7 +3,7 @@
 EdgeVox: :class:`LLMAgent`, :class:`ScriptedLLM`, :class:`AgentEvent`. Cognesy: :class:`HookStack`.
 """
 
-from ._base.event import Event
+from ._kernel.events import Event
 from ._kernel.registry import HookStack
 from ._run.agent import Agent
 from .models.scripted import ScriptedModel

@@ -1,9 +1,9 @@
-from ._base.event import Event as Event
-from ._kernel.records import HookExecuted as HookExecuted
-from ._kernel.records import JudgedBeforeRewrite as JudgedBeforeRewrite
-from ._kernel.records import MergeLost as MergeLost
-from ._kernel.records import PointFired as PointFired
-from ._kernel.records import RetryIgnored as RetryIgnored
+from ._kernel.events import Event as Event
+from ._kernel.events import HookExecuted as HookExecuted
+from ._kernel.events import JudgedBeforeRewrite as JudgedBeforeRewrite
+from ._kernel.events import MergeLost as MergeLost
+from ._kernel.events import PointFired as PointFired
+from ._kernel.events import RetryIgnored as RetryIgnored
 from ._run.events import ApprovalAsked as ApprovalAsked
 from ._run.events import ApprovalDecided as ApprovalDecided
 from ._run.events import Discarded as Discarded
@@ -26,7 +26,7 @@ from ._run.events import ToolEnded as ToolEnded
 from ._run.events import ToolProgressed as ToolProgressed
 from ._run.events import ToolSettled as ToolSettled
 from ._run.events import ToolStarted as ToolStarted
-from .hooks._shadow import ShadowDecided as ShadowDecided
 from .hooks.approvals import ApprovalPending as ApprovalPending
+from .hooks.shadow_mode import ShadowDecided as ShadowDecided
 from .server.records import RunAccepted as RunAccepted
 from .server.records import RunClosed as RunClosed

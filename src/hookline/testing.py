@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args, overload
 
 import msgspec
 
-from ._base.event import Event
 from ._base.frozen import Frozen
-from ._base.names import nearest
 from ._base.tasks import running_loop
+from ._base.text import did_you_mean
 from ._kernel.errors import RegistrationError
+from ._kernel.events import Event
 from ._kernel.hook import compile_hook
 from ._kernel.points import resolve
 from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
 from ._run.agent import Agent
-from ._run.context import AgentContext, services_of
-from ._run.type_vars import DepsT, OutputT
+from ._run.context import AgentContext, DepsT, services_of
+from ._run.output import OutputT
 from .models.scripted import ScriptedModel, call, reply
 from .tools._tool import Tool
 from .tools.registry import ToolRegistry, Toolset
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ._kernel.hook import Hook
     from ._run.agent import CommonAgentOptions
     from ._run.budget import Budget
-    from ._run.interrupt import Interrupt
+    from ._run.cancellation import Interrupt
     from ._run.session import Session
 
     class ContextOptions(TypedDict, total=False):
@@ -243,7 +243,7 @@ def inject_fault(
     registry = hooks.hooks if isinstance(hooks, Agent) else hooks
     before, calls = registry._entries, []
     if not any(entry.name == name for entry in before):
-        raise RegistrationError(f"no hook is called {name!r}.{nearest(name, [entry.name for entry in before])}")
+        raise RegistrationError(f"no hook is called {name!r}.{did_you_mean(name, [entry.name for entry in before])}")
 
     if fault == "hang" and seconds is None and any(e.name == name and e.timeout is None for e in before):
         raise RegistrationError(f"hook {name!r} has no timeout: a hang would never be noticed; give it timeout=")

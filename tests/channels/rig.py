@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address
-from hookline.channels.signatures import HEADER, sign
+from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.stores.messages import OutboundMessage
 
 SECRET = "a secret that nobody can guess"
@@ -37,7 +37,7 @@ class Remembering:
 @asynccontextmanager
 async def served(*channels, deliver=None, **options):
     """Channels that are started and served; gives the URL."""
-    host = HttpHost(channels, **{"port": 0, "grace": 1.0, **options})
+    host = HttpServer(channels, **{"port": 0, "grace": 1.0, **options})
     for channel in channels:
         await channel.start(deliver or Remembering())
     await host.start()

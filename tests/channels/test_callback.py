@@ -9,10 +9,10 @@ import pytest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
-from hookline.channels.signatures import HEADER, verify
-from hookline.channels.webhook import WebhookChannel
+from hookline.channels.webhook.channel import WebhookChannel
+from hookline.channels.webhook.signatures import HEADER, verify
 from hookline.payloads import OutboundMessage
 
 from .rig import SECRET, Remembering, served
@@ -39,7 +39,7 @@ class Receiver:
 @pytest.fixture
 async def receiver():
     receiver = Receiver()
-    host = HttpHost([receiver], port=0, grace=1, hosts=["callback.example"])
+    host = HttpServer([receiver], port=0, grace=1, hosts=["callback.example"])
     await host.start()
     receiver.url = f"{host.url}/replies?to=me"
     yield receiver

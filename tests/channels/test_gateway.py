@@ -5,7 +5,7 @@ import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
 from hookline.payloads import InboundMessage

@@ -6,7 +6,7 @@ import re
 import httpx
 
 from hookline import Agent, ScriptedModel, hook
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels import Gateway, GatewayOptions, MemoryChannel, WebChannel, WebhookChannel
 from hookline.stores import Mailbox, SqliteSessionStore
 
@@ -17,7 +17,7 @@ from .test_web import id_of, opened
 
 def gateway_of(folder, *hooks, port=0):
     channels = [WebChannel(store=folder / "chats.db"), WebhookChannel(secret=SECRET, store=folder / "chats.db")]
-    host = HttpHost(channels, port=port, grace=1)
+    host = HttpServer(channels, port=port, grace=1)
     gateway = Gateway(
         Agent("bot", llm=ScriptedModel([echo], loop=True), hooks=hooks),
         channels,
@@ -106,7 +106,7 @@ async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(
 
 async def test_programs_and_people_decide_about_calls_over_http(tmp_path):
     channel = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
-    host = HttpHost([channel], port=0, grace=1)
+    host = HttpServer([channel], port=0, grace=1)
     async with Desk(tmp_path, channel=channel, hosts=[host]) as desk:
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
 

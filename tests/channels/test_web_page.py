@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hookline import Agent, ScriptedModel, reply, tool
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.channels.gateway import Gateway
 from hookline.channels.protocol import Address
-from hookline.channels.web import WebChannel
+from hookline.channels.web.channel import WebChannel
 from hookline.payloads import OutboundMessage, ToolCall
 from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
@@ -169,7 +169,7 @@ async def test_nothing_in_a_reply_is_markup_of_the_page(page, tmp_path):
 async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_order(page, tmp_path):
     channels = [WebChannel(store=tmp_path / "c.db") for _ in range(2)]
     deliver = Remembering()
-    host = HttpHost([channels[0]], port=0, grace=1)
+    host = HttpServer([channels[0]], port=0, grace=1)
     await channels[0].start(deliver)
     await host.start()
     await page.goto(host.url)
@@ -182,7 +182,7 @@ async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_orde
     await write(page, "three")
     assert await page.locator(".message.waiting").count() == 2
     await channels[1].send(Address("web", deliver.messages[0].chat_id), OutboundMessage("while away"), key="r1")
-    host = HttpHost([channels[1]], port=host.port, grace=1)
+    host = HttpServer([channels[1]], port=host.port, grace=1)
     await channels[1].start(deliver)
     await host.start()
     await shows(page, "out", "while away")
@@ -268,7 +268,7 @@ def note(text: str, tags: str = "") -> str:
 @asynccontextmanager
 async def office(folder, model, port=0):
     channel = WebChannel(title="Helper", store=folder / "c.db")
-    host = HttpHost([channel], port=port, grace=1)
+    host = HttpServer([channel], port=port, grace=1)
     gateway = Gateway(
         Agent("bot", llm=model, tools=[note]),
         [channel],
@@ -277,7 +277,7 @@ async def office(folder, model, port=0):
         hosts=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.presence.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_EVERY", 600.0)  # what is shown does not depend on it
         await gateway.start()
         try:
             yield host
@@ -414,7 +414,7 @@ async def test_two_tabs_are_in_one_conversation(page, tmp_path):
 @in_browser
 async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
-    host = HttpHost([channel], port=0, grace=1)
+    host = HttpServer([channel], port=0, grace=1)
     async with Desk(tmp_path, ("*",), channel=channel, hosts=[host]) as desk:
         await page.goto(host.url)
         await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 
 from .forks import CLIENT
 

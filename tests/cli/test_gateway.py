@@ -12,8 +12,9 @@ import pytest
 from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
-from hookline.cli.gateway_view import drawn, logged
+from hookline.cli.errors import report
+from hookline.cli.gateway import status_table
+from hookline.cli.services import logged
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
@@ -95,7 +96,7 @@ def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch,
 
 def test_a_gateway_that_cannot_start_does_not_say_that_it_stopped(here, tmp_path):
     (tmp_path / "bad.py").write_text(
-        "from hookline.channels.memory import MemoryChannel\n\n\n"
+        "from hookline.channels.in_memory import MemoryChannel\n\n\n"
         "class Bad(MemoryChannel):\n    async def start(self, deliver):\n        raise OSError('no way')\n"
     )
     (tmp_path / "hookline.toml").write_text(
@@ -172,7 +173,7 @@ def test_the_live_view_shows_channels_and_numbers():
     status = Status({"web": Health(True), "mqtt": Health(False, "no\x1b[2J broker")}, 3, 1, 2, 0, 9, 0, 1, 7, 0, 0)
     console = Console(width=100, force_terminal=False)
     with console.capture() as shown:
-        console.print(drawn(status))
+        console.print(status_table(status))
     text = shown.get()
     assert "● web" in text
     assert "✗ mqtt" in text

@@ -7,7 +7,7 @@ import pytest
 
 from hookline import HooklineError
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.providers.local import weights
 from hookline.stores import JsonSessionStore
 

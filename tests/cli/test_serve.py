@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from hookline._kernel.payloads import Question
-from hookline.cli.serve_view import LiveView, LogView, drawn, view_of
-from hookline.cli.times import roughly
+from hookline.cli.serve import ServerLog, ServerScreen, status_table, view_of
+from hookline.cli.text import roughly
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
@@ -321,12 +321,14 @@ def shown(width=80, height=45, **fields):
     from rich.console import Console
 
     given = {
-        "state": "up", "url": "http://127.0.0.1:8420", "needs_keys": False, "agents": (ServedAgent("desk\x1b[2J"),),
+        "state": "running", "url": "http://127.0.0.1:8420", "needs_keys": False,
+        "agents": (ServedAgent("desk\x1b[2J"),),
         "runs": (), "approvals": (), "streams": 0, "requests": 0, "refused": 0, "per_second": 0.0, "problem": "",
     }  # fmt: skip
     console = Console(width=width, force_terminal=False)
     with console.capture() as text:
-        console.print(drawn(Status(**{**given, **fields}), ["12:00:00 GET  /runs 200 " + "x" * 200], NOW, height))
+        status = Status(**{**given, **fields})
+        console.print(status_table(status, ["12:00:00 GET  /runs 200 " + "x" * 200], NOW, height))
     assert "\x1b" not in text.get()
     assert all(len(line) <= width for line in text.get().splitlines())
     return text.get()
@@ -397,7 +399,7 @@ def test_ages_are_short():
 
 @pytest.mark.parametrize(
     ("logs", "terminal", "kind"),
-    [("auto", True, LiveView), ("text", True, LiveView), ("json", True, LogView), ("auto", False, LogView)],
+    [("auto", True, ServerScreen), ("text", True, ServerScreen), ("json", True, ServerLog), ("auto", False, ServerLog)],
 )
 def test_a_terminal_gets_the_live_view_unless_json_is_wanted(monkeypatch, logs, terminal, kind):
     class Options:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.stores import Skill, SkillStore
 from hookline.stores.skills import QueuedRun, SkillQueue
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
-from hookline.cli.stats import since_time
-from hookline.cli.stats_views import spark
+from hookline.cli.errors import report
+from hookline.cli.stats import since_time, spark
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook

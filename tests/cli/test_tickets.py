@@ -6,7 +6,7 @@ import pytest
 
 from hookline.cli import tickets as command
 from hookline.cli.app import run_app
-from hookline.cli.failures import report
+from hookline.cli.errors import report
 from hookline.stores import TicketBoard
 
 EVIL = "evil\x1b[2J\u202ename"

@@ -305,7 +305,7 @@ def test_a_store_of_ones_own_can_be_given():
         ("a\0b", {}, "path= is a SQLite file"),
         ("x.db", {"keep_days": 0}, "number of days must be above 0"),
         ("x.db", {"keep_days": "7"}, "number of days must be above 0"),
-        ("x.db", {"every_call": "yes"}, "every_call is True or False"),
+        ("x.db", {"every_call": "yes"}, "every_call must be True or False"),
     ],
 )
 def test_nonsense_is_refused_when_it_is_made(path, options, match):

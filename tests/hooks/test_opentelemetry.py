@@ -1079,7 +1079,7 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
         (("http://localhost",), {}, "tracer_provider= is a TracerProvider"),
         ((TracerProvider,), {}, "tracer_provider= is a TracerProvider"),
         ((None, 3), {}, "meter_provider= is a MeterProvider"),
-        ((), {"content": "no"}, "content is True or False"),
+        ((), {"content": "no"}, "content must be True or False"),
     ],
 )
 def test_what_is_no_provider_is_refused(arguments, options, words):
@@ -1096,5 +1096,5 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch):
 
 async def test_fired_outside_a_run_it_does_nothing(telemetry, fire_hook):
     await hookline.HookRegistry([telemetry.hook]).fire(AFTER_LLM, hookline.ModelReply("x"), ctx=hookline.AgentContext())
-    assert telemetry.hook.around(SimpleNamespace(run_id="nobody"), hookline.ModelRequest()) is None
+    assert telemetry.hook.wrap(SimpleNamespace(run_id="nobody"), hookline.ModelRequest()) is None
     assert telemetry.spans == ()

@@ -32,7 +32,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import AuditLogHook, Redactor, SkillEvolverHook, StepsLimitHook, skill_evolver
-from hookline.hooks.skill_analysis import NAME, Unusable, found_in, question
+from hookline.hooks._skill_analysis import NAME, Unusable, found_in, question
 from hookline.payloads import ToolCall
 from hookline.stores.skills import QueuedRun
 

@@ -70,7 +70,7 @@ from hookline.hooks import (
     ToolOutputTruncatorHook,
     ToolRetryHook,
 )
-from hookline.hooks.catalogue import BUILTINS
+from hookline.hooks._catalog import BUILTINS
 from hookline.models import OverloadedError
 from hookline.payloads import ErrorInfo
 from hookline.stores import (

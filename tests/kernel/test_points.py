@@ -414,7 +414,7 @@ def late(monkeypatch, tmp_path):
     code += "LATE = Point('parcel_late', Frozen, names={'Post': 'LateParcel'})\n"
     (tmp_path / "points_of_the_post.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module, "POINT_MODULES", [*module.POINT_MODULES, "points_of_the_post"])
+    monkeypatch.setattr(module, "POINT_MODULES", (*module.POINT_MODULES, "points_of_the_post"))
     yield
     sys.modules.pop("points_of_the_post", None)
 

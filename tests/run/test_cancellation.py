@@ -30,7 +30,7 @@ from hookline import (
     tool,
 )
 from hookline._run.cancellation import GRACE, Cancellation
-from hookline._run.causes import Stopped
+from hookline._run.termination import RunStoppedError
 from hookline.events import TextDelta
 from hookline.points import APPROVAL_DECIDED
 from hookline.testing import EventLog, scripted_agent
@@ -509,7 +509,7 @@ async def test_a_time_limit_breaks_off_what_is_waited_for():
         cancellation.finish()
         return type(cause), clock.seconds >= 7.0
 
-    assert await in_task(work) == ((Stopped, True), 0)
+    assert await in_task(work) == ((RunStoppedError, True), 0)
 
 
 def test_a_request_for_a_run_whose_loop_is_closed_is_ignored():
@@ -601,7 +601,7 @@ async def test_a_request_counts_more_than_a_time_limit_at_the_same_moment():
     async def work():
         cancellation = Cancellation()
         cancellation.begin()
-        cancellation.abort(Stopped())
+        cancellation.abort(RunStoppedError())
         cancellation.request()
         return type(await cancellation.take_in()), cancellation.deadline is not None
 

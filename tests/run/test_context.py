@@ -30,8 +30,8 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._run.cancellation import Interrupt
 from hookline._run.context import for_call, services_of
-from hookline._run.interrupt import Interrupt
 from hookline.events import RunStarted
 from hookline.payloads import AgentState, Ids, ToolCall
 from hookline.testing import EventLog, scripted_agent

@@ -872,7 +872,7 @@ async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(mon
         limits.append(limit)
         await work
 
-    monkeypatch.setattr("hookline._run.engine.within", within)
+    monkeypatch.setattr("hookline._run.engine.with_timeout", within)
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 8.0)
     engine = engine_of()
     going = engine.add_child(lambda reason: None)

@@ -3,7 +3,8 @@
 import re
 import threading
 
-from hookline._run.interrupt import Interrupt, make_id
+from hookline._run.cancellation import Interrupt
+from hookline._run.environment import make_id
 
 
 def test_ids_are_made_of_their_prefix_and_96_random_bits():

@@ -17,8 +17,8 @@ from hookline import (
     hook,
     tool,
 )
-from hookline._base.names import span
-from hookline._run.progress_text import ended_text, progressed_text, started_text
+from hookline._base.text import duration_text
+from hookline._run.tool_call import ended_text, progressed_text, started_text
 from hookline.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.testing import EventLog, scripted_agent
 
@@ -107,7 +107,7 @@ def test_every_line_is_one_short_printable_line(name, arguments):
     ],
 )  # fmt: skip
 def test_a_span_is_told_in_the_unit_that_fits(seconds, told):
-    assert span(seconds) == told
+    assert duration_text(seconds) == told
 
 
 async def test_a_run_tells_it_through_its_events():

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 from starlette.applications import Starlette
 
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.server.api import RunsApi
 from hookline.server.approvals_api import ApprovalsApi
 from hookline.server.gate import Gate
@@ -71,7 +71,7 @@ async def api(folder, *agents, audit=None, real=False, **options):
     """The API; with ``real``, at a port of this machine."""
     served = Served(folder, agents, audit, options)
     await served.service.open()
-    host = HttpHost([served], port=0, grace=1.0) if real else None
+    host = HttpServer([served], port=0, grace=1.0) if real else None
     try:
         if host is not None:
             await host.start()

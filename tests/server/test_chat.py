@@ -29,7 +29,7 @@ from hookline import (
 )
 from hookline._kernel.points import POINTS
 from hookline._kernel.values import ModelResponse
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.server.chat import ChatApi
 from hookline.server.gate import Gate
 from hookline.server.options import ServerOptions
@@ -58,7 +58,7 @@ async def chatting(folder, *agents, keys=None, gate=None, **options):
         api = ChatApi(service)
         the_gate = Gate(keys, ServerOptions(**{**FAST, **(gate or {})}))
         part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.rest()])
-        host = HttpHost([part], port=0, grace=1.0)
+        host = HttpServer([part], port=0, grace=1.0)
         await host.start()
         try:
             http = openai.DefaultAsyncHttpxClient(verify=False)  # certificates take long to load

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.server import admission as admission_module
 from hookline.server.callers import LOCAL, Caller
 from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
@@ -546,7 +546,7 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
         def routes(self):
             return gate.routes([one(stream)])
 
-    host = HttpHost([Part()], port=0, grace=1)
+    host = HttpServer([Part()], port=0, grace=1)
     await host.start()
     seen = []
     try:
@@ -620,7 +620,7 @@ async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoke
         def routes(self):
             return gate.routes([one(begin, method="POST")])
 
-    host = HttpHost([Part()], port=0, grace=1)
+    host = HttpServer([Part()], port=0, grace=1)
     await host.start()
     try:
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
@@ -660,7 +660,7 @@ async def test_over_a_real_connection(store, things, caplog):
         def routes(self):
             return [*gate.routes(endpoints), gate.rest()]
 
-    host = HttpHost([Part()], port=0, max_body=1000, grace=1)
+    host = HttpServer([Part()], port=0, max_body=1000, grace=1)
     await host.start()
     try:
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, call, guard, reply, tool
-from hookline._base.event import Event
+from hookline._kernel.events import Event
 from hookline._kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
 from hookline.server import service as service_module

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hookline._web import starting as module
-from hookline._web.errors import WebError
+from hookline._web.http_server import WebError
 from hookline._web.starting import Starting
 
 

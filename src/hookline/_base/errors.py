@@ -1,11 +1,55 @@
-"""The errors that every layer may raise."""
+"""Errors that every layer may raise."""
 
 from __future__ import annotations
 
+import os
+
 
 class HooklineError(Exception):
-    """The base of all errors raised by Hookline itself."""
+    """Base class of all errors that Hookline raises.
+
+    Example::
+
+        try:
+            agent.run("Hello")
+        except HooklineError as error:
+            print(f"the run failed: {error}")
+    """
 
 
 class PlainError(HooklineError):
-    """An error whose words are meant for models and people: as a tool's result they stand without its name."""
+    """An error whose message is written for models and people.
+
+    When a tool raises it, the model gets the message without the name of the class.
+    """
+
+
+class NotInstalledError(HooklineError, ImportError):
+    """An optional package is missing. The message contains the command that installs it.
+
+    ``extra`` is the name of the extra (``pip install -e '.[extra]'``) that brings the package.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: {install_command(extra)}", name=package)
+        self.extra = extra
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra: ``pip install -e '.[server]'``.
+
+    Hookline is installed from a checkout of its source, because it is on no package registry. The command names the
+    folder of that checkout unless it is the current one.
+    """
+    import shlex
+
+    folder = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    try:
+        with open(os.path.join(folder, "pyproject.toml"), encoding="utf-8") as file:
+            is_checkout = '\nname = "hookline"\n' in file.read()
+    except (OSError, ValueError):
+        is_checkout = False
+    if not is_checkout:
+        return f"pip install -e '.[{extra}]' in a checkout of Hookline"
+    where = "." if folder == os.getcwd() else folder
+    return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"

@@ -24,7 +24,7 @@ from typing import (
 
 import msgspec
 
-from .names import nearest
+from .text import did_you_mean
 
 T = TypeVar("T")
 
@@ -476,7 +476,7 @@ def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
     given = {}
     for name, item in value.items():
         if name not in fields:
-            raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), known)}")
+            raise TypeError(f"{path} has no field {name!r}.{did_you_mean(str(name), known)}")
         _, read = fields[name]
         given[name] = item if read is None else read(item, f"{path}.{name}")
     try:
@@ -524,7 +524,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         changed: dict[str, Any] = {}
         for name, value in {**changes, **fields}.items() if changes else fields.items():
             if name not in known:
-                raise TypeError(f"{type(self).__name__} has no field {name!r}.{nearest(str(name), known)}")
+                raise TypeError(f"{type(self).__name__} has no field {name!r}.{did_you_mean(str(name), known)}")
             if type(value) is not History:
                 changed[name] = _checked(value, known[name], type(self), name)
                 continue
@@ -582,7 +582,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
-            raise KeyError(f"{name!r}.{nearest(name, self.__struct_fields__)}")
+            raise KeyError(f"{name!r}.{did_you_mean(name, self.__struct_fields__)}")
         return plain(getattr(self, name))
 
     def __iter__(self) -> Iterator[str]:

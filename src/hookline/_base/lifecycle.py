@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Literal
 
-from .names import describe
-from .tasks import OutOfTime, within
+from .tasks import StillRunningError, with_timeout
+from .text import describe
 
 log = logging.getLogger("hookline")
 
@@ -164,8 +164,8 @@ async def stop_component(name: str, stop: Callable[[], Awaitable[object]], *, ti
         timeout: how many seconds it gets before it is abandoned.
     """
     try:
-        await within(timeout, stop())
-    except OutOfTime:
+        await with_timeout(timeout, stop())
+    except StillRunningError:
         log.error("%s did not stop within %g s and was abandoned", name, timeout)
     except Exception as error:  # noqa: BLE001 - the other parts must still be stopped
         log.error("%s failed to stop: %s", name, describe(error))

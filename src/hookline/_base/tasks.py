@@ -1,4 +1,4 @@
-"""Help with asyncio tasks: a time limit that cannot be ignored."""
+"""Helpers for asyncio tasks: time limits that a task cannot ignore, and exits that do not break the event loop."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Awaitable
 from typing import Any
 
 
-class OutOfTime(Exception):
-    """What was awaited is still running."""
+class StillRunningError(Exception):
+    """The time limit passed and the awaited work has not finished."""
 
 
-async def within(seconds: float, awaitable: Awaitable[Any], shielded: bool = False) -> Any:
-    """Await for so long; then it is cancelled and abandoned, even if it ignores the cancellation.
+async def with_timeout(seconds: float, awaitable: Awaitable[Any], shielded: bool = False) -> Any:
+    """Await something for at most ``seconds``, then cancel and abandon it, even if it ignores the cancellation.
 
-    ``shielded``: being cancelled meanwhile does not cut it short; the caller looks at that later.
+    ``asyncio.wait_for`` would wait until the cancelled work ends. With ``shielded``, a cancellation of the caller does
+    not interrupt the work; the caller must look at its own cancellation afterwards.
 
     Raises:
-        OutOfTime: it is still running.
+        StillRunningError: the work has not finished.
     """
-    task, end = asyncio.ensure_future(carry(awaitable)), time.monotonic() + seconds
+    task, end = asyncio.ensure_future(capture_exit(awaitable)), time.monotonic() + seconds
     while not task.done():
         try:
             done, _ = await asyncio.wait({task}, timeout=max(0.0, end - time.monotonic()))
@@ -31,8 +32,8 @@ async def within(seconds: float, awaitable: Awaitable[Any], shielded: bool = Fal
             raise
         if not done:
             abandon(task)
-            raise OutOfTime
-    return unpack(task.result())
+            raise StillRunningError
+    return raise_exit(task.result())
 
 
 class _Exit:
@@ -40,29 +41,32 @@ class _Exit:
         self.error = error
 
 
-async def carry(awaitable: Awaitable[Any]) -> Any:
-    """Await in a task of its own what may try to leave the program: asyncio would take the loop down with it."""
+async def capture_exit(awaitable: Awaitable[Any]) -> Any:
+    """Await something in a separate task, and return ``KeyboardInterrupt`` and ``SystemExit`` as a value.
+
+    If a task raised one of them, asyncio would stop the whole event loop. :func:`raise_exit` raises it in the caller.
+    """
     try:
         return await awaitable
     except (KeyboardInterrupt, SystemExit) as error:
         return _Exit(error)
 
 
-def unpack(result: Any) -> Any:
-    """What :func:`carry` brought; an exit is raised here."""
+def raise_exit(result: Any) -> Any:
+    """Return the result of :func:`capture_exit`, or raise the exit that it captured."""
     if isinstance(result, _Exit):
         raise result.error
     return result
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Cancel a task and drop whatever it still does."""
+    """Cancel a task and ignore its result."""
     task.cancel()
     task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs in this thread, if there is one."""
+    """Return the event loop that runs in this thread, or ``None``."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Daemon threads for sync code, so that a hung one can be abandoned and never holds up the exit."""
+"""Daemon threads for sync code: a thread that hangs can be abandoned, and never delays the exit of the program."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _lock = threading.Lock()
 _idle = 0
 
 
-def _after_fork() -> None:
-    """A forked process has none of the threads."""
+def _reset() -> None:
+    """Start without threads: a forked process has none of its parent's."""
     global _jobs, _lock, _idle
     _jobs, _lock, _idle = queue.SimpleQueue(), threading.Lock(), 0
 
 
-def in_forked_child(fn: Callable[[], object]) -> None:
-    """Have ``fn`` called in every process that is forked from this one, on systems that fork."""
+def after_fork_in_child(fn: Callable[[], object]) -> None:
+    """Register ``fn`` to be called in every forked child process, on systems that can fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=fn)
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_reset)
 
 
 def _work() -> None:
@@ -35,7 +35,7 @@ def _work() -> None:
     while True:
         job = _jobs.get()
         job()
-        del job  # it holds what it worked on
+        del job  # it keeps its arguments alive
         with _lock:
             _idle += 1
 
@@ -51,29 +51,29 @@ def _submit(job: Callable[[], None]) -> None:
 
 
 async def in_thread(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Run ``fn`` in a worker thread with the caller's context variables; cancelling abandons it.
+    """Run ``fn`` in a worker thread with the caller's context variables. Cancelling abandons the thread.
 
-    If it gives back an awaitable, that is awaited here.
+    If ``fn`` returns an awaitable, it is awaited in the caller's event loop.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
-    def settle(how: Callable[[Any], None], value: Any) -> None:
+    def set_outcome(setter: Callable[[Any], None], value: Any) -> None:
         if not future.done():
-            how(value)
+            setter(value)
 
     def job() -> None:
         try:
-            how, value = future.set_result, context.run(fn, *args, **kwargs)
-        except BaseException as error:  # noqa: BLE001 - it belongs to whoever awaits
-            if isinstance(error, (StopIteration, GeneratorExit)):  # they have a meaning of their own in a coroutine
+            setter, value = future.set_result, context.run(fn, *args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - the awaiting code gets it
+            if isinstance(error, (StopIteration, GeneratorExit)):  # they would control the awaiting coroutine
                 error = RuntimeError(f"{type(error).__name__}: {error}")
-            how, value = future.set_exception, error
+            setter, value = future.set_exception, error
         try:
-            loop.call_soon_threadsafe(settle, how, value)
+            loop.call_soon_threadsafe(set_outcome, setter, value)
         except RuntimeError:
-            pass  # the loop is closed: nobody waits any more
+            pass  # the loop is closed, so no code awaits the result
 
     _submit(job)
     result = await future

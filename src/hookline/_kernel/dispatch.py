@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from .._base.tasks import OutOfTime, abandon, carry, unpack, within
+from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
 from .errors import HookTimeoutError
+from .events import PointFired
 from .hook import Entry, Phase
 from .points import Point
-from .records import PointFired
 from .results import Verdict
 from .scope import ACTIVE, Scope, is_being_closed
 from .settlement import Settlement
@@ -151,8 +151,8 @@ class Firing(Settlement):
             left = max(0.0, deadline - time.monotonic())
             limit = left if limit is None else min(limit, left)
         try:
-            return await awaitable if limit is None else await within(limit, awaitable, deadline is not None)
-        except OutOfTime:
+            return await awaitable if limit is None else await with_timeout(limit, awaitable, deadline is not None)
+        except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
     async def _observe(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
@@ -176,11 +176,11 @@ class Firing(Settlement):
         if len(pending) == 1:
             await pending[0]
         elif pending:
-            tasks = [asyncio.ensure_future(carry(work)) for work in pending]
+            tasks = [asyncio.ensure_future(capture_exit(work)) for work in pending]
             try:
                 await asyncio.wait(tasks)
                 for task in tasks:
-                    unpack(task.result())
+                    raise_exit(task.result())
             except asyncio.CancelledError:
                 await asyncio.sleep(0)  # each of them has at least been entered
                 for task in tasks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.errors import HooklineError as HooklineError  # noqa: PLC0414 - the base of these too
-from .._base.names import describe
+from .._base.text import describe
 
 
 class RegistrationError(HooklineError, ValueError):

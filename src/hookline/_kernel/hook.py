@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, Un
 import msgspec
 
 from .._base.frozen import Frozen
-from .._base.names import is_number, nearest, remedy
+from .._base.text import did_you_mean, expected_hint, is_number
 from .._base.workers import in_thread
 from .errors import RegistrationError
 from .points import Point, resolve
@@ -256,10 +256,12 @@ def compile_hook(
 ) -> Iterator[Entry]:
     """Check a hook and give an entry for each of its points; ``overrides`` beat its own options."""
     if not callable(hook) or isinstance(hook, type):
-        raise RegistrationError(f"{hook!r:.80} is not a hook: {remedy(hook, 'an instance with points and __call__')}")
+        raise RegistrationError(
+            f"{hook!r:.80} is not a hook: {expected_hint(hook, 'an instance with points and __call__')}"
+        )
     for key in overrides:
         if key not in OPTIONS:
-            raise RegistrationError(f"unknown hook option {key!r}.{nearest(key, OPTIONS)}")
+            raise RegistrationError(f"unknown hook option {key!r}.{did_you_mean(key, OPTIONS)}")
     given: dict[str, Any] = {key: getattr(hook, key, None) for key in OPTIONS}
     given.update({key: value for key, value in overrides.items() if value is not None})
     name = getattr(hook, "__name__", None) or type(hook).__name__

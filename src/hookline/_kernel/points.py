@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from .._base.frozen import Frozen
-from .._base.names import nearest, snake
-from .._base.point_modules import POINT_MODULES
+from .._base.package import POINT_MODULES
+from .._base.text import did_you_mean, snake_case
 from . import payloads as p
 from .errors import RegistrationError
 from .state import AgentResult
@@ -37,7 +37,7 @@ Model = Literal["pipeline", "merge", "claim", "observe"]
 LOOP = "the loop"
 TABLE: dict[str, Point[Any]] = {}  # the points declared so far; POINTS shows all of them
 NAMES: dict[str, Point[Any]] = {}  # the same by every name and alias
-_imported: list[str] = []
+_imported: list[str] = []  # the modules of POINT_MODULES, once they are imported
 _RUN_POINTS: list[str] = []  # names of the points below, once all of them are declared
 
 
@@ -96,7 +96,7 @@ class Point(str, Generic[Payload_co]):
     @property
     def aliases(self) -> set[str]:
         """Every name under which it is found: its own, and those of other systems, in snake case."""
-        return {snake(alias) for alias in (self, *self.names.values())}
+        return {snake_case(alias) for alias in (self, *self.names.values())}
 
     def _shape(self) -> tuple[object, ...]:
         return self.payload.__name__, self.model, self.verbs
@@ -108,17 +108,17 @@ def resolve(name: str) -> Point[Any]:
         return name
     if not isinstance(name, str):
         raise RegistrationError(f"a point is a name, not {type(name).__name__} ({name!r})")
-    key = snake(name)
+    key = snake_case(name)
     if key not in NAMES:
         import_declarations()
     if key not in NAMES:
-        raise RegistrationError(f"unknown point {name!r}.{nearest(key, NAMES)}")
+        raise RegistrationError(f"unknown point {name!r}.{did_you_mean(key, NAMES)}")
     return NAMES[key]
 
 
 def import_declarations() -> None:
     """Import the modules that declare the points of other packages, once the points of a run are declared."""
-    if _imported != POINT_MODULES and _RUN_POINTS:
+    if tuple(_imported) != POINT_MODULES and _RUN_POINTS:
         _imported[:] = POINT_MODULES  # first: these modules declare points, too
         for name in POINT_MODULES:
             import_module(name)

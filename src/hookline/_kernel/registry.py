@@ -76,7 +76,7 @@ class HookStack:
         self._chains = {point: _chain(entries) for point, entries in by_point.items()}
         self.points = frozenset(self._chains)
         hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        names = ("on_event", "around", "instrument", "limits")
+        names = ("on_event", "wrap", "instrument", "limits")
         self.listeners, self.wrappers, self.instruments, self.limiting = (
             tuple(hook for hook in hooks if hasattr(hook, name)) for name in names
         )

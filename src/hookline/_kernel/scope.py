@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .state import AgentState
 
 if TYPE_CHECKING:
-    from .._base.event import Event
+    from .._kernel.events import Event
     from .hook import Entry
 
 ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())

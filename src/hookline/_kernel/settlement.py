@@ -10,10 +10,10 @@ from typing import Any
 
 from .._base.frozen import freeze
 from .errors import CallRefusedError, HookError, InvalidResultError
+from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .hook import Entry, Phase, selects
 from .payloads import Question
 from .points import Point
-from .records import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
 from .results import SETTLING, Answer, HookAction, Verdict, understand
 from .scope import Scope
 from .values import ErrorInfo, StopSignal

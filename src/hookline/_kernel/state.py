@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 import msgspec
 
 from .._base.frozen import Frozen, FrozenDict, History, as_history, empty, freeze, json_text, plain
+from .._base.text import counted, shorten
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
 if TYPE_CHECKING:
@@ -166,9 +167,10 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
         elif self.status != "completed" and self.stop is not None:
             why = f" ({self.stop.kind})"
         cost = "cost unknown" if self.cost is None else f"{self.cost:.4g} USD"
-        took = (_count(len(self.steps), "step"), _count(self.tool_calls, "tool call"))
-        tokens = _count(self.usage.total_tokens, "token")
-        return f"{_short(f'{self.status}{why}: {self.reply}')}\n{', '.join((*took, tokens, cost))}"
+        took = (counted(len(self.steps), "step"), counted(self.tool_calls, "tool call"))
+        tokens = counted(self.usage.total_tokens, "token")
+        line = " ".join(f"{self.status}{why}: {self.reply}".split())
+        return f"{shorten(line, 300)}\n{', '.join((*took, tokens, cost))}"
 
 
 def output_text(output: Any, reply: str) -> str:
@@ -177,12 +179,3 @@ def output_text(output: Any, reply: str) -> str:
         return reply
     form = plain(output)
     return form if isinstance(form, str) else json_text(form)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _short(text: str, most: int = 300) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from .._base.frozen import Frozen, FrozenDict, empty, freeze, parse_object
-from .._base.names import nearest
+from .._base.text import did_you_mean
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
@@ -86,7 +86,9 @@ class ToolCall(Frozen, frozen=True):
             raise TypeError(f"{path}.function: expected a mapping, got {type(function).__name__}")
         for name in function:
             if name not in ("name", "arguments"):
-                raise TypeError(f"{path}.function has no field {name!r}.{nearest(str(name), ('name', 'arguments'))}")
+                raise TypeError(
+                    f"{path}.function has no field {name!r}.{did_you_mean(str(name), ('name', 'arguments'))}"
+                )
             if name in fields:
                 raise TypeError(f"{path} has {name!r} twice: in the call and in its 'function'")
         return {**fields, **function}
@@ -156,7 +158,7 @@ def _text_part(part: Any, path: str) -> str:
         raise TypeError(f"{path} is of type {kind!r:.80}; messages hold text parts alone")
     for name in part:
         if name not in ("type", "text"):
-            raise TypeError(f"{path} has no field {name!r}.{nearest(str(name), ('type', 'text'))}")
+            raise TypeError(f"{path} has no field {name!r}.{did_you_mean(str(name), ('type', 'text'))}")
     text = part.get("text")
     if not isinstance(text, str):
         raise TypeError(f"{path}.text: expected text, got {type(text).__name__}")

@@ -19,8 +19,8 @@ import msgspec
 
 from .._base.errors import PlainError
 from .._base.frozen import fingerprint, private_copy
-from .._base.names import describe, words
-from .._base.tasks import OutOfTime, abandon, carry, unpack, within
+from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
+from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import (
     ApprovalAnswer,
@@ -35,10 +35,10 @@ from .._kernel.results import Answer, HookAction, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable
-from .causes import Ended, Stopped, stronger
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
+from .termination import RunEndedError, RunStoppedError, stronger_cause
 from .tool_call import CallReports, PendingCall
 
 replace = msgspec.structs.replace
@@ -73,7 +73,7 @@ class Batch:
         """Take every call to exactly one result in the transcript, whatever happens.
 
         Raises:
-            Stopped, Ended, HookError, CancelledError: why the run does not go on as usual.
+            RunStoppedError, RunEndedError, HookError, CancelledError: why the run does not go on as usual.
         """
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
@@ -109,7 +109,7 @@ class Batch:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._take_cause(cause)
-            for call in calls if not executing and not isinstance(cause, Stopped) else ():
+            for call in calls if not executing and not isinstance(cause, RunStoppedError) else ():
                 call.result = None
         for call in calls:
             if call.asking:
@@ -167,7 +167,7 @@ class Batch:
         arguments = call.call.arguments if request.arguments is call.handed_out else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = self.engine.world.validate(tool, arguments)
+        checked = self.engine.environment.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -223,7 +223,7 @@ class Batch:
 
     async def _ask(self, asked: ApprovalRequest) -> Verdict:
         ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
-        boundary = self.engine.world.boundary
+        boundary = self.engine.environment.boundary
         return await (ask() if boundary is None else boundary.approve(asked, ask, self.engine.report))
 
     async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
@@ -267,7 +267,7 @@ class Batch:
         if len(work) == 1:
             await work[0]
         elif work:
-            tasks = [asyncio.ensure_future(carry(item)) for item in work]
+            tasks = [asyncio.ensure_future(capture_exit(item)) for item in work]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             except BaseException:
@@ -276,9 +276,9 @@ class Batch:
             await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
-                raise reduce(stronger, causes)
+                raise reduce(stronger_cause, causes)
             for task in done:
-                unpack(task.result())
+                raise_exit(task.result())
         self.engine.cancellation.check()
 
     async def _invoke(self, call: PendingCall) -> None:
@@ -297,11 +297,11 @@ class Batch:
             if engine.cancellation.is_ours():
                 raise
             failure = cancelled
-        except OutOfTime:
+        except StillRunningError:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
-            if isinstance(refused.__cause__, (Ended, HookError)):
+            if isinstance(refused.__cause__, (RunEndedError, HookError)):
                 raise  # what a hook says about the model call of a tool counts for the run
             failure = refused
         except GeneratorExit as closed:
@@ -315,13 +315,13 @@ class Batch:
         if failure is None:
             call.settle(engine, "ok", value)
         else:
-            said = words(failure) if isinstance(failure, PlainError) else describe(failure)
+            said = error_text(failure) if isinstance(failure, PlainError) else describe(failure)
             call.settle(engine, "error", error=said)
         if engine.tells_calls or call.reporter is not None:
             await self._reports.end(call)
         call.ended = call.told = True
         if failure is not None:
-            await self._report(call, type(failure).__name__, words(failure))
+            await self._report(call, type(failure).__name__, error_text(failure))
 
     async def _call_tool(self, call: PendingCall) -> Any:
         engine, tool, request = self.engine, call.tool, call.request
@@ -330,9 +330,9 @@ class Batch:
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was switched off before this call of it began")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
-        work = engine.around(request, engine.world.call(request, tool, call.values, ctx))
-        limit = engine.world.timeout_of(tool)
-        return jsonable(await work if limit is None else await within(limit, work))
+        work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
+        limit = engine.environment.timeout_of(tool)
+        return jsonable(await work if limit is None else await with_timeout(limit, work))
 
     async def _report(self, call: PendingCall, kind: str, message: str) -> None:
         await self.engine.report(ErrorInfo("tool", kind, message, call.request.name, call.request.id))
@@ -352,7 +352,7 @@ class Batch:
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
             call.result = result if verdict.payload is shown else verdict.payload
             retried = verdict.action is HookAction.RETRY
-        except Ended as ended:
+        except RunEndedError as ended:
             call.result = ended.verdict.payload
             await self._take_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -413,7 +413,7 @@ class Batch:
             await self._take_cause(cause)
 
     async def _take_cause(self, cause: BaseException) -> None:
-        self.cause = stronger(self.cause, await self.engine.settle_cause(cause))
+        self.cause = stronger_cause(self.cause, await self.engine.settle_cause(cause))
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from .._base.frozen import Frozen
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.registry import HookStack
 from .._kernel.values import StopKind, StopSignal, Usage

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from .._base.tasks import running_loop
-from .causes import Stopped, stronger
+from .events import log
+from .termination import RunStoppedError, stronger_cause
 
 GRACE = 5.0
 """Seconds that hooks get, in all, after a cancellation."""
@@ -115,7 +117,7 @@ class Cancellation:
             if self.finishing:
                 return
             if on_time():
-                self.abort(Stopped())
+                self.abort(RunStoppedError())
             else:
                 self.watch(seconds_left, clock, on_time)
 
@@ -182,7 +184,7 @@ class Cancellation:
         self.broke_off = True
         self.hurry()
         cancelled = cancelled or asyncio.CancelledError()
-        return cancelled if cause is None else stronger(cause, cancelled)
+        return cancelled if cause is None else stronger_cause(cause, cancelled)
 
     def finish(self) -> None:
         """``on_run_end`` is next: no time limit breaks it off, and a cancellation waits for its hooks."""
@@ -214,3 +216,60 @@ class Cancellation:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # deliver what is pending, so that it comes once
         raise asyncio.CancelledError
+
+
+class Interrupt:
+    """A switch that cancels: the run it belongs to, and all runs started from its context."""
+
+    __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
+
+    def __init__(self, *watchers: Callable[[str], None]) -> None:
+        self.cancelled = False
+        self.reason = ""
+        self._watchers = watchers
+        self._token: threading.Event | None = None
+        self._lock = threading.Lock()
+
+    def cancel(self, reason: str = "cancelled") -> None:
+        """Cancel. Only the first call counts. Safe from any thread. A watcher that fails is logged."""
+        with self._lock:
+            if self.cancelled:
+                return
+            self.cancelled, self.reason = True, reason
+            watchers = self._watchers
+            if self._token is not None:
+                self._token.set()
+        for watcher in watchers:
+            try:
+                watcher(reason)
+            except Exception:  # noqa: BLE001 - the others are told all the same
+                log.exception("a watcher of a cancellation failed")
+
+    def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
+        """Call ``watcher(reason)`` when cancelled, at once if it has been; the closure unsubscribes."""
+        with self._lock:
+            self._watchers += (watcher,)
+            late = self.cancelled
+        if late:
+            watcher(self.reason)
+        return lambda: self.drop(watcher)
+
+    def drop(self, watcher: Callable[[str], None]) -> None:
+        """Do not call ``watcher`` any more."""
+        with self._lock:
+            self._watchers = tuple(w for w in self._watchers if w != watcher)
+
+    @property
+    def followed(self) -> bool:
+        """Whether anybody but its own run would notice."""
+        return len(self._watchers) > 1 or self._token is not None
+
+    @property
+    def cancel_token(self) -> threading.Event:
+        """An event that is set when cancelled, for sync code that waits."""
+        with self._lock:
+            if self._token is None:
+                self._token = threading.Event()
+                if self.cancelled:
+                    self._token.set()
+            return self._token

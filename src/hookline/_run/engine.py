@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
@@ -24,14 +24,14 @@ from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
-from .around import around
 from .cancellation import Cancellation
-from .causes import Ended, Stopped, stronger
 from .context import Services, make_window
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
 from .output import RunOutput
 from .run_hooks import RunHooks
 from .state import RunState
+from .termination import RunEndedError, RunStoppedError, stronger_cause
+from .wrapping import run_wrapped
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Engine(Scope):
         self.tracing = every_call
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
-        self.world = services.world
+        self.environment = services.environment
         self.ids = services.ids
         self.cause: BaseException | None = None
         """Why the run leaves its normal course, if it does; the strongest cause gives it its status."""
@@ -158,9 +158,9 @@ class Engine(Scope):
             fatal: whether a closed failure ends the run.
 
         Raises:
-            Ended: a hook said ``end``.
+            RunEndedError: a hook said ``end``.
             HookError: a hook failed closed.
-            CallRefusedError, Stopped: a model call that a hook made was refused.
+            CallRefusedError, RunStoppedError: a model call that a hook made was refused.
         """
         if not self.hears(point):
             return Verdict(payload)
@@ -189,21 +189,21 @@ class Engine(Scope):
                     failed.verdict = verdict  # the point itself had concluded
                     raise
             if verdict.action is HookAction.END_TURN:
-                raise Ended(verdict)
+                raise RunEndedError(verdict)
             return verdict
         # A closed failure: of several failures the first one counts, but all of them are recorded.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
-            with suppress(HookError, CallRefusedError, Stopped):
+            with suppress(HookError, CallRefusedError, RunStoppedError):
                 await self.report(info, quiet=point is ON_ERROR)
         self.signal(*verdict.signals)
         for soft in verdict.failures:
-            with suppress(HookError, CallRefusedError, Stopped):
+            with suppress(HookError, CallRefusedError, RunStoppedError):
                 await self.report(soft, quiet=point is ON_ERROR)
         if isinstance(error, HookError):
             raise error from error.cause
         if error.status == "stopped":
-            raise Stopped from error
+            raise RunStoppedError from error
         raise error
 
     async def fire_for(self, point: Point[Any], payload: Any) -> Verdict:
@@ -216,9 +216,9 @@ class Engine(Scope):
             raise HooklineError(f"{point} is fired by the loop itself: declare a point of your own for this")
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
-        except Ended as ended:
+        except RunEndedError as ended:
             return ended.verdict
-        except Stopped as stopped:
+        except RunStoppedError as stopped:
             raise CallRefusedError("the run is stopping", status="stopped") from stopped
 
     async def report(
@@ -242,22 +242,22 @@ class Engine(Scope):
 
     # What goes around a run, a model call or a tool (DESIGN 4.9).
 
-    def around(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
+    def wrap(self, payload: Any, work: Awaitable[T]) -> Awaitable[T]:
         """Await ``work`` within what the hooks put around it."""
         wrappers = self.hooks.stack.wrappers
-        return around(wrappers, self.ctx, payload, work) if wrappers else work
+        return run_wrapped(wrappers, self.ctx, payload, work) if wrappers else work
 
     async def instrumented(self, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
         """Do ``work`` behind the hooks that stand between the run and the world (DESIGN 6.11)."""
         if not self.hooks.stack.instruments:
-            return await self.around(start, work())
+            return await self.wrap(start, work())
         with ExitStack() as stack:
             for hook in self.hooks.stack.instruments:
                 try:
                     stack.enter_context(hook.instrument(self, start))
                 except Exception:  # noqa: BLE001 - it only records
                     log.exception("hook %r failed to instrument the run", hook)
-            return await self.around(start, work())
+            return await self.wrap(start, work())
 
     # Stopping.
 
@@ -268,7 +268,7 @@ class Engine(Scope):
 
         Raises:
             CancelledError: the run is to be broken off.
-            Stopped: a signal is recorded, or a limit is reached.
+            RunStoppedError: a signal is recorded, or a limit is reached.
         """
         signals = self.run_state.signals
         if not signals and not self._limited and not self.cancellation.alert:
@@ -279,7 +279,7 @@ class Engine(Scope):
             if limit is None:
                 return
             self.signal(limit)
-        raise Stopped
+        raise RunStoppedError
 
     def signal(self, *signals: StopSignal) -> None:
         """Record stop signals."""
@@ -298,7 +298,7 @@ class Engine(Scope):
 
     def watch_the_time(self) -> None:
         """Have a time limit break off whatever is waited for when it is reached."""
-        self.cancellation.watch(self.budget.seconds_left, self.world.clock, self._out_of_time)
+        self.cancellation.watch(self.budget.seconds_left, self.environment.clock, self._out_of_time)
 
     def _out_of_time(self) -> bool:
         limit = self.budget.out_of_time()
@@ -328,8 +328,8 @@ class Engine(Scope):
     async def take_cause(self, cause: BaseException) -> None:
         """Take a cause into account; the strongest one gives the run its status."""
         cause = await self.settle_cause(cause)
-        if not isinstance(cause, Stopped):  # the signal that it stands for is recorded
-            self.cause = stronger(self.cause, cause)
+        if not isinstance(cause, RunStoppedError):  # the signal that it stands for is recorded
+            self.cause = stronger_cause(self.cause, cause)
 
     # Messages that are put into the run from outside.
 
@@ -339,8 +339,8 @@ class Engine(Scope):
             if self.cancellation.finishing:
                 return False
             self.steered.append(message)
-            if self.world.boundary is not None:
-                self.world.boundary.steered(self.ids.run_id, message.content)
+            if self.environment.boundary is not None:
+                self.environment.boundary.steered(self.ids.run_id, message.content)
             return True
 
     def take_in_steering(self) -> None:
@@ -373,8 +373,8 @@ class Engine(Scope):
         for cancel in children.values():
             cancel("the run is over")
         if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
-            with suppress(OutOfTime):  # the other half of the time is for the hooks at the end of this run
-                await within(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
+            with suppress(StillRunningError):  # the other half of the time is for the hooks at the end of this run
+                await with_timeout(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
 
     def close(self) -> None:
         """The run is over: its context can fire nothing any more, and no reference cycle is left behind."""

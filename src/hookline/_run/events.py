@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from .._base.event import Event
 from .._base.tasks import running_loop
-from .._kernel import records
+from .._kernel import events as kernel_events
+from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import ON_TOKEN
-from .._kernel.records import HookExecuted, PointFired
 from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, Outcome, StopSignal, ToolCall, Usage
@@ -212,7 +211,7 @@ class RunFinished(Event, frozen=True):
 
 ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
     kind
-    for module in (vars(records), globals())
+    for module in (vars(kernel_events), globals())
     for kind in module.values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )

@@ -36,12 +36,12 @@ from .._kernel.scope import ACTIVE, CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
 from .batch import Batch
-from .causes import Ended, Stopped, status_of, strength
 from .engine import DONE, Engine
 from .events import RunFinished, RunStarted, StepFinished, StepStarted, TaskTaken
 from .model_call import call_model
 from .session import Session
 from .state import RunState
+from .termination import RunEndedError, RunStoppedError, signal_rank, status_of
 from .tool_call import CallReports
 
 MAX_KEEP_GOING = 3
@@ -67,7 +67,7 @@ class Loop:
         """Run to the end, whatever happens on the way."""
         engine = self.engine
         engine.cancellation.begin()
-        active, current = ACTIVE.set(engine.hooks.around), CURRENT.set(engine)
+        active, current = ACTIVE.set(engine.hooks.running), CURRENT.set(engine)
         engine.events.aio = asyncio.get_running_loop()
         try:
             engine.emit(RunStarted, ids=engine.ids)
@@ -114,7 +114,7 @@ class Loop:
         """Fire a point before the first step: a stop takes effect there."""
         try:
             return await self.engine.fire(point, payload)
-        except Stopped:
+        except RunStoppedError:
             return Verdict(payload)
 
     def _nothing_to_look_at(self) -> bool:
@@ -135,8 +135,10 @@ class Loop:
                     return True
                 engine.signal(limit)
             try:
-                verdict = await engine.fire(ON_STOP, Stopping(tuple(sorted(state.signals, key=strength)), engine.ids))
-            except Stopped:
+                verdict = await engine.fire(
+                    ON_STOP, Stopping(tuple(sorted(state.signals, key=signal_rank)), engine.ids)
+                )
+            except RunStoppedError:
                 return False
             if engine.steered and self._drop_completed():
                 continue
@@ -160,7 +162,7 @@ class Loop:
 
     async def _step(self) -> None:
         """One step: a model reply, and the tool calls in it. It always gets its ``after_step``."""
-        engine, state, clock = self.engine, self.state, self.engine.world.clock
+        engine, state, clock = self.engine, self.state, self.engine.environment.clock
         began = clock.monotonic()
         state.spent = None
         engine.hop = index = self._steps_begun
@@ -298,11 +300,11 @@ class Loop:
     def _result(self) -> AgentResult[Any]:
         """The result as it stands before ``on_run_end``."""
         engine, state, cause = self.engine, self.state, self.engine.cause
-        strongest = min(state.signals, key=strength, default=None)
+        strongest = min(state.signals, key=signal_rank, default=None)
         status = status_of(cause)
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
-        ended = cause if status == "ended" and isinstance(cause, (Ended, CallRefusedError)) else None
+        ended = cause if status == "ended" and isinstance(cause, (RunEndedError, CallRefusedError)) else None
         if ended is not None and self._recording:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import json_text, private_copy
-from .._base.names import describe, words
 from .._base.tasks import running_loop
+from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
@@ -21,11 +21,11 @@ from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.errors import ProviderError
 from ..models.protocol import Model
-from .causes import Ended, Stopped
+from .context import GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
-from .llm import GatedModel
 from .output import RunOutput, retry_note
+from .termination import RunEndedError, RunStoppedError
 
 MAX_RETRIES = 2
 
@@ -38,13 +38,13 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
     """Ask the model, through ``before_llm``, ``on_token``, ``after_llm`` and ``on_error``; what left ``after_llm``.
 
     Raises:
-        Ended, Stopped: a hook said so.
+        RunEndedError, RunStoppedError: a hook said so.
         HookError: a hook failed closed; the reply is not used.
         ModelError: the model failed and no hook mended it.
         OutputError: the final reply does not fit the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
-    model = engine.world.model(model)
+    model = engine.environment.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not fit the output type: they have a limit of their own
@@ -57,7 +57,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
             base = replace(base, messages=(*base.messages, Message("user", note)))
         verdict = await engine.fire(BEFORE_LLM, base)
         engine.checkpoint(inside_step=inside_step)
-        generation = Generation(engine, verdict.payload, model, engine.world.clock.monotonic())
+        generation = Generation(engine, verdict.payload, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         if verdict.answer is not None:
             await generation.serve(verdict.answer)
@@ -94,8 +94,8 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
     engine, request = generation.engine, generation.request
     generation.announce()
     try:
-        await engine.around(request, generation.ask())
-    except (Ended, HookError, CallRefusedError):
+        await engine.wrap(request, generation.ask())
+    except (RunEndedError, HookError, CallRefusedError):
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
@@ -172,7 +172,7 @@ class Generation(msgspec.Struct):
             streamed = bool(self.text)
             self.take(complete)
             await self._show("" if streamed else self.response.content, final=True)
-        except (Ended, HookError, CallRefusedError):
+        except (RunEndedError, HookError, CallRefusedError):
             if complete is None:
                 self.take(self._partial())
             await self._withdraw()
@@ -193,7 +193,7 @@ class Generation(msgspec.Struct):
         if self.engine.hears(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
-            except (Ended, HookError):
+            except (RunEndedError, HookError):
                 await self._withdraw()
                 raise
 
@@ -203,7 +203,7 @@ class Generation(msgspec.Struct):
         calls = response.tool_calls
         if for_hooks and calls:
             calls = tuple([replace(call, arguments=private_copy(call.arguments)) for call in calls])
-        duration = self.engine.world.clock.monotonic() - self.began
+        duration = self.engine.environment.clock.monotonic() - self.began
         return ModelReply(
             response.content, calls, request.hop, request.attempt, request.purpose, response.usage,
             response.cost, response.finish_reason, response.model or model.name, response.provider or model.provider,
@@ -274,7 +274,7 @@ def _distinct(engine: Engine, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ..
     distinct: dict[str, ToolCall] = {}
     for call in calls:
         fresh = bool(call.id) and call.id not in engine.run_state.call_ids and call.id not in distinct
-        kept = call if fresh else replace(call, id=engine.world.new_id("call"))
+        kept = call if fresh else replace(call, id=engine.environment.new_id("call"))
         distinct[kept.id] = kept
     return tuple(distinct.values())
 
@@ -283,7 +283,7 @@ async def _put_to_on_error(
     engine: Engine, error: BaseException, request: ModelRequest, model: Model, no_retry: str
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
-    info = ErrorInfo("model", type(error).__name__, words(error), model.name, fatal=True, retry_after=wait)
+    info = ErrorInfo("model", type(error).__name__, error_text(error), model.name, fatal=True, retry_after=wait)
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
@@ -317,7 +317,7 @@ async def _output_problem(engine: Engine, output: RunOutput, reply: ModelReply, 
         engine.emit(Discarded, hop=reply.hop, attempt=reply.attempt, purpose=reply.purpose)
     if failure is not None:
         with suppress(HookError, CallRefusedError):  # they are reported; the output's own failure stands
-            await engine.report(ErrorInfo("output", "OutputError", words(failure), reply.model, fatal=True))
+            await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))
         raise failure
     return problem
 
@@ -335,7 +335,7 @@ def _emit_reply(engine: Engine, reply: ModelReply) -> None:
 
 def gated(engine: Engine, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
-    return GatedModel(model, partial(_begin_gated, engine), engine.world)
+    return GatedModel(model, partial(_begin_gated, engine), engine.environment)
 
 
 def _begin_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
@@ -348,12 +348,12 @@ async def _ask_gated(engine: Engine, model: Model, request: ModelRequest) -> Mod
     try:
         engine.checkpoint(inside_step=False)
         return await call_model(engine, request, model)
-    except Ended as ended:
+    except RunEndedError as ended:
         message = f"the call was ended by hook {ended.hook!r}"
         raise CallRefusedError(
             message, status="ended", reply=ended.reply, hook=ended.hook, reason=ended.reason
         ) from ended
-    except Stopped as stopped:
+    except RunStoppedError as stopped:
         raise CallRefusedError("the run is stopping", status="stopped") from stopped
     except HookError as error:
         raise CallRefusedError(str(error), status="failed", hook=error.hook) from error

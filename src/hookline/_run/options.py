@@ -14,17 +14,15 @@ from .._kernel.scope import CURRENT, entered
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits
-from .cancellation import Cancellation
-from .context import AgentContext, Services, new_services, services_of
+from .cancellation import Cancellation, Interrupt
+from .context import AgentContext, DepsT, Services, new_services, services_of
 from .engine import Engine, Setup
 from .events import EventStream, Sink, listener, log
-from .interrupt import Interrupt
 from .model_call import gated
 from .output import OutputSpec, RunOutput, output_spec
 from .run_hooks import RunHooks
 from .session import Session
 from .state import RunState
-from .type_vars import DepsT
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
@@ -166,7 +164,7 @@ class Preparation:
             if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
                 wanted, got = agent.deps_type.__name__, type(deps).__name__
                 raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
-        run_id = services.world.new_id("run")
+        run_id = services.environment.new_id("run")
         task_id = str(options.get("task_id") or run_id)
         correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
         services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
@@ -190,7 +188,7 @@ class Preparation:
         if session is None:  # a run inside a run is a conversation of its own
             session = Session() if base.ids.run_id else base.session
         if not session.id:
-            session.id = base.world.new_id("session")
+            session.id = base.environment.new_id("session")
         return session
 
     def _allowed_plugins(self, base: Services) -> tuple[str, ...] | None:
@@ -264,7 +262,7 @@ class Preparation:
         every_call = every_call or any(getattr(sink, "every_call", False) for sink in sinks)
         if not sinks and not self._keep:
             return _SILENT, False
-        clock = services.world.clock
+        clock = services.environment.clock
         return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
 
 

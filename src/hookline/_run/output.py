@@ -6,13 +6,22 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union, get_args, get_origin
 
 import msgspec
 
 from .._base.frozen import freeze, json_text, plain, scrub
-from .._base.names import describe, words
+from .._base.text import describe, error_text
 from .._kernel.errors import OutputError, RegistrationError
+
+if TYPE_CHECKING:  # type variables with defaults come with Python 3.13
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=str)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 OUTPUT_RETRIES = 2
 """How often a reply that does not fit is asked for again, if the agent does not say."""
@@ -110,7 +119,7 @@ class RunOutput:
         try:
             self.accepted = self.spec.read(text)
         except InvalidOutputError as invalid:
-            return words(invalid)
+            return error_text(invalid)
         except OutputError:
             raise
         except Exception as error:
@@ -273,7 +282,7 @@ class _MsgspecReader:
         try:
             value = self._decoder.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise InvalidOutputError(words(error)) from error
+            raise InvalidOutputError(error_text(error)) from error
         return Output(value, _json_form(partial(plain, value), data))
 
 
@@ -285,7 +294,7 @@ def _json_form(dump: Callable[[], Any], data: bytes) -> Any:
         try:
             return freeze(msgspec.json.decode(data))
         except (ValueError, RecursionError) as error:
-            raise InvalidOutputError(words(error)) from error
+            raise InvalidOutputError(error_text(error)) from error
 
 
 class _UnionReader:
@@ -347,7 +356,7 @@ def _is_union(output_type: Any) -> bool:
 
 
 def _first_sentence(error: Exception) -> str:
-    return (words(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    return (error_text(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _name_of(output_type: Any) -> str:

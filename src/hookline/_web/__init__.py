@@ -1,1 +1,1 @@
-"""Serving HTTP: one port for all that is reached through it, what every request passes first, and how it starts."""
+"""An HTTP server for any component with routes, and the security checks that every request passes first."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from .errors import WebError
+from .http_server import WebError
 
 BREAK_OFF = 1.0
 """Seconds to wait for the end of a start that is broken off; one that takes no notice is left alone."""

@@ -12,16 +12,15 @@ def main() -> None:
     try:
         import typer  # noqa: F401
     except ImportError:
-        from .._base.installing import install_command
-        from .._base.version import __version__
+        from .._base.errors import install_command
+        from .._base.package import __version__
 
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"hookline {__version__}\n")
             sys.exit(0)
         sys.stderr.write(f"error: the command line needs typer and rich: {install_command('cli')}\n")
         sys.exit(2)
-    from .exits import CANCELLED, UNREAD, ReaderGone
-    from .failures import report
+    from .errors import CANCELLED, UNREAD, ReaderGone, report
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a model may say what this terminal cannot

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base.files import replace_file
-from .._base.names import words
+from .._base.text import error_text
 from ..models.errors import NotInstalledError
 from .errors import ConfigError
 from .sources import SHARED_FILE
@@ -59,9 +59,9 @@ def _read(path: Path) -> Any:
     try:
         return tomlkit.parse(path.read_bytes().decode()) if path.exists() else tomlkit.document()
     except TOMLKitError as error:
-        raise ConfigError(f"{path} is not valid TOML: {words(error)}") from error
+        raise ConfigError(f"{path} is not valid TOML: {error_text(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {words(error)}") from error
+        raise ConfigError(f"{path} cannot be read: {error_text(error)}") from error
 
 
 def _table(document: Any, path: Path) -> Any:
@@ -92,4 +92,4 @@ def _write(path: Path, document: Any, key: str, items: list[Any]) -> None:
         if known is not None:
             target.chmod(known)  # whatever the umask says
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {words(error)}") from error
+        raise ConfigError(f"{path} cannot be written: {error_text(error)}") from error

@@ -1,4 +1,4 @@
-"""Hooks and tools from files and modules (``FILE.py``, ``FILE.py:name``, ``module:name``); built-in hooks by name."""
+"""Load hooks and tools from files (``FILE.py``, ``FILE.py:name``) and modules (``module:name``)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import describe, nearest, words
+from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import function_of
 from .._kernel.registry import HookRegistry
-from ..hooks.catalogue import BUILTINS
+from ..hooks._catalog import BUILTINS
 from ..plugins.errors import LoadError
 from ..plugins.files import importable, load_file
 from ..plugins.plugin import Plugin
 from ..tools._tool import Tool
-from .references import Reference, parse
 from .secrets import masked, without
 from .settings import DeclaredHook
+from .sources import Reference, parse
 
 _WHAT_COUNTS = (
     "A hook is a function under @hook, @guard or @observer, an object with points, or a list named 'hooks'; "
@@ -188,7 +188,7 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
         for name in args:
             if name not in known:
                 what = f"It takes {', '.join(known)}" if known else "It takes no args"
-                raise LoadError(f"{use} has no argument {name!r}.{nearest(name, known)} {what}") from error
+                raise LoadError(f"{use} has no argument {name!r}.{did_you_mean(name, known)} {what}") from error
         lacks = [p.name for p in named if p.default is p.empty and p.name not in args]
         if not lacks:  # it wants something that has no name
             return
@@ -200,7 +200,7 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
 def _built_in(name: str) -> Any:
     """A built-in hook's class, or the function that makes a bundle of them."""
     if name not in BUILTINS:
-        known = nearest(name, BUILTINS)
+        known = did_you_mean(name, BUILTINS)
         own = "For a hook of your own, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
     return getattr(importlib.import_module("..hooks", __package__), name)
@@ -220,7 +220,7 @@ def _value(reference: Reference, home: Path, kind: str) -> Any:
     for part in reference.name.split("."):
         if not hasattr(value, part):
             place = reference.file or reference.module
-            raise LoadError(f"{place} has no {reference.name!r}.{nearest(part, names)}")
+            raise LoadError(f"{place} has no {reference.name!r}.{did_you_mean(part, names)}")
         value = getattr(value, part)
         names = dir(value)
     return value
@@ -233,6 +233,6 @@ def _module(reference: Reference, home: Path) -> Any:
     except ModuleNotFoundError as error:
         if error.name and (reference.module == error.name or reference.module.startswith(f"{error.name}.")):
             raise LoadError(f"{reference.text}: there is no module {error.name!r}") from error
-        raise LoadError(f"{reference.text}: {words(error)}") from error
+        raise LoadError(f"{reference.text}: {error_text(error)}") from error
     except Exception as error:
         raise LoadError(f"{reference.text}: the module cannot be imported: {describe(error)}") from error

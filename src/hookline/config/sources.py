@@ -1,21 +1,24 @@
-"""Where settings come from: defaults, a file, the environment, flags. The later one wins, and it is remembered."""
+"""Read settings from defaults, a file, the environment and flags; a later source overrides an earlier one."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from .._base.names import closest, nearest, words
+from .._base.text import closest_match, did_you_mean, error_text
+from ..hooks._catalog import BUILTINS
+from ..plugins.discovery import is_path
 from .errors import ConfigError
-from .references import anchored
 from .secrets import masked
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
-from .trust import why_not_trusted
 
 FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
 PREFIX = "HOOKLINE_"
@@ -142,7 +145,7 @@ def read_file(path: Path) -> dict[str, Any]:
     for name, value in table.items():
         if name not in KEYS:
             known = ", ".join(KEYS)
-            raise ConfigError(f"{path}: unknown key {name!r}.{nearest(name, KEYS)} Known keys: {known}")
+            raise ConfigError(f"{path}: unknown key {name!r}.{did_you_mean(name, KEYS)} Known keys: {known}")
         values[name] = anchored(name, checked(KEYS[name], value, f"{path}: {name}"), path.parent.resolve())
     return values
 
@@ -168,7 +171,7 @@ def read_env(env: Mapping[str, str], folder: Path) -> dict[str, Any]:
             key = known[name]
             values[key.name] = anchored(key.name, from_text(key, text, name), folder)
         elif name.startswith(PREFIX) and name not in OTHER_VARIABLES:
-            meant = closest(name, known, likeness=0.85)
+            meant = closest_match(name, known, cutoff=0.85)
             if meant:
                 raise ConfigError(f"the environment variable {name} is unknown. Did you mean {meant!r}?")
     return values
@@ -212,7 +215,7 @@ def _json(text: str, where: str, kind: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{where}: that is no JSON {kind}: {words(error)}") from error
+        raise ConfigError(f"{where}: that is no JSON {kind}: {error_text(error)}") from error
 
 
 def _pair(item: str, where: str) -> tuple[str, Any]:
@@ -255,13 +258,15 @@ def _check_declared(item: Any, where: str, what: str, kind: type[Any]) -> None:
     fields = kind.__struct_fields__
     for name in item:
         if name not in fields:
-            raise ConfigError(f"{where}: a {what} has no {name!r}.{nearest(name, fields)} It takes {', '.join(fields)}")
+            raise ConfigError(
+                f"{where}: a {what} has no {name!r}.{did_you_mean(name, fields)} It takes {', '.join(fields)}"
+            )
     if "use" not in item:
         raise ConfigError(f'{where}: a {what} needs use = "module:name" or use = "FILE.py:name"')
     try:
         msgspec.convert(item, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {item['use']}: {words(error)}") from error
+        raise ConfigError(f"{where}: {item['use']}: {error_text(error)}") from error
 
 
 def _existing(path: Path) -> Path:
@@ -280,3 +285,81 @@ def _toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
+
+
+_FILE = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[^:/\\]+))?")
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """What a text such as ``rules.py:keep_files`` or ``package.rules:Limit`` points at."""
+
+    text: str
+    file: Path | None = None
+    module: str = ""
+    name: str = ""
+
+
+def parse(text: str) -> Reference:
+    """A reference from its text; without ``.py`` it is a module's."""
+    found = _FILE.fullmatch(text)
+    if found:
+        return Reference(text, Path(found["file"]).expanduser(), "", found["name"] or "")
+    module, _, name = text.partition(":")
+    return Reference(text, None, module, name)
+
+
+_MODEL_FILES = ("local:", "scripted:")
+_PLACES = frozenset((
+    "folder", "sessions", "runs", "audit", "approval_file", "plugins_folder", "personalities", "tickets", "skills",
+))  # fmt: skip
+"""Settings that are a file or a folder."""
+_PATHS = frozenset(("path", "folder", "memory", "notes", "store", "artifacts", "sign", "checkpoint", "board"))
+"""What hooks of Hookline's own call their arguments that are paths."""
+
+
+def anchored(key: str, value: Any, folder: Path) -> Any:
+    """A setting's value with its relative paths made absolute, from ``folder``."""
+    if key in _PLACES:
+        return value if value in (None, "", ":memory:") else str(folder / Path(value).expanduser())
+    if key == "model":
+        kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
+        return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
+    if key == "plugins":
+        return tuple(str(folder / Path(item).expanduser()) if is_path(item) else item for item in value)
+    if key in ("hooks", "tools", "channels"):
+        return tuple(_anchored(item, folder) for item in value)
+    return value
+
+
+def _anchored(item: Any, folder: Path) -> Any:
+    if not isinstance(item, str):
+        ours = item.use in BUILTINS or re.match(r"hookline[.:]", item.use) is not None
+        args = {k: _path(k, v, folder) for k, v in item.args.items()} if ours else item.args
+        return msgspec.structs.replace(item, use=_anchored(item.use, folder), args=args)
+    found = _FILE.fullmatch(item)
+    if not found:
+        return item
+    path = folder / Path(found["file"]).expanduser()
+    return f"{path}:{found['name']}" if found["name"] else str(path)
+
+
+def _path(name: str, value: Any, folder: Path) -> Any:
+    if name not in _PATHS or not isinstance(value, str) or value in ("", ":memory:"):
+        return value
+    return str(folder / Path(value).expanduser())
+
+
+def why_not_trusted(path: Path) -> str | None:
+    """Why somebody else may have written this file, ``None`` if only its user or root could. For POSIX systems."""
+    if sys.platform == "win32":
+        return None
+    try:
+        found = (path.lstat(), path.stat())  # whoever makes a link chooses the folder that its paths start at
+    except OSError as error:
+        return f"it cannot be looked at: {error.strerror}"
+    for state in found:
+        if state.st_uid not in (os.geteuid(), 0):
+            return "it belongs to another user"
+    if stat.S_IMODE(found[1].st_mode) & stat.S_IWOTH:
+        return "everybody may write it"
+    return None

@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from .._base.event import Event
-from .._base.names import words
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
+from .._base.text import error_text
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED
 from .._kernel.results import HookResult
 from .._kernel.values import Ids
 from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
-from .checks import path_of, positive
+from ._support.validation import check_path, check_positive
 
 log = logging.getLogger("hookline")
 
@@ -72,7 +72,7 @@ class ApprovalsHook:
     ) -> None:  # fmt: skip
         if not isinstance(store, ApprovalStore):
             try:
-                store = ApprovalStore(path_of(store, "store= is a SQLite file, such as 'approvals.db'"))
+                store = ApprovalStore(check_path(store, "store= is a SQLite file, such as 'approvals.db'"))
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         for name, text in (("owner", owner), ("root_id", root_id)):
@@ -80,7 +80,7 @@ class ApprovalsHook:
                 raise RegistrationError(f"{name} is text, not {text!r:.80}")
         if tell is not None and (not callable(tell) or isinstance(tell, type)):
             raise RegistrationError(f"tell is an async function of a row, not {tell!r:.80}")
-        self.store, self.seconds = store, positive(seconds, "seconds")
+        self.store, self.seconds = store, check_positive(seconds, "seconds")
         self.owner, self.root_id, self.tell = owner, root_id, tell
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
@@ -157,7 +157,7 @@ class ApprovalsHook:
         if isinstance(outcome, StoreError):
             raise outcome
         if isinstance(outcome, Exception):
-            raise StoreError(words(outcome)) from outcome
+            raise StoreError(error_text(outcome)) from outcome
         return outcome
 
     async def _tell(self, row: ApprovalRow) -> None:
@@ -165,11 +165,11 @@ class ApprovalsHook:
         try:
             await self.tell(row)
         except Exception as error:  # noqa: BLE001 - others can still decide
-            log.error("nobody was told of %s, which waits for approval: %s", row.id, words(error) or repr(error))
+            log.error("nobody was told of %s, which waits for approval: %s", row.id, error_text(error) or repr(error))
 
     async def _cancel(self, row: ApprovalRow) -> None:
-        with suppress(StoreError, OutOfTime):
-            await within(CLEANING, in_thread(self.store.settle, row.id, "cancelled"), shielded=True)
+        with suppress(StoreError, StillRunningError):
+            await with_timeout(CLEANING, in_thread(self.store.settle, row.id, "cancelled"), shielded=True)
 
 
 def answer_of(row: ApprovalRow, seconds: float) -> HookResult:

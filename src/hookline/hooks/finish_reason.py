@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.points import AFTER_STEP
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
 from .._kernel.values import Step
 from ..models.protocol import FINISH_REASONS
-from .checks import names_of
+from ._support.validation import check_names
 
 
 class FinishReasonHook:
@@ -32,11 +32,11 @@ class FinishReasonHook:
     def __init__(
         self, stop_reasons: Iterable[str], finish_reason_resolver: Callable[[AgentState], str | None] | None = None
     ) -> None:
-        self.stop_reasons = names_of(stop_reasons, "stop_reasons")
+        self.stop_reasons = check_names(stop_reasons, "stop_reasons")
         for reason in self.stop_reasons:
             if reason not in FINISH_REASONS:
                 known = ", ".join(FINISH_REASONS)
-                problem = f"unknown finish reason {reason!r}.{nearest(reason, FINISH_REASONS)} Known: {known}"
+                problem = f"unknown finish reason {reason!r}.{did_you_mean(reason, FINISH_REASONS)} Known: {known}"
                 raise RegistrationError(problem)
         if finish_reason_resolver is not None and not callable(finish_reason_resolver):
             raise RegistrationError(

@@ -8,20 +8,19 @@ from collections import deque
 from socket import gethostname
 from typing import Any, TypeVar
 
-from .._base.background import Background
-from .._base.event import Event
-from .._base.names import words
+from .._base.background_writer import BackgroundWriter
+from .._base.text import error_text
 from .._kernel.errors import RegistrationError
+from .._kernel.events import Event, HookExecuted
 from .._kernel.payloads import ModelReply
 from .._kernel.points import AFTER_LLM, ON_RUN_END
-from .._kernel.records import HookExecuted
 from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
 from ..stores.processes import born
 from ..stores.runs import PARTS, RunRecord, RunStore
-from .checks import flag, path_of
+from ._support.validation import check_bool, check_path
 
 log = logging.getLogger("hookline")
 
@@ -62,17 +61,17 @@ class ObservabilityHook:
     def __init__(
         self, path: str | os.PathLike[str] | RunStore, *, keep_days: float | None = None, every_call: bool = False
     ) -> None:
-        self.every_call = flag(every_call, "every_call")
+        self.every_call = check_bool(every_call, "every_call")
         if not isinstance(path, RunStore):
             try:
-                path = RunStore(path_of(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
+                path = RunStore(check_path(path, "path= is a SQLite file, such as 'runs.db'"), keep_days=keep_days)
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
         elif keep_days is not None:
             raise RegistrationError("keep_days belongs to the store: RunStore(path, keep_days=...)")
         self.store = path
         self._host = gethostname()
-        self._writer: Background[None] = Background(self._write, self._failed, linger=LINGER)
+        self._writer: BackgroundWriter[None] = BackgroundWriter(self._write, self._failed, linger=LINGER)
         self._begin()
 
     def _begin(self) -> None:
@@ -181,7 +180,7 @@ class ObservabilityHook:
         self._logged = ""
 
     def _failed(self, error: Exception, _: list[None]) -> None:
-        self._lose(self._writing, words(error) or type(error).__name__)
+        self._lose(self._writing, error_text(error) or type(error).__name__)
 
     def _lose(self, records: int, problem: str) -> None:
         self._lost += records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._base.installing import NotInstalledError as NotInstalledError  # noqa: PLC0414 - models need packages
+from .._base.errors import NotInstalledError as NotInstalledError  # noqa: PLC0414 - models need packages
 from .._kernel.errors import ModelError
 
 

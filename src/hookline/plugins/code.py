@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from .._base.frozen import EMPTY
-from .._base.names import describe, nearest
+from .._base.text import describe, did_you_mean
 from .._kernel.hook import DecoratedFunction
 from .._kernel.points import Point
 from ..tools._tool import Tool
@@ -153,7 +153,7 @@ class Code:
         value: Any = module
         for part in name.split("."):
             if not hasattr(value, part):
-                raise LoadError(f"{kind}: {text} has no {name!r}.{nearest(part, dir(value))}")
+                raise LoadError(f"{kind}: {text} has no {name!r}.{did_you_mean(part, dir(value))}")
             value = getattr(value, part)
         if kind in ("hooks", "tools") and _wants_settings(value):
             value = self._made(kind, text, value)

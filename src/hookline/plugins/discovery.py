@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .._base.names import words
+from .._base.text import error_text
 from .errors import LoadError
 from .manifest import MANIFEST, Manifest, read_manifest
 
@@ -80,7 +80,7 @@ def in_folder(folder: Path, source: Literal["folder", "named"] = "named", trust:
     try:
         manifest = read_manifest(folder / MANIFEST)
     except LoadError as error:
-        return FoundPlugin(folder.name, source, where, folder=folder, problem=words(error))
+        return FoundPlugin(folder.name, source, where, folder=folder, problem=error_text(error))
     problem = "" if trust is None else _distrust(folder, trust)
     return FoundPlugin(manifest.id, source, where, manifest.version, manifest, folder, None, problem)
 

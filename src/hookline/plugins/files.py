@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from .._base.names import describe
+from .._base.text import describe
 from .errors import LoadError
 
 _loaded: dict[Path, tuple[str, ModuleType]] = {}

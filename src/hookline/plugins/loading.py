@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._base.frozen import EMPTY
-from .._base.names import describe, nearest, words
+from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.points import Point
 from .._kernel.registry import HookRegistry
@@ -71,7 +71,7 @@ def load_plugin(name: str | os.PathLike[str], settings: Mapping[str, Any] = EMPT
         return load_found(in_folder(Path(name).expanduser()), settings)
     known = {each.id: each for each in find_plugins()}
     if name not in known:
-        raise PluginError(f"no installed plugin {name!r}.{nearest(name, known)} Installed: {sorted(known)}")
+        raise PluginError(f"no installed plugin {name!r}.{did_you_mean(name, known)} Installed: {sorted(known)}")
     return load_found(known[name], settings)
 
 
@@ -100,7 +100,7 @@ def load_found(found: FoundPlugin, settings: Mapping[str, Any] = EMPTY, before: 
 
 def named_error(name: str, error: BaseException) -> PluginError:
     """The same words, with the plugin's name in front."""
-    text, name = words(error) if isinstance(error, HooklineError) else describe(error), f"plugin {name!r}"
+    text, name = error_text(error) if isinstance(error, HooklineError) else describe(error), f"plugin {name!r}"
     return PluginError(text if text.startswith(name) else f"{name}: {text}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .._base.frozen import EMPTY
-from .._base.names import nearest, words
+from .._base.text import did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .._kernel.registry import HookRegistry
 from ..tools.registry import ToolRegistry
@@ -98,7 +98,7 @@ class PluginManager:
             known = [row.id for row in rows]
             places = "among the installed packages" + ("" if self.folder is None else f" or in {self.folder}")
             there = f"There are {', '.join(sorted(set(known)))}" if known else "There are none"
-            raise PluginError(f"there is no plugin {name!r} {places}.{nearest(name, known)} {there}")
+            raise PluginError(f"there is no plugin {name!r} {places}.{did_you_mean(name, known)} {there}")
         return next((row for row in mine if not row.problem), mine[0])
 
     def attach(self, host: Host | HookRegistry) -> None:
@@ -149,7 +149,7 @@ class PluginManager:
             except Exception as error:
                 name = name if found is None else found.id
                 failure = named_error(name, error)
-                self.problems[name] = words(failure)
+                self.problems[name] = error_text(failure)
                 raise failure from error
             self.problems.pop(found.id, None)
             return self._active[found.id]
@@ -161,7 +161,7 @@ class PluginManager:
             try:
                 self.activate(name)
             except PluginError as error:
-                failed[name] = words(error)
+                failed[name] = error_text(error)
         return failed
 
     def deactivate(self, name: str) -> None:
@@ -174,7 +174,7 @@ class PluginManager:
         """
         with self._lock:
             if name not in self._active:
-                raise PluginError(f"plugin {name!r} is not on.{nearest(name, self._active)}")
+                raise PluginError(f"plugin {name!r} is not on.{did_you_mean(name, self._active)}")
             if problem := self._switch_off(name):
                 self.problems[name] = problem
             else:
@@ -195,7 +195,7 @@ class PluginManager:
         with self._lock:
             old = self._active.get(name)
             if old is None:
-                raise PluginError(f"plugin {name!r} is not on.{nearest(name, self._active)}")
+                raise PluginError(f"plugin {name!r} is not on.{did_you_mean(name, self._active)}")
             try:
                 found = self._again(name, old)
                 stamp = _stamp(found.folder)
@@ -215,7 +215,7 @@ class PluginManager:
                     self._stamps[name] = stamp
             except Exception as error:
                 failure = named_error(name, error)
-                self.problems[name] = words(failure)
+                self.problems[name] = error_text(failure)
                 raise failure from error
             self.problems.pop(name, None)
             return new
@@ -234,7 +234,7 @@ class PluginManager:
                 except PluginError as error:
                     self._stamps[name] = _stamp(folder)
                     left = "the old one stays" if name in self._active else "it is off, for the old one fails now too"
-                    notes.append(f"plugin {name!r} has changed, but {left}: {words(error)}")
+                    notes.append(f"plugin {name!r} has changed, but {left}: {error_text(error)}")
         return notes
 
     def check(self, name: str) -> list[str]:
@@ -248,7 +248,7 @@ class PluginManager:
         try:
             plugin = scratch.activate(name)
         except PluginError as error:
-            return [words(error)]
+            return [error_text(error)]
         scratch.deactivate(plugin.name)
         problems += scratch.problems.values()
         if len(registry):
@@ -317,7 +317,7 @@ class PluginManager:
             try:
                 plugin.release() if leave is None else leave(name)
             except Exception as error:  # noqa: BLE001 - a plugin may fail in any way, and is off all the same
-                problem = words(error)
+                problem = error_text(error)
                 log.warning("%s", problem)
         return problem
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import nearest, words
+from .._base.text import did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 from .errors import LoadError
 from .permissions import check_secrets, meaning
@@ -64,13 +64,13 @@ def read_manifest(path: Path) -> Manifest:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"{path} cannot be read: {words(error)}") from error
+        raise LoadError(f"{path} cannot be read: {error_text(error)}") from error
     except (ValueError, RecursionError) as error:  # also what the parser itself gives up on
-        raise LoadError(f"{path} is not valid TOML: {words(error)}") from error
+        raise LoadError(f"{path} is not valid TOML: {error_text(error)}") from error
     try:
         return _checked(table)
     except (RegistrationError, msgspec.ValidationError) as error:
-        raise LoadError(f"{path}: {words(error)}") from error
+        raise LoadError(f"{path}: {error_text(error)}") from error
 
 
 def _checked(table: dict[str, Any]) -> Manifest:
@@ -82,7 +82,9 @@ def _checked(table: dict[str, Any]) -> Manifest:
     check_api(str(table["id"]), table["api"])  # first: another version may know other keys
     for name in table:
         if name not in fields:
-            raise RegistrationError(f"unknown key {name!r}.{nearest(name, fields)} Known keys: {', '.join(fields)}")
+            raise RegistrationError(
+                f"unknown key {name!r}.{did_you_mean(name, fields)} Known keys: {', '.join(fields)}"
+            )
     settings = table.get("settings", {})
     if not isinstance(settings, dict):
         raise RegistrationError("settings is a table of settings: [settings.NAME]")

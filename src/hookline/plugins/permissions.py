@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import compile_hook
 from ..tools._tool import Tool
@@ -38,7 +38,7 @@ def meaning(permission: str) -> str:
     if permission not in PERMISSIONS:
         known = (*PERMISSIONS, "secrets:NAME")
         raise RegistrationError(
-            f"there is no permission {permission!r}.{nearest(permission, known)} There are {', '.join(known)}"
+            f"there is no permission {permission!r}.{did_you_mean(permission, known)} There are {', '.join(known)}"
         )
     return PERMISSIONS[permission]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .._base.frozen import EMPTY, empty
-from .._base.names import describe
+from .._base.text import describe
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.points import Point

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from .._base.frozen import freeze, plain
-from .._base.names import nearest, words
+from .._base.text import did_you_mean, error_text
 from .._kernel.errors import RegistrationError
 
 _TYPES: dict[str, Any] = {
@@ -51,7 +51,7 @@ class Setting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         try:
             checked = msgspec.convert(plain(value), _TYPES[self.type])
         except msgspec.ValidationError as error:
-            raise ValueError(self._expected(value, words(error))) from None
+            raise ValueError(self._expected(value, error_text(error))) from None
         if self.type in ("integer", "number"):
             if self.minimum is not None and checked < self.minimum:
                 raise ValueError(self._expected(value, f"at least {self.minimum:g}"))
@@ -98,19 +98,20 @@ def schema_of(table: Mapping[str, Any]) -> dict[str, Setting]:
         unknown = [key for key in about if key not in known] if isinstance(about, Mapping) else []
         if unknown:
             raise RegistrationError(
-                f"settings.{name} has no {unknown[0]!r}.{nearest(unknown[0], known)} It takes {', '.join(known)}"
+                f"settings.{name} has no {unknown[0]!r}.{did_you_mean(unknown[0], known)} It takes {', '.join(known)}"
             )
         kind = about.get("type", "string") if isinstance(about, Mapping) else "string"
         if isinstance(kind, str) and kind not in _TYPES:
+            hint = did_you_mean(kind, _TYPES)
             raise RegistrationError(
-                f"settings.{name}: there is no type {kind!r}.{nearest(kind, _TYPES)} It is one of {', '.join(_TYPES)}"
+                f"settings.{name}: there is no type {kind!r}.{hint} It is one of {', '.join(_TYPES)}"
             )
         try:
             schema[name] = setting = msgspec.convert(plain(about), Setting)
             if setting.default is not None:
                 setting.check(setting.default)
         except (msgspec.ValidationError, ValueError) as error:
-            raise RegistrationError(f"settings.{name}: {words(error)}") from error
+            raise RegistrationError(f"settings.{name}: {error_text(error)}") from error
     return schema
 
 
@@ -125,7 +126,7 @@ def checked(schema: Schema, values: Any, where: str) -> Mapping[str, Any]:
     for name in values:
         if name not in schema:
             known = f"It has {', '.join(schema)}" if schema else "It has no settings"
-            raise RegistrationError(f"{where} has no setting {name!r}.{nearest(name, schema)} {known}")
+            raise RegistrationError(f"{where} has no setting {name!r}.{did_you_mean(name, schema)} {known}")
     held = {}
     for name, setting in schema.items():
         try:
@@ -138,6 +139,6 @@ def checked(schema: Schema, values: Any, where: str) -> Mapping[str, Any]:
                 env = f", or the environment variable {setting.env}" if setting.env else ""
                 raise ValueError(f"it is required: give it in [{where}]{env}")
         except ValueError as error:
-            raise RegistrationError(f"{where}.{name}: {words(error)}") from error
+            raise RegistrationError(f"{where}.{name}: {error_text(error)}") from error
     frozen: Mapping[str, Any] = freeze(held)
     return frozen

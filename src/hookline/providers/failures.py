@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .._base.names import words
+from .._base.text import error_text
 from ..models.errors import (
     AuthError,
     BadRequestError,
@@ -133,7 +133,9 @@ def failure(error: Exception, source: Source, model: str) -> ProviderError | Non
         response = getattr(error, "response", None)
         status = getattr(error, "status_code", None)
         headers = response.headers if response is not None else {}
-        return _judge(_fault(getattr(error, "body", None), words(error), status, retry_after(headers)), source, model)
+        return _judge(
+            _fault(getattr(error, "body", None), error_text(error), status, retry_after(headers)), source, model
+        )
     return None
 
 
@@ -181,8 +183,8 @@ def _cause(error: BaseException) -> str:
     """The words of what is at the bottom of a connection error."""
     while True:
         below = error.__cause__ or error.__context__
-        if below is None or not words(below):
-            return words(error)
+        if below is None or not error_text(below):
+            return error_text(error)
         error = below
 
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from ..models.protocol import Model
 
@@ -68,7 +68,7 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
     kind, _, rest = name.partition(":")
     if kind not in _MAKERS:
         known = "local, local:PATH, openai:NAME, anthropic:NAME, scripted:FILE"
-        raise RegistrationError(f"no kind of model {kind!r}.{nearest(kind, _MAKERS)} A model is one of: {known}")
+        raise RegistrationError(f"no kind of model {kind!r}.{did_you_mean(kind, _MAKERS)} A model is one of: {known}")
     module, _, maker = _MAKERS[kind].partition(":")
     make: Callable[..., Model] = getattr(import_module(f"{__package__}.{module}"), maker)
     takes = list(signature(make).parameters)[1:]

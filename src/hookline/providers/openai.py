@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
 from .dialects.chat import Chat
@@ -52,7 +52,7 @@ class OpenAIModel(RemoteModel):
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
         check("openai", name, base_url, timeout, max_retries)
         if api not in get_args(Api):
-            raise RegistrationError(f"api {api!r} is not 'chat' or 'responses'.{nearest(str(api), get_args(Api))}")
+            raise RegistrationError(f"api {api!r} is not 'chat' or 'responses'.{did_you_mean(str(api), get_args(Api))}")
         key = key_for("openai", api_key, base_url, "OPENAI_API_KEY")
         organization = organization or os.environ.get("OPENAI_ORG_ID") or None
         source = Source("openai", base_url or URL, "OPENAI_API_KEY", timeout, (key,))

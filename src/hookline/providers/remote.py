@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .._base.frozen import json_text
-from .._base.names import is_number
+from .._base.text import is_number
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage

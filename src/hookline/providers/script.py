@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import describe
+from .._base.text import describe
 from .._kernel.errors import RegistrationError
 from ..models import errors
 from ..models.scripted import ScriptedModel, Turn, call

@@ -1,4 +1,4 @@
-from .._web.errors import WebError as WebError
+from .._web.http_server import WebError as WebError
 from .app import Server as Server
 from .build import build_server as build_server
 from .log_fields import LogFieldsHook as LogFieldsHook

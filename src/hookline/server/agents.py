@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._base.frozen import EMPTY, Frozen, freeze_flat
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .errors import UnknownAgentError
 
 
@@ -49,7 +49,7 @@ class Agents:
         name = name or next(iter(there), "")
         if name not in there:
             raise UnknownAgentError(
-                f"there is no agent {name!r:.80}.{nearest(name, there)} There are: {', '.join(there)}"
+                f"there is no agent {name!r:.80}.{did_you_mean(name, there)} There are: {', '.join(there)}"
             )
         answerer, id = there[name]
         return _described(name, answerer, id), answerer, id

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
-from .._base.names import words
+from .._base.lifecycle import Lifecycle, State, stop_component
 from .._base.workers import in_thread
-from .._kernel.errors import HooklineError
-from .._web.guard import is_loopback
-from .._web.host import HttpHost
-from .._web.starting import Starting
+from .._net.urls import parse_url
+from .._web.http_server import HttpServer
+from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..hooks.metrics import MetricsHook
 from ..stores.approvals import ApprovalRow
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.runs import RunRecord
-from ..tools.urls import parse_url
 from .agents import ServedAgent
 from .endpoints import Endpoint
 from .gate import Gate
@@ -34,8 +32,8 @@ from .traffic import Traffic
 
 log = logging.getLogger("hookline")
 
-HANG_UP = 5.0
-"""Seconds that requests get to end when all runs are over."""
+REQUEST_SECONDS = 5.0
+"""How long requests get to finish once all runs have ended."""
 
 
 class Part(Protocol):
@@ -96,20 +94,24 @@ class Server:
         traffic: Traffic | None = None,
         closing: Iterable[Callable[[], object]] = (),
     ) -> None:
-        self.service, self.gate, self.options, self.state = service, gate, options, "starting"
+        self.service, self.gate, self.options = service, gate, options
         self.keys, self.traffic, self._closing = keys, traffic or Traffic(), tuple(closing)
-        self._host = HttpHost(
+        self._host = HttpServer(
             [self], options.host, options.port, hosts=_names(options), max_body=options.max_body,
-            seconds=options.body_seconds, grace=HANG_UP, extra="server",
+            body_seconds=options.body_seconds, grace=REQUEST_SECONDS, extra="server",
         )  # fmt: skip
         from .openapi import OpenApi
 
         own: tuple[Any, ...] = HealthApi(service, lambda: self.state, metrics), *parts
         described = OpenApi(lambda: [each for part in own for each in part.endpoints()], url=options.public_url)
         self.parts: tuple[Any, ...] = *own, described
-        self._begun: list[Any] = []
-        self._starting = Starting()
-        self._over, self._hurry = asyncio.Event(), asyncio.Event()
+        self._opened: list[Any] = []
+        self._lifecycle = Lifecycle(self._start, self._stop, grace=options.grace)
+
+    @property
+    def state(self) -> State:
+        """``new``, ``starting``, ``running``, ``stopping`` or ``stopped``."""
+        return self._lifecycle.state
 
     @property
     def url(self) -> str:
@@ -131,54 +133,42 @@ class Server:
 
         Raises:
             ConfigError: others may reach it, but there is no key.
-            WebError: the port is taken, there is no such address, or it was started before.
+            WebError: the port is taken, or there is no such address.
+            RuntimeError: it was started before.
             StoreError: a file cannot be used.
         """
-        if await self._starting.go(self._begin, lambda: self.stop(grace=0)) and self.state == "starting":
-            self.state = "up"
+        await self._lifecycle.start()
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         await in_thread(self._check_keys)
         await self._host.start()
         await self.service.open()
         for part in self.parts:
             if hasattr(part, "open"):
                 await part.open()
-                self._begun.append(part)
+                self._opened.append(part)
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop: it is no longer ready and takes no more runs; those under way get ``grace`` seconds to finish.
+        """Stop accepting runs, let running ones finish within the grace period, and close everything.
 
-        Where it is being stopped already, ``grace=0`` ends the wait.
+        Args:
+            grace: how many seconds running runs may take to finish; ``options.grace`` if left out. Zero also ends the
+                grace period of a shutdown in progress.
         """
-        grace = self.options.grace if grace is None else grace
-        if grace <= 0:
-            self._hurry.set()
-        if self.state in ("stopping", "stopped"):
-            await self._over.wait()
-            return
-        self.state = "stopping"
-        try:
-            await self._starting.break_off()
-            await self._finish_runs(grace)
-            for part in reversed(self._begun):
-                await _closed(part)
-            await self._host.stop()
-            for close in self._closing:
-                try:
-                    await in_thread(close)
-                except HooklineError as error:
-                    log.error("%s", words(error))
-        finally:
-            self.state = "stopped"
-            self._over.set()
+        await self._lifecycle.stop(grace)
+
+    async def _stop(self, grace: float) -> None:
+        await self._lifecycle.wait_within_grace(grace, self.service.drain())
+        await self.service.close(grace=0)
+        for part in reversed(self._opened):
+            await stop_component(type(part).__name__, part.close)
+        await self._host.stop()
+        for close in self._closing:
+            await stop_component("a store", partial(in_thread, close))
 
     async def wait(self) -> None:
-        """Go on until it is stopped. Cancelling this stops it."""
-        try:
-            await self._over.wait()
-        finally:
-            await self.stop()
+        """Wait until the server has stopped. Cancelling this call stops it."""
+        await self._lifecycle.wait()
 
     async def status(self, approvals: int = 20) -> Status:
         """What it is doing; of the calls that wait for approval, at most so many."""
@@ -187,7 +177,7 @@ class Server:
         return Status(
             self.state, self.url, self.gate.needs_keys, agents, tuple(runs), waiting,
             self.service.counts()["readers"], self.traffic.total, self.traffic.refused, self.traffic.per_second(),
-            self.service.problem if self.state == "up" else "", self.options.host,
+            self.service.problem if self.state == "running" else "", self.options.host,
         )  # fmt: skip
 
     def _look(self, most: int) -> tuple[tuple[ServedAgent, ...], tuple[ApprovalRow, ...], dict[str, str]]:
@@ -213,23 +203,6 @@ class Server:
                 f"server: {_why_exposed(self.options)}, so callers need keys, and there is none: "
                 "make one with hookline keys add NAME --scope read,run"
             )
-
-    async def _finish_runs(self, grace: float) -> None:
-        closing = asyncio.create_task(self.service.close(grace))
-        hurry = asyncio.create_task(self._hurry.wait())
-        await asyncio.wait([closing, hurry], return_when=asyncio.FIRST_COMPLETED)
-        if not closing.done():
-            await self.service.close(0)
-        hurry.cancel()
-        await asyncio.wait([closing, hurry])
-        closing.result()
-
-
-async def _closed(part: Any) -> None:
-    try:
-        await part.close()
-    except Exception:
-        log.exception("%s did not end well", type(part).__name__)
 
 
 def _names(options: ServerOptions) -> list[str]:

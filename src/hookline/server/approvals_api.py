@@ -9,7 +9,7 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .._base.names import words
+from .._base.text import error_text
 from ..stores.approvals import ApprovalRow, DecisionRefusedError
 from ..stores.audit.log import AuditLog
 from ..stores.errors import NotFoundError
@@ -133,10 +133,12 @@ def _unknown(what: str, id: str) -> ApiError:
 def _refusal(refused: DecisionRefusedError) -> ApiError:
     over = refused.row is not None and refused.row.status in ("expired", "cancelled")
     if refused.code == "gone":
-        return ApiError(410 if over else 409, refused.row.status if over and refused.row else "decided", words(refused))
+        return ApiError(
+            410 if over else 409, refused.row.status if over and refused.row else "decided", error_text(refused)
+        )
     if refused.code == "digest":
-        return ApiError(409, "other_digest", words(refused))
-    return ApiError(422, "bad_decision", words(refused))
+        return ApiError(409, "other_digest", error_text(refused))
+    return ApiError(422, "bad_decision", error_text(refused))
 
 
 _DECIDE = """The first decision counts. `digest` is that of the call as it was looked at: for another one, the decision

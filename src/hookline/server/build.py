@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .._base.installing import NotInstalledError
+from .._base.errors import NotInstalledError
 from ..config.build import NAME, context
 from ..config.errors import ConfigError
 from ..config.settings import Settings

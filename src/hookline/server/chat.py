@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .._base.names import words
+from .._base.text import error_text
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
 from .agents import ServedAgent
@@ -236,7 +236,7 @@ def _failed(run: RunRecord, said: Said) -> ChatError:
 
 
 def _unreadable(run: RunRecord, error: StoreError) -> ChatError:
-    log.error("the events of the run %s cannot be read: %s", run.id, words(error))
+    log.error("the events of the run %s cannot be read: %s", run.id, error_text(error))
     message = f"the run {run.id} goes on, but its events cannot be read now"
     return ChatError(503, UnavailableError.code, message, headers={RUN_HEADER: run.id, **_FINAL})
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._web.guard import App, Gone, Message, Receive, Refused, Scope, Send
+from .._web.middleware import App, ClientDisconnectedError, Message, Receive, RequestRejectedError, Scope, Send
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
@@ -128,11 +128,11 @@ class _Door:
             await self._serve(scope, receive, answered, visit)
         except ApiError as error:
             await answered.refuse(error)
-        except Refused as refused:
+        except RequestRejectedError as refused:
             visit.status = refused.status
             refused.headers.append(answered.header)
             raise
-        except Gone:
+        except ClientDisconnectedError:
             raise
         except Exception as error:
             if visit.ended is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from .._base.names import words
+from .._base.text import error_text
 from ..stores.approvals import ApprovalRow, ApprovalStore, GrantRow
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
@@ -32,7 +32,7 @@ class GrantRecords:
         try:
             grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
         except StoreError as error:  # the decision counts all the same
-            log.error("the permission that came of %s is not in the audit log: %s", row.id, words(error))
+            log.error("the permission that came of %s is not in the audit log: %s", row.id, error_text(error))
             return
         for grant in grants:
             if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 
-from .._web.guard import Scope
+from .._web.middleware import Scope
 
 CORRELATION = "X-Correlation-ID"
 """The header with the id that ties together all that a request brings about."""

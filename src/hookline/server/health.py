@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .._base.version import __version__
+from .._base.package import __version__
 from .._base.workers import in_thread
 from ..hooks.metrics import MetricsHook
 from .endpoints import OPEN, Endpoint
@@ -36,7 +36,7 @@ class HealthApi:
 
     Args:
         service: the runs.
-        state: gives ``starting``, ``up``, ``stopping`` or ``stopped``.
+        state: gives the state of the server, see :attr:`Server.state`.
         metrics: the numbers; there is no ``/metrics`` without.
     """
 
@@ -68,7 +68,7 @@ class HealthApi:
     def problem(self) -> str:
         """Why no runs are taken, in words that anybody may read; empty if they are."""
         state = self._state()
-        if state != "up":
+        if state != "running":
             return f"the server is {state}"
         return "runs cannot be stored now" if self._service.problem else ""
 
@@ -76,7 +76,7 @@ class HealthApi:
         return {state: count for state, count in self._service.counts().items() if state != "readers"}
 
     def _store_problem(self) -> float:
-        return float(self._state() == "up" and bool(self._service.problem))
+        return float(self._state() == "running" and bool(self._service.problem))
 
     async def _up(self, request: Request) -> Response:
         return _answer(Health("ok"))

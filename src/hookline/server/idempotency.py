@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import words
+from .._base.text import error_text
 from ..stores.errors import StoreError
 from ..stores.processes import born
 from ..stores.runs import IdempotencyKey, RunStore
@@ -72,4 +72,4 @@ class IdempotencyKeys:
         try:
             await asyncio.to_thread(self._store.release, run_id)
         except StoreError as error:
-            log.error("the key of the run %s stays taken: %s", run_id, words(error))
+            log.error("the key of the run %s stays taken: %s", run_id, error_text(error))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect
 
-from .._web.guard import Receive
+from .._web.middleware import Receive
 
 T = TypeVar("T")
 

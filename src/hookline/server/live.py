@@ -10,9 +10,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.event import Event
-from .._kernel.records import HookExecuted, PointFired
-from .._run.agent import Run
+from .._kernel.events import Event, HookExecuted, PointFired
 from .._run.events import (
     ApprovalAsked,
     ApprovalDecided,
@@ -24,6 +22,7 @@ from .._run.events import (
     ToolStarted,
     is_silent,
 )
+from .._run.run import Run
 from ..stores.runs import RunRecord, StoredEvent
 from .outcome import closing
 from .places import Places

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .._base.version import __version__
+from .._base.package import __version__
 from .callers import RIGHTS
 from .endpoints import OPEN, Answer, Endpoint
 

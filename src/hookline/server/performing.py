@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
@@ -72,7 +72,7 @@ class Performer:
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:
-            live.finish("failed", error=words(error))
+            live.finish("failed", error=error_text(error))
         except Exception as error:  # a caller must not be left waiting for ever
             log.exception("the run %s could not be made", live.record.id)
             live.finish("failed", error=f"the run could not be made: {type(error).__name__}")
@@ -119,7 +119,7 @@ class Performer:
         )
         ctx = self._context(session)
         if first:
-            services_of(ctx).world.new_id = _first_id(record.id)
+            services_of(ctx).environment.new_id = _first_id(record.id)
         about = {"caller": caller.name, "caller_id": caller.id, "platform": record.transport, "session": record.session}
         live.run = run = answerer.start(
             task, session=session, ctx=ctx, hooks=[approver, LogFieldsHook()], sinks=[live.take], keep=False,
@@ -137,8 +137,8 @@ class Performer:
         try:
             await asyncio.to_thread(self._sessions.save, session)
         except StoreError as error:
-            log.error("the session %s is not stored: %s", session.id, words(error))
-            return f"the conversation could not be stored: {words(error)}"
+            log.error("the session %s is not stored: %s", session.id, error_text(error))
+            return f"the conversation could not be stored: {error_text(error)}"
         return ""
 
 

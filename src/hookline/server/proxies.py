@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from .._web.guard import Scope
+from .._web.middleware import Scope
 
 Address = IPv4Address | IPv6Address
 

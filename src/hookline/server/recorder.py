@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
-from .._base.names import words
+from .._base.text import error_text
 from ..stores.runs import RunRecord, RunStore, StoredEvent
 from .errors import UnavailableError
 
@@ -87,7 +87,7 @@ class Recorder:
                     if not isinstance(error, Exception):
                         self._give_up(waiting, self.problem or "the server stops")
                         raise
-                    self._give_up(waiting, words(error) or repr(error))
+                    self._give_up(waiting, error_text(error) or repr(error))
                     await asyncio.sleep(AGAIN)
                     continue
                 self.problem = ""

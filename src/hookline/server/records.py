@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._base.event import Event
+from .._kernel.events import Event
 from .._kernel.values import Usage
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._base.frozen import EMPTY
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .endpoints import ApiError
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def _bad(error: msgspec.ValidationError, kind: Any) -> ApiError:
     if unknown is not None:
         name = unknown[1]
         said = _NOT_YOURS.get(name) if not where else None
-        said = said or f"there is no field {_under(where, name):.160}.{nearest(name, _fields(kind))}"
+        said = said or f"there is no field {_under(where, name):.160}.{did_you_mean(name, _fields(kind))}"
     elif missing is not None:
         said = f"the field {_under(where, missing[1])} is missing"
     else:
@@ -97,7 +97,7 @@ def _choices(what: str, kind: Any, field: str) -> str:
     """What a field may be, if it can be listed."""
     given = re.match(r"Invalid (?:enum )?value '(.*)'$", what, re.DOTALL)
     known = [value for each in getattr(kind, "__args__", (kind,)) for value in _values(each, field)]
-    return f".{nearest(given[1], known)} It is one of: {', '.join(known)}" if given and known else ""
+    return f".{did_you_mean(given[1], known)} It is one of: {', '.join(known)}" if given and known else ""
 
 
 def _values(kind: Any, field: str) -> list[str]:

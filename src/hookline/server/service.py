@@ -16,10 +16,10 @@ from typing import Any, Unpack
 import msgspec
 
 from .._base.frozen import EMPTY
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.values import Message
 from .._run.context import AgentContext
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
@@ -97,25 +97,33 @@ class RunService:
         await self._adopt_all()
         self._accepting = True
 
-    async def close(self, grace: float | None = None) -> None:
-        """Take no more runs, let those that go on finish for so long, and break off the rest."""
+    async def drain(self) -> None:
+        """Accept no more runs, interrupt those that have not begun, and wait until the others have finished."""
         self._accepting, self._closing = False, True
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
                 live.break_off()
-        tasks = [live.task for live in self._live.values() if live.task is not None]
-        if tasks:
-            await asyncio.wait(tasks, timeout=self.options.grace if grace is None else grace)
+        if tasks := self._tasks():
+            await asyncio.wait(tasks)
+
+    async def close(self, grace: float | None = None) -> None:
+        """Drain for at most ``grace`` seconds, then interrupt the runs that are left and store everything."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.options.grace if grace is None else grace):
+                await self.drain()
         for live in list(self._live.values()):
             if not live.closed:
                 live.break_off()
-        if left := [task for task in tasks if not task.done()]:
-            await asyncio.wait(left, timeout=CANCEL_SECONDS)
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         for live in list(self._live.values()):
-            if not live.closed and live.task is not None:  # it does not let itself be cancelled
+            if not live.closed and live.task is not None:  # it ignored its cancellation
                 live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
         await self._recorder.close(self.options.grace)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [live.task for live in self._live.values() if live.task is not None and not live.task.done()]
 
     @property
     def problem(self) -> str:
@@ -374,7 +382,7 @@ class RunService:
             try:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
-                log.error("old runs stay: %s", words(error))
+                log.error("old runs stay: %s", error_text(error))
 
 
 def _unknown(id: str) -> UnknownRunError:

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.responses import Response
 
-from .._base.names import words
-from .._web.guard import Receive, Scope, Send
+from .._base.text import error_text
+from .._web.middleware import Receive, Scope, Send
 from ..stores.errors import StoreError
 from ..stores.runs import StoredEvent
 from .leaving import until_gone
@@ -72,7 +72,7 @@ class SseResponse(Response):
                     await send({"type": "http.response.body", "body": data or b":\n\n", "more_body": True})
                     beat = now() + self._heartbeat
         except StoreError as error:
-            log.error("a stream of events ends early: %s", words(error))
+            log.error("a stream of events ends early: %s", error_text(error))
             last = b": the events cannot be read now, come back later\n\n"
         await send({"type": "http.response.body", "body": last, "more_body": False})
 

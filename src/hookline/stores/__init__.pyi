@@ -1,4 +1,4 @@
-from ._ticket_tools import ticket_tools as ticket_tools
+from .._toolbox.tickets import ticket_tools as ticket_tools
 from .approvals import ApprovalStore as ApprovalStore
 from .approvals import DecisionRefusedError as DecisionRefusedError
 from .artifacts import Artifact as Artifact

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import freeze, json_text, scrub, thaw
-from .._base.names import is_number
-from .._base.workers import in_forked_child
+from .._base.text import is_number
+from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
 from .errors import LockedFileError, NotFoundError, StoreError
@@ -368,7 +368,7 @@ def _after_fork() -> None:
         watch.forget()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)
 
 
 KEEP_DAYS = 90.0

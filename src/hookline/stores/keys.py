@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from .._base.background import Background
+from .._base.background_writer import BackgroundWriter
 from .._base.frozen import EMPTY, plain
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .errors import StoreError
 from .sqlite import Database, storable
 
@@ -99,7 +99,7 @@ class KeyStore:
         self.problem: StoreError | None = None
         """Why the keys could not be read, if that is so: then nobody can be let in."""
         self._marked: dict[str, float] = {}
-        self._marks: Background[tuple[str, float]] = Background(self._mark, self._unmarked, limit=10_000)
+        self._marks: BackgroundWriter[tuple[str, float]] = BackgroundWriter(self._mark, self._unmarked, limit=10_000)
 
     @property
     def path(self) -> str:
@@ -160,7 +160,7 @@ class KeyStore:
         if row is None and any(key.name == which for key in found):
             raise StoreError(f"the key {which!r} is revoked already")
         if row is None:
-            hint = nearest(which, [name for key in found for name in (key.id, key.name)])
+            hint = did_you_mean(which, [name for key in found for name in (key.id, key.name)])
             raise StoreError(f"there is no key {which!r:.80}.{hint} hookline keys shows all")
         if row.revoked is not None:
             raise StoreError(f"the key {which!r} is revoked already")
@@ -315,7 +315,9 @@ def _rights(scopes: Iterable[str]) -> tuple[str, ...]:
     given = [scopes] if isinstance(scopes, str) else list(scopes)
     for scope in given:
         if scope not in RIGHTS:
-            raise StoreError(f"there is no right {scope!r:.80}.{nearest(scope, RIGHTS)} Known: {', '.join(RIGHTS)}")
+            raise StoreError(
+                f"there is no right {scope!r:.80}.{did_you_mean(scope, RIGHTS)} Known: {', '.join(RIGHTS)}"
+            )
     if not given:
         raise StoreError(f"a key needs a right at least: {', '.join(RIGHTS)}")
     return tuple(right for right in RIGHTS if right in given)

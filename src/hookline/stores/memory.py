@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import EMPTY, Frozen, freeze, scrub
-from .._base.names import is_number
+from .._base.frozen import EMPTY, Frozen, freeze, json_text, scrub
+from .._base.text import is_number
 from ..tools._tool import Tool
 from .errors import StoreError
-from .memory_tools import line, memory_tools, told
 from .sqlite import Database
+
+_MAX_LINE = 500
 
 
 class Fact(Frozen, frozen=True):
@@ -424,15 +425,17 @@ class MemoryStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        facts = [told(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)]
+        facts = [
+            fact_line(fact.key, fact.value, fact.scope, scope) for fact in self.facts(scope=scope, limit=max_facts)
+        ]
         happened = self.episodes(max_episodes, scope=scope)
-        episodes = [told(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
+        episodes = [fact_line(f"{e.kind} ({e.outcome})", e.summary, e.scope, scope) for e in happened]
         parts = {
             "What you know:": facts[::-1],
-            "What the user prefers:": [told(key, value, of, scope) for of, key, value in self._preferences(scope)],
+            "What the user prefers:": [fact_line(key, value, of, scope) for of, key, value in self._preferences(scope)],
             "What happened lately, the newest last:": episodes[::-1],
         }
-        return "\n\n".join("\n".join([title, *map(line, items)]) for title, items in parts.items() if items)
+        return "\n\n".join("\n".join([title, *map(bullet, items)]) for title, items in parts.items() if items)
 
     def tools(self) -> Sequence[Tool]:
         """``remember``, ``recall`` and ``forget`` for a model; its facts have no scope."""
@@ -440,6 +443,8 @@ class MemoryStore:
 
     @cached_property
     def _tools(self) -> tuple[Tool, ...]:
+        from .._toolbox.memory import memory_tools  # imported here because it is in a layer above
+
         return memory_tools(self)
 
     def close(self) -> None:
@@ -480,3 +485,15 @@ def _tick(db: sqlite3.Connection) -> float:
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))
     return now
+
+
+def fact_line(key: str, value: Any, scope: str = "", only_scope: str | None = None) -> str:
+    """Format an entry as ``key: value``. The scope comes first unless all entries are of ``only_scope``."""
+    prefix = f"[{scope}] " if scope and only_scope is None else ""
+    return f"{prefix}{key}: {value if isinstance(value, str) else json_text(value)}"
+
+
+def bullet(text: str) -> str:
+    """Format an entry as one line of a list, cut if it is long."""
+    flat = " ".join(text.split())
+    return f"- {flat}" if len(flat) <= _MAX_LINE else f"- {flat[:_MAX_LINE]}…"

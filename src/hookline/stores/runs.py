@@ -17,7 +17,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .._base.names import is_number
+from .._base.text import is_number
 from .errors import StoreError
 from .processes import is_running
 from .push_subscriptions import SCHEMA as _PUSHES

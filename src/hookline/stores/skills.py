@@ -15,7 +15,7 @@ import msgspec
 
 from .._base.files import folder_below, locked, locked_folder, name_in_file, replace_file
 from .._base.frozen import Frozen, json_text
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from ..tools._tool import Tool
 from .errors import StoreError
 from .paths import checked_path, folder_advice
@@ -233,7 +233,7 @@ class SkillStore:
             if is_name(name) and (found := self.get(name, state)) is not None:
                 return found
         known = [skill.name for state in STATES for skill in self.list(state)]
-        raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{nearest(name, known)}")
+        raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{did_you_mean(name, known)}")
 
     def knows(self, origin: str) -> bool:
         """Whether a skill in any state came from a run with the same task and tools."""
@@ -337,7 +337,7 @@ class SkillStore:
             if skill is None:
                 known = [one.name for one in self.list()]
                 there = f"There are {', '.join(known[:_MAX_LISTED])}" if known else "There are none"
-                raise StoreError(f"there is no skill {name!r:.80}.{nearest(name, known)} {there}")
+                raise StoreError(f"there is no skill {name!r:.80}.{did_you_mean(name, known)} {there}")
             if len(skill.text) > _MAX_READ:
                 return f"{skill.text[:_MAX_READ]}\n[{len(skill.text) - _MAX_READ} characters left out]"
             return skill.text
@@ -351,7 +351,9 @@ class SkillStore:
         if is_name(name) and self._exists(name, "accepted"):
             raise StoreError(f"the skill {name!r} is accepted already")
         known = [skill.name for state in states for skill in self.list(state)]
-        raise StoreError(f"there is no proposal {name!r:.80}.{nearest(name, known)} 'hookline skills list' shows all")
+        raise StoreError(
+            f"there is no proposal {name!r:.80}.{did_you_mean(name, known)} 'hookline skills list' shows all"
+        )
 
     def _refuse_taken(self, name: str, states: tuple[State, ...]) -> None:
         for state in states:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from .._base.workers import in_forked_child
+from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .paths import checked_path
 
@@ -302,7 +302,7 @@ def _after_fork() -> None:
         database._after_fork()
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)
 
 
 T = TypeVar("T")
@@ -321,7 +321,7 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-mailbox")
 
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The result of ``work``, once it is committed.
 
         Raises:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .._base.frozen import scrub
-from .._base.names import is_number, nearest, span
+from .._base.text import did_you_mean, duration_text, is_number
 from .errors import StoreError
 from .sqlite import Database
 
@@ -146,7 +146,7 @@ def one_of(value: object, known: Iterable[str], what: str) -> str:
     """
     names = tuple(known)
     if not isinstance(value, str) or value not in names:
-        hint = nearest(value, names) if isinstance(value, str) else ""
+        hint = did_you_mean(value, names) if isinstance(value, str) else ""
         raise TicketError(f"{value!r:.80} is no {what}: give one of {', '.join(names)}.{hint}")
     return value
 
@@ -198,7 +198,7 @@ def last_change(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
 
 def ago(change: TicketChange) -> str:
     """What somebody did, and how long ago."""
-    return f"{change.what} by {change.by} {span(max(0.0, time.time() - change.at))} ago"
+    return f"{change.what} by {change.by} {duration_text(max(0.0, time.time() - change.at))} ago"
 
 
 def why_taken(ticket: TicketRow, who: str, last: TicketChange, run_id: str, *, completing: bool = False) -> str:
@@ -572,7 +572,7 @@ class TicketBoard:
         ticket, hold = found(db, number_of(id))
         if hold is None or ticket.column == "verifying":
             return ticket
-        why = f"no judgement came in {span(self.hold_seconds)}"
+        why = f"no judgement came in {duration_text(self.hold_seconds)}"
         return self._put(db, replace(ticket, column="verifying"), _BOARD, "not judged", "running", why)
 
     def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:

@@ -7,12 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from ..config.errors import ConfigError
 from ..config.loading import load_hooks, load_tools
-from ..config.references import parse
+from ..config.sources import parse
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .layers import LayeredRegistry
@@ -97,7 +97,7 @@ def check_plugins(base: Agent[Any, Any], personality: Personality) -> None:
     for name in personality.plugins or ():
         if name not in known:
             there = f"The plugins that are on: {', '.join(sorted(known))}" if known else "No plugin is on"
-            raise ConfigError(f"plugins: {name!r} is not on in the settings.{nearest(name, known)} {there}")
+            raise ConfigError(f"plugins: {name!r} is not on in the settings.{did_you_mean(name, known)} {there}")
 
 
 def changed(personality: Personality, changes: Mapping[str, Any], where: str) -> Personality:
@@ -129,7 +129,7 @@ def _tools(base: Agent[Any, Any], personality: Personality, home: Path) -> list[
         if not found and item != "*":
             known = [tool.name for tool in base.tools]
             there = f"There are {', '.join(known)}" if known else "There are none"
-            raise ConfigError(f"tools: there is no tool {item!r}.{nearest(item, known)} {there}. {_OWN}")
+            raise ConfigError(f"tools: there is no tool {item!r}.{did_you_mean(item, known)} {there}. {_OWN}")
         chosen |= set(found)
         _check_owner(base, personality, item)
     return [*(tool for tool in base.tools if tool.name in chosen), *load_tools(own, home)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.names import describe, nearest, words
+from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
@@ -90,7 +90,7 @@ class Crew:
             try:
                 mains = main_files(self.folder)
             except ConfigError as error:
-                self._tell({str(self.folder): f"{words(error)}; the last good ones are used"})
+                self._tell({str(self.folder): f"{error_text(error)}; the last good ones are used"})
                 self._watch.forget()
                 return
             changed = self._watch.changed(self._files(mains)) or self._base() != self.based
@@ -120,7 +120,7 @@ class Crew:
                     id, other = member.personality.id, taken.files.main
                     raise ConfigError(f"{main}: id: {id!r} is also that of {other}: give one of them another")
             except Exception as error:  # noqa: BLE001 - code of the user's runs here; the others go on
-                text = words(error) if isinstance(error, HooklineError) else f"{main}: {describe(error)}"
+                text = error_text(error) if isinstance(error, HooklineError) else f"{main}: {describe(error)}"
                 if old is None or any(_same(m, old) for m in members.values()):
                     problems[str(main)] = text
                     continue
@@ -151,14 +151,14 @@ class Crew:
             hooks = hooks or make_hooks(self.base.hooks, personality, self.home)
             agent = make_agent(self.base, personality, hooks, self.home, self._models, self._tools(personality))
         except HooklineError as error:
-            raise ConfigError(f"{main}: {words(error)}") from error
+            raise ConfigError(f"{main}: {error_text(error)}") from error
         return Member(personality, agent, hooks, files, code, self.based)
 
     def _check_delegates(self, member: Member, members: Mapping[str, Member], problems: dict[str, str]) -> None:
         file = str(member.files.main)
         for name in member.personality.delegates:
             if not any(fnmatchcase(id, name) for id in members) and file not in problems:
-                near = nearest(name, members)
+                near = did_you_mean(name, members)
                 problems[file] = f"{file}: delegates: there is no personality {name!r}.{near} It does without"
 
     def _keep_code(self) -> None:

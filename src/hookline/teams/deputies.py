@@ -8,13 +8,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._base.frozen import EMPTY
-from .._base.names import words
+from .._base.text import error_text
 from .._kernel.registry import HookStack, fire_outside
 from .._kernel.results import Verdict
 from .._kernel.scope import scope_of
 from .._kernel.state import AgentResult
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.context import AgentContext
+from .._run.run import Run
 from .._run.session import Session
 from .crew import Crew
 from .errors import HandoffRefusedError, SwitchRefusedError
@@ -50,7 +51,7 @@ class Deputies(Team):
                 lambda payload: self._asked(ctx, to, payload), ctx.session, ctx.agent_name, to
             )
         except SwitchRefusedError as refused:
-            raise HandoffRefusedError(words(refused)) from refused
+            raise HandoffRefusedError(error_text(refused)) from refused
         if not found:
             raise HandoffRefusedError(f"{to} cannot take over: a hook wants nobody to")
         self._agreed[ctx.session] = found, changes

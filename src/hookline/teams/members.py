@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from .._base.names import nearest
+from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, RegistrationError
 from .._run.agent import Agent
 from .._run.session import Session
@@ -76,11 +76,11 @@ class Members:
         known = f"Choose from: {', '.join(allowed)}." if allowed else "There is nobody to turn to."
         if isinstance(name, str) and name in self.agents:
             raise refusal(f"{ctx.agent_name} may not turn to {name}. {known}")
-        raise refusal(f"there is no {str(name)!r:.80}.{nearest(str(name), allowed)} {known}")
+        raise refusal(f"there is no {str(name)!r:.80}.{did_you_mean(str(name), allowed)} {known}")
 
     def known(self, name: str, refusal: type[Exception]) -> str:
         """This name, if it is a member's."""
         if name not in self.agents:
             known = ", ".join(self.agents) or "none"
-            raise refusal(f"there is no member {name!r:.80}.{nearest(name, self.agents)} Members: {known}")
+            raise refusal(f"there is no member {name!r:.80}.{did_you_mean(name, self.agents)} Members: {known}")
         return name

@@ -11,12 +11,10 @@ from typing import Any
 
 from .._base.files import below
 from .._base.frozen import EMPTY, Frozen, freeze
-from .._base.names import nearest, words
+from .._base.text import did_you_mean, error_text
 from ..config.errors import ConfigError
-from ..config.references import anchored, parse
 from ..config.settings import KEYS, About, Count, DeclaredHook, Key
-from ..config.sources import checked
-from ..config.trust import why_not_trusted
+from ..config.sources import anchored, checked, parse, why_not_trusted
 
 MAIN, TEXT = "personality.toml", "instructions.md"
 """The files of a personality that has a folder of its own."""
@@ -144,7 +142,7 @@ class PersonalityFiles(Frozen, frozen=True):
         try:
             return tomllib.loads(self.data.decode())
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise ConfigError(f"{self.main} is not valid TOML: {words(error)}") from error
+            raise ConfigError(f"{self.main} is not valid TOML: {error_text(error)}") from error
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self.main} is not UTF-8 text: {error}") from error
 
@@ -164,7 +162,7 @@ def read_fields(given: Mapping[str, Any], folder: Path, where: str) -> dict[str,
     for name, value in given.items():
         if name not in FIELDS:
             known = ", ".join(FIELDS)
-            raise ConfigError(f"{where}: unknown key {name!r}.{nearest(str(name), FIELDS)} Known keys: {known}")
+            raise ConfigError(f"{where}: unknown key {name!r}.{did_you_mean(str(name), FIELDS)} Known keys: {known}")
         key = FIELDS[name]
         fields[name] = anchored(key.name, checked(key, value, f"{where}: {name}"), folder)
     return fields

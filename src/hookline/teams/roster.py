@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import EMPTY, Frozen, freeze, plain
-from .._base.names import nearest, words
+from .._base.text import did_you_mean, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.hook import Hook, hook
 from .._kernel.points import ON_RUN_END
@@ -20,7 +20,7 @@ from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._run.agent import Agent
 from .._run.context import AgentContext
-from .._run.interrupt import make_id
+from .._run.environment import make_id
 from .._run.options import RunOptions
 from .._run.session import Session
 from ..config.errors import ConfigError
@@ -207,7 +207,7 @@ class Roster(Turns, Mapping[str, Agent]):
             session.personality_id, session.personality_changes = found, changes
             return self.active(session)
         except CallRefusedError as error:
-            raise SwitchRefusedError(f"{_undone(target)}: {words(error)}") from error
+            raise SwitchRefusedError(f"{_undone(target)}: {error_text(error)}") from error
         finally:
             with self._lock:
                 self._switching.discard(session.id)
@@ -227,7 +227,7 @@ class Roster(Turns, Mapping[str, Agent]):
         try:
             verdict = await fire(PersonalitySwitched(session.id, target, before))
         except HookError as error:
-            raise SwitchRefusedError(f"{undone}: {words(error)}") from error
+            raise SwitchRefusedError(f"{undone}: {error_text(error)}") from error
         given = getattr(verdict.value, "personality", None)
         if given is None:
             return target, EMPTY
@@ -239,7 +239,9 @@ class Roster(Turns, Mapping[str, Agent]):
             kept = freeze({**changes, "id": found})
             self._with_changes(found, kept)  # what cannot be used shows now
         except (HooklineError, TypeError, ValueError) as error:
-            raise SwitchRefusedError(f"{undone}: personality_switched gave {given!r:.80}: {words(error)}") from error
+            raise SwitchRefusedError(
+                f"{undone}: personality_switched gave {given!r:.80}: {error_text(error)}"
+            ) from error
         return found, kept
 
     async def _command(self, session: Session, argument: str) -> str:
@@ -250,7 +252,7 @@ class Roster(Turns, Mapping[str, Agent]):
         try:
             now = await self.switch(session, name)
         except HooklineError as error:
-            return _sentence(words(error))
+            return _sentence(error_text(error))
         return f"{now.shown} speaks now."
 
     def _listing(self, session: Session) -> str:
@@ -319,7 +321,7 @@ class Roster(Turns, Mapping[str, Agent]):
             extra = self._tools(personality)
             agent = make_agent(self.base, personality, hooks, self._home, self._models, extra)
         except HooklineError as error:
-            raise ConfigError(f"{where}: {words(error)}") from error
+            raise ConfigError(f"{where}: {error_text(error)}") from error
         with self._lock:
             self._changed[key] = (made_of, personality, agent)
             while len(self._changed) > _MANY:
@@ -351,7 +353,7 @@ class Roster(Turns, Mapping[str, Agent]):
     def _unknown(self, name: str) -> str:
         members = self._crew.members
         known = f"There are {', '.join(members)}" if members else f"There are none in {self._crew.folder}"
-        return f"there is no personality {name!r:.80}.{nearest(name, members)} {known}"
+        return f"there is no personality {name!r:.80}.{did_you_mean(name, members)} {known}"
 
 
 def _undone(target: str) -> str:

@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypedDict, Unpack, overload
 
-from .._base.tasks import OutOfTime, within
+from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, ToolSpec
-from .._run.agent import Agent, Run
+from .._run.agent import Agent
 from .._run.cancellation import GRACE
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
+from .._run.run import Run
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..tools._tool import Tool
 from .errors import SubagentRefusedError, SubagentUnfinishedError
 from .handoffs import Handoffs
@@ -199,9 +200,9 @@ class Team(Handoffs):
             except BaseException as cause:
                 run.cancel("its caller did not wait for it")
                 result = await _last_result(run)
-                with suppress(OutOfTime, HookError, CallRefusedError):  # it is reported; this cause came first
+                with suppress(StillRunningError, HookError, CallRefusedError):  # it is reported; this cause came first
                     ended = fire(SUBAGENT_ENDED, told.replace(status=result.status, reply=result.reply))
-                    await within(GRACE, ended, shielded=True)
+                    await with_timeout(GRACE, ended, shielded=True)
                 raise cause
             await _tell(fire, SUBAGENT_ENDED, told.replace(status=result.status, reply=result.reply))
         finally:
@@ -229,11 +230,11 @@ async def _result(run: Run[Any]) -> AgentResult[Any]:
 
 async def _last_result(run: Run[Any]) -> AgentResult[Any]:
     """The result of a run that was cancelled, if it comes in time."""
-    with suppress(OutOfTime):
-        await within(GRACE, run.settled(), shielded=True)
+    with suppress(StillRunningError):
+        await with_timeout(GRACE, run.settled(), shielded=True)
     if run.done:
         with suppress(Exception):
-            result: AgentResult[Any] = await within(GRACE, _result(run), shielded=True)
+            result: AgentResult[Any] = await with_timeout(GRACE, _result(run), shielded=True)
             return result
     return AgentResult(status="cancelled", ids=run.ids)
 

@@ -12,7 +12,7 @@ from itertools import filterfalse, islice, pairwise
 from typing import Any
 
 from .._base.frozen import freeze, json_text, scrub, thaw
-from .._base.names import describe, nearest
+from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
@@ -190,7 +190,7 @@ class McpServer:
         for glob in self._wanted or ():
             if not any(fnmatchcase(name, glob) for name in names):
                 raise RegistrationError(
-                    f"no tool of the MCP server {self.name!r} matches {glob!r}.{nearest(glob, names)} "
+                    f"no tool of the MCP server {self.name!r} matches {glob!r}.{did_you_mean(glob, names)} "
                     f"It has: {', '.join(names) or 'none'}"
                 )
         for listed in listing:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, get_args, get_origin, g
 import msgspec
 
 from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
-from .._base.names import describe
+from .._base.text import describe
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
-from .._base.names import snake
+from .._base.text import snake_case
 
 _PATH_NAME = re.compile(r"(^|[_-])(path|file|filename|filepath|dir|directory|directorie|folder|cwd)s?$")
 _PLACE_NAME = re.compile(r"(^|[_-])(src|dst|dest|source|destination|target|root|uri)s?$")
@@ -120,7 +120,7 @@ def _texts(value: Any, kind: _Kind, kind_of: Callable[[str], _Kind], of_keys: _K
 
 
 def _path_kind(name: str) -> _Kind:
-    name = snake(name)
+    name = snake_case(name)
     return "strong" if _PATH_NAME.search(name) else "weak" if _PLACE_NAME.search(name) else ""
 
 
@@ -131,7 +131,7 @@ def _is_path(text: str, kind: _Kind) -> bool:
 
 
 def _link_kind(name: str) -> _Kind:
-    name = snake(name)
+    name = snake_case(name)
     return "strong" if _URL_NAME.search(name) else "weak" if _SITE_NAME.search(name) else ""
 
 

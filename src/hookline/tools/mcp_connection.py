@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
-from .._base.errors import HooklineError
-from .._base.installing import NotInstalledError
-from .._base.names import describe
+from .._base.errors import HooklineError, NotInstalledError
+from .._base.text import describe
 
 Progress = Callable[[float, float | None, str | None], Awaitable[None]]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Protocol
 
-from .._base.names import describe, nearest
+from .._base.text import describe, did_you_mean
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.values import ToolSpec
 from ._tool import Tool
@@ -54,7 +54,7 @@ class ToolRegistry:
         known = ", ".join(self._tools) or "none"
         if not name:
             return f"The tool name is empty. Available tools: {known}."
-        return f"Unknown tool {name!r:.80}.{nearest(name, self._tools)} Available tools: {known}."
+        return f"Unknown tool {name!r:.80}.{did_you_mean(name, self._tools)} Available tools: {known}."
 
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:

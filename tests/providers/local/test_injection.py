@@ -40,5 +40,5 @@ def test_a_poisoned_result_is_fenced_and_a_dangerous_call_asked_about(local):
     assert fenced(result.messages[2].content) == ("fetch", True)
     assert "<|im" not in result.messages[2].content
     assert result.steps[1].outcomes == ("blocked",)
-    assert "send may do harm" in questions[0]
+    assert "send is a dangerous tool" in questions[0]
     assert result.steps[2].usage.output_tokens > 0

@@ -21,7 +21,7 @@ from a2a.types import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
-from hookline._web.host import HttpHost
+from hookline._web.http_server import HttpServer
 from hookline.server.a2a.part import A2aPart
 from hookline.server.gate import Gate
 from hookline.stores.keys import KeyStore
@@ -37,7 +37,7 @@ class Rig:
 
     service: object
     part: A2aPart
-    host: HttpHost
+    host: HttpServer
     keys: KeyStore | None
 
     @property
@@ -83,7 +83,7 @@ async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **opti
     store = KeyStore(folder / "keys.db") if keys else None
     part = A2aPart(service, service._store, **(push or {}))
     gate = Gate(store, service.options, needed=keys, audit=audit)
-    host = HttpHost([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
+    host = HttpServer([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()
     await part.open()
     await host.start()

@@ -1,4 +1,4 @@
-"""Text from outside, without what could break a chat template or hide from a reader."""
+"""Removal of control tokens and invisible characters from untrusted text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..._base.frozen import Frozen
 
 OPEN, CLOSE = "‹", "›"
-"""What stands in the place of the brackets of a control token."""
+"""Replacements for the brackets of a control token."""
 
 _LT = "<\uff1c\ufe64\u2329\u3008\u27e8\u276e\u02c2\u1438"
 _GT = ">\uff1e\ufe65\u232a\u3009\u27e9\u276f\u02c3\u1433"
@@ -17,10 +17,30 @@ _SQUARE, _SQUARE_END = r"\[" "\uff3b\u3010\u3014\u2772\u27e6", r"\]" "\uff3d\u30
 _SLASH, _EQUALS = "[/\uff0f\u2044\u2215]", "[=\uff1d]"
 _COLON = ":\uff1a\ufe55\ufe13\u2236\ua789"
 _TWINS = {
-    "a": "аαɑ", "b": "ьƅ", "c": "сϲ", "d": "ԁ", "e": "еεҽ", "f": "ƒ", "g": "ɡ", "h": "һн", "i": "іιɪı1", "k": "кκ",
-    "l": "ӏ1", "m": "м", "n": "ոηɴ", "o": "оο0", "p": "рρ", "r": "гʀ", "s": "ѕꜱ", "t": "тτ", "u": "սυ", "v": "ѵν",
-    "w": "ԝω", "x": "хχ", "y": "уүγ",
-}  # fmt: skip
+    "a": "аαɑ",
+    "b": "ьƅ",
+    "c": "сϲ",
+    "d": "ԁ",
+    "e": "еεҽ",
+    "f": "ƒ",
+    "g": "ɡ",
+    "h": "һн",
+    "i": "іιɪı1",
+    "k": "кκ",
+    "l": "ӏ1",
+    "m": "м",
+    "n": "ոηɴ",
+    "o": "оο0",
+    "p": "рρ",
+    "r": "гʀ",
+    "s": "ѕꜱ",
+    "t": "тτ",
+    "u": "սυ",
+    "v": "ѵν",
+    "w": "ԝω",
+    "x": "хχ",
+    "y": "уүγ",
+}
 
 
 def _letter(letter: str) -> str:
@@ -31,7 +51,7 @@ def _letter(letter: str) -> str:
 
 
 def _spelt(*words: str) -> str:
-    """Any of these words, in whatever alphabet and however widely spaced; written so that each letter is tried once."""
+    """An expression for any of these words, in look-alike letters and with spaces; each letter is tried only once."""
     tails: dict[str, list[str]] = {}
     for word in words:
         if word:
@@ -48,13 +68,51 @@ def _rest(tails: list[str]) -> str:
 
 
 _TAGS = _spelt(
-    "s", "bos", "eos", "unk", "pad", "cls", "sep", "mask", "sys", "system", "assistant", "human", "start_of_turn",
-    "end_of_turn", "start_of_image", "end_of_text", "endoftext", "begin_of_text", "im_start", "im_end", "tool_call",
-    "tool_calls", "tool_response", "tool_responses", "tool_result", "tool_results", "tool_use", "tool_output",
-    "tool_outputs", "tool_code", "tools", "function_call", "function_calls", "function_response", "function_result",
-    "function_results", "functions", "invoke", "think", "thinking", "system_prompt", "system_reminder",
-    "system_message", "available_tools",
-)  # fmt: skip
+    "s",
+    "bos",
+    "eos",
+    "unk",
+    "pad",
+    "cls",
+    "sep",
+    "mask",
+    "sys",
+    "system",
+    "assistant",
+    "human",
+    "start_of_turn",
+    "end_of_turn",
+    "start_of_image",
+    "end_of_text",
+    "endoftext",
+    "begin_of_text",
+    "im_start",
+    "im_end",
+    "tool_call",
+    "tool_calls",
+    "tool_response",
+    "tool_responses",
+    "tool_result",
+    "tool_results",
+    "tool_use",
+    "tool_output",
+    "tool_outputs",
+    "tool_code",
+    "tools",
+    "function_call",
+    "function_calls",
+    "function_response",
+    "function_result",
+    "function_results",
+    "functions",
+    "invoke",
+    "think",
+    "thinking",
+    "system_prompt",
+    "system_reminder",
+    "system_message",
+    "available_tools",
+)
 _WORDS = _spelt("inst", "system_prompt", "tool_calls", "tool_results", "tool_content", "available_tools")
 _ROLES = _spelt("human", "assistant", "system", "user", "developer")
 
@@ -72,7 +130,7 @@ _SPOKEN = re.compile(
 )
 
 _BRACKETS = {ord(c): OPEN for c in _LT + _SQUARE.strip("\\")} | {ord(c): CLOSE for c in _GT + _SQUARE_END.strip("\\")}
-_MOST = 20_000
+_MAX_TOKENS = 20_000
 _OPENING = re.compile(rf"[{_LT}{_SQUARE}]")
 _TELLING = re.compile(
     rf"\s?{_SLASH}?\s?(?:\w+\s?[_:-]\s?\w|(?:{_spelt('sys', 'system', 'invoke', 'assistant')})(?!\w))"
@@ -82,7 +140,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1b\x7f]+")
 _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 _JOINED = "\u0600-\u0dff\ufe0f\u2190-\u2bff\U0001f000-\U0001faff"  # scripts and emoji in which joiners are spelling
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
     r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]+"
@@ -93,27 +151,27 @@ _LOOSE = re.compile(
 
 
 class Token(Frozen, frozen=True):
-    """A control token, and whether it is spelt in a way that hides it: other alphabets, spaces, unseen characters."""
+    """A control token, and whether its spelling hides it: other alphabets, spaces, invisible characters."""
 
     text: str
     disguised: bool
 
 
 class Cleaned(Frozen, frozen=True):
-    """A text without control tokens and unseen characters, and how many of them there were."""
+    """A text without control tokens and invisible characters, and how many of them were removed."""
 
     text: str
     tokens: int = 0
-    unseen: int = 0
+    invisible: int = 0
 
 
 def visible(text: str) -> str:
-    """A text without the characters that nobody sees."""
+    """Remove invisible characters."""
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     if text.isascii():
         return _CONTROLS.sub("", text)
-    text = _UNSEEN.sub("", text)
+    text = _INVISIBLE.sub("", text)
     if any(joiner in text for joiner in _JOINERS) and (spelling := _LOOSE.sub("", text)) != text:
         tidy = _LOOSE.search(spelling) is None  # taking one out may leave the next one loose
         text = spelling if tidy else re.sub(f"[{_JOINERS}]+", "", spelling)
@@ -121,18 +179,18 @@ def visible(text: str) -> str:
 
 
 def neutralise(text: str) -> Cleaned:
-    """A text in which no chat template finds a token of its own, and in which nothing is hidden; still readable.
+    """Remove invisible characters and break every control token, so that no chat template recognises one.
 
-    The brackets of control tokens (``<|im_start|>``, ``[INST]``, ``<tool_call>``) become ``‹ ›``, and those of our own
-    fences; names of roles at the start of a line get such brackets too.
+    The brackets of control tokens (``<|im_start|>``, ``[INST]``, ``<tool_call>``) and of our own fences become ``‹ ›``;
+    role names at the start of a line get such brackets. The text stays readable.
     """
     seen = visible(text)
     out, count = seen, 0
     if _OPENING.search(out):
         for pattern in (_PIPED, _TAGGED, _SQUARED):
-            out, found = pattern.subn(_without_brackets, out, _MOST)
+            out, found = pattern.subn(_without_brackets, out, _MAX_TOKENS)
             count += found
-            if found == _MOST:
+            if found == _MAX_TOKENS:
                 out = _all_without_brackets(out)
         out, own = _OWN.subn(OPEN, out)
         count += own
@@ -141,7 +199,7 @@ def neutralise(text: str) -> Cleaned:
 
 
 def control_tokens(text: str) -> Iterator[Token]:
-    """The control tokens in a text that no other text holds: not ``<s>`` or ``<mask>``, which pages hold too."""
+    """Yield the control tokens in a text, without ``<s>``, ``<mask>`` and others that are common in HTML."""
     if not _OPENING.search(text):
         return
     seen = visible(text)
@@ -158,7 +216,7 @@ def _without_brackets(token: re.Match[str]) -> str:
 
 
 def _all_without_brackets(text: str) -> str:
-    """A text that holds so many tokens that it may as well lose every bracket: that is quicker."""
+    """Replace every bracket: faster for a text with very many tokens."""
     for bracket, mark in _BRACKETS.items():
         text = text.replace(chr(bracket), mark)
     return text

@@ -1,4 +1,4 @@
-"""Other readings of a text: what it says once its disguise is taken off."""
+"""Other readings of a text: normalised characters, undone respellings, decoded and invisible passages."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ import binascii
 import html
 import re
 from base64 import b32decode, b64decode
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from unicodedata import normalize
 from urllib.parse import unquote_to_bytes
 
 from .control_tokens import visible
-from .rule import starts_of
 
-LONGEST = 8_000
-"""How much of one encoded piece is decoded."""
-MOST = 24
-"""How many encoded pieces of each kind are decoded."""
+MAX_LENGTH = 8_000
+"""Maximum number of characters of one encoded passage that are decoded."""
+MAX_PASSAGES = 24
+"""Maximum number of encoded passages of each encoding that are decoded."""
 
 _LOOKALIKES = str.maketrans(
     "авезікмнорстухѕјԁɡһӏոսвαβεικνορτυχγηɑıᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ",
     "abeeikmhopctyxsjdghlnubabeiknoptuxynaiabcdefghijklmnoprstuvwyz",
 ) | {
     first + offset: chr(97 + offset)
-    for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6)  # letters in boxes, circles and flags
+    for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6)  # letters in squares, circles and flags
     for offset in range(26)
 }
 _MARKS = re.compile("[\u0300-\u036f]+")
@@ -39,14 +38,15 @@ _HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9a-fA-F]{2}[ ,:\-]?){12,}")
 _BITS = re.compile(r"(?:[01]{8}[ ,]?){8,}")
 _DECIMALS = re.compile(r"(?:\b(?:3[2-9]|[4-9]\d|1[01]\d|12[0-6])\b[ ,]{1,2}){10,}")
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
-_LONG = 20
-_NUMBERS = re.compile(r"[0-9\\%]{2}|[0-9a-fA-F\\%]{8}")  # in the first characters of the words
+_LONG = 20  # characters of a word that may be encoded
+_NUMBERS = re.compile(r"[0-9\\%]{2}|[0-9a-fA-F\\%]{8}")  # among the first characters of all words
+_LENGTHS = (7, 5, 4, 3, 2)
 _TAGS = re.compile("[\U000e0020-\U000e007e]{10,}")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{8,}")
 
 
 def folded(text: str) -> str:
-    """A text in which case, forms of characters, accents and unseen characters do not matter."""
+    """Normalise a text: lower case, compatible characters, no accents, no invisible characters."""
     text = visible(text)
     if text.isascii():
         return text.lower().replace("a.i.", "ai")
@@ -54,13 +54,19 @@ def folded(text: str) -> str:
     return normalize("NFC", _MARKS.sub("", normalize("NFD", text))).replace("a.i.", "ai")
 
 
+def word_starts(words: Iterable[str]) -> set[str]:
+    """The prefixes of words, in a few lengths."""
+    different = set(words)
+    return set().union(*([word[:length] for word in different] for length in _LENGTHS))
+
+
 def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Iterator[str]:
-    """Other ways to read a folded text: letters of other alphabets, digits for letters, letters set apart.
+    """Yield readings of a folded text with look-alike letters, leetspeak or spaced letters undone.
 
     Args:
         text: the folded text.
-        telling: beginnings of words; digits are read as letters only if that makes a word which begins so.
-        words: its words.
+        telling: prefixes of words; digits are read as letters only if a word with such a prefix results.
+        words: the words of the text.
     """
     if not text.isascii() and (latin := text.translate(_LOOKALIKES)) != text:
         yield latin
@@ -71,46 +77,46 @@ def spellings(text: str, telling: frozenset[str], words: Collection[str]) -> Ite
         mixed = {word for word in _WORD.findall(text) if not word.isalpha() and _MIXED.search(word)}
         for table in _LEET:
             respelt = {word: word.translate(table) for word in mixed}
-            if not telling.isdisjoint(starts_of(respelt.values()) - starts_of(mixed)):
+            if not telling.isdisjoint(word_starts(respelt.values()) - word_starts(mixed)):
                 yield _WORD.sub(lambda word, respelt=respelt: respelt.get(word[0], word[0]), text)  # type: ignore[misc]
     if "\1\1\1\1" in "".join(map(chr, map(len, words))) and _SPACED.search(text):
         yield _SPACED.sub(lambda run: _SEPARATORS.sub("", run[0]), text)
 
 
 def smuggled(text: str) -> Iterator[str]:
-    """What a text holds in characters that nobody sees."""
+    """Yield the texts that are encoded in invisible characters (Unicode tags, variation selectors)."""
     if text.isascii() or max(text) < "\ufe00":
         return
-    for run in _some(_TAGS, text):
+    for run in _passages(_TAGS, text):
         yield "".join(chr(ord(character) - 0xE0000) for character in run)
-    for run in _some(_SELECTORS, text):
+    for run in _passages(_SELECTORS, text):
         codes = map(ord, run)
-        told = _told(bytes(code - 0xFE00 if code < 0xE0000 else code - 0xE0100 + 16 for code in codes))
-        if told:
-            yield told
+        plain = _as_text(bytes(code - 0xFE00 if code < 0xE0000 else code - 0xE0100 + 16 for code in codes))
+        if plain:
+            yield plain
 
 
 def decoded(text: str) -> Iterator[str]:
-    """What the encoded pieces of a text say: base64, base32, hex, bits, numbers, escapes, entities."""
-    if "&" in text and (plain := html.unescape(text[:LONGEST])) != text[:LONGEST]:
+    """Yield the decoded passages of a text: base64, base32, hex, bits, decimal codes, escapes, HTML entities."""
+    if "&" in text and (plain := html.unescape(text[:MAX_LENGTH])) != text[:MAX_LENGTH]:
         yield plain
     if "\\" in text and _ESCAPED.search(text):
-        yield _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text[:LONGEST])
+        yield _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text[:MAX_LENGTH])
     if text.count("%") > 8:
-        yield unquote_to_bytes(text[:LONGEST]).decode(errors="replace")
+        yield unquote_to_bytes(text[:MAX_LENGTH]).decode(errors="replace")
     words = text.split()
     long = [word for word in words if len(word) >= _LONG]
     numbers = _NUMBERS.search("".join([word[0] for word in words]))
     for pattern, decode in _DECODERS:
         if not (numbers and decode in _OF_NUMBERS) and not any(map(pattern.search, long)):
             continue
-        for run in _some(pattern, text):
+        for run in _passages(pattern, text):
             try:
-                told = _told(decode(run))
+                plain = _as_text(decode(run))
             except (ValueError, binascii.Error):
                 continue
-            if told:
-                yield told
+            if plain:
+                yield plain
 
 
 def _base64(run: str) -> bytes:
@@ -137,18 +143,18 @@ def _decimals(run: str) -> bytes:
 
 
 _DECODERS = ((_BASE64, _base64), (_BASE32, _base32), (_HEX, _hex), (_BITS, _bits), (_DECIMALS, _decimals))
-_OF_NUMBERS = (_hex, _bits, _decimals)  # may stand in a row, as words of their own
+_OF_NUMBERS = (_hex, _bits, _decimals)  # their codes may be separate words
 
 
-def _some(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+def _passages(pattern: re.Pattern[str], text: str) -> Iterator[str]:
     for count, found in enumerate(pattern.finditer(text)):
-        if count == MOST:
+        if count == MAX_PASSAGES:
             return
-        yield found[0][:LONGEST]
+        yield found[0][:MAX_LENGTH]
 
 
-def _told(data: bytes) -> str:
-    """Decoded bytes as text; empty if they are none."""
+def _as_text(data: bytes) -> str:
+    """Decode bytes; empty if the result is not mostly readable text."""
     text = data.decode("utf-8", "replace")
     if "\x00" in text[1::2]:
         text = data.decode("utf-16-le", "replace")

@@ -15,11 +15,10 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from ..._base.event import Event
 from ..._base.tasks import running_loop
+from ..._kernel.events import Event, HookExecuted
 from ..._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from ..._kernel.points import AFTER_LLM, APPROVAL_DECIDED, BEFORE_LLM, BEFORE_TOOL, ON_ERROR, ON_TOKEN
-from ..._kernel.records import HookExecuted
 from ..._kernel.results import HookAction
 from ..._kernel.state import AgentResult
 from ..._kernel.values import Message

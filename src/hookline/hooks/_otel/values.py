@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..._base.frozen import scrub
-from ..._base.names import is_number
+from ..._base.text import is_number
 from ..._kernel.values import Usage
 from . import attributes as a
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ..._base.frozen import thaw
-from ..._base.workers import in_forked_child, in_thread
+from ..._base.workers import after_fork_in_child, in_thread
 from ..._kernel.errors import ModelError
 from ...models.errors import BadRequestError, ContextOverflowError, NotInstalledError, UnknownModelError
 
@@ -84,7 +84,7 @@ def _keep_for_good(server: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
-in_forked_child(_after_fork)
+after_fork_in_child(_after_fork)
 
 
 def engine_for(path: Path, context: int) -> Engine:

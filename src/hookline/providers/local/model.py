@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..._base.names import is_number
+from ..._base.text import is_number
 from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ModelRequest

@@ -11,7 +11,7 @@ from itertools import repeat
 from math import ceil, floor
 from typing import Any
 
-from ..._base.names import is_number
+from ..._base.text import is_number
 from ..._kernel.values import ToolSpec
 from ..schemas import parameters_of
 

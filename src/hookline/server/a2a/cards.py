@@ -17,7 +17,7 @@ from a2a.types import (
     StringList,
 )
 
-from ..._base.version import __version__
+from ..._base.package import __version__
 from ..agents import ServedAgent
 
 VERSIONS = ("1.0", "0.3")

@@ -46,7 +46,7 @@ from a2a.utils.task import (
 )
 from google.protobuf.message import Message as ProtoMessage
 
-from ..._base.names import words
+from ..._base.text import error_text
 from ...stores.approvals import ApprovalRow, DecisionRefusedError
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
@@ -153,8 +153,8 @@ class Handler(RequestHandler):
             following = await self._following(run, context)
             await following.begin()
         except (Busy, StoreError) as error:  # the caller must learn of what has begun
-            log.error("the task %s cannot be followed: %s", run.id, words(error))
-            why = words(error) if isinstance(error, Busy) else "the server cannot use its files"
+            log.error("the task %s cannot be followed: %s", run.id, error_text(error))
+            why = error_text(error) if isinstance(error, Busy) else "the server cannot use its files"
             said_so = f"the task {run.id} goes on, but cannot be followed now: {why}"
             raise InternalError(said_so, {"task_id": run.id}) from None
         return following, ""
@@ -254,7 +254,7 @@ class Handler(RequestHandler):
             try:
                 run = await self._service.cancel(run.id, visit_of(context).caller)
             except ConflictError as error:
-                raise TaskNotCancelableError(words(error)) from None
+                raise TaskNotCancelableError(error_text(error)) from None
             following = await self._following(run, context)
             await following.catch_up()
             return _shown(following.story.task(), visit_of(context), run)
@@ -373,7 +373,7 @@ def _states(params: ListTasksRequest) -> list[str]:
 
 
 def _again(refused: DecisionRefusedError, rows: list[ApprovalRow]) -> str:
-    return f"{words(refused)}. {how_to(rows)}" if refused.code != "gone" else words(refused)
+    return f"{error_text(refused)}. {how_to(rows)}" if refused.code != "gone" else error_text(refused)
 
 
 @contextmanager
@@ -386,15 +386,15 @@ def _clean(params: ProtoMessage | None) -> Iterator[None]:
     except A2AError:
         raise
     except UnknownRunError as error:
-        raise TaskNotFoundError(words(error)) from None
+        raise TaskNotFoundError(error_text(error)) from None
     except ConflictError as error:
-        raise UnsupportedOperationError(words(error)) from None
+        raise UnsupportedOperationError(error_text(error)) from None
     except Busy as error:
-        raise InternalError(words(error), {"retry_after": error.retry_after}) from None
+        raise InternalError(error_text(error), {"retry_after": error.retry_after}) from None
     except ServiceError as error:
-        raise InternalError(words(error)) from None
+        raise InternalError(error_text(error)) from None
     except StoreError as error:
-        log.error("an A2A request could not be answered: %s", words(error))
+        log.error("an A2A request could not be answered: %s", error_text(error))
         raise InternalError("the server cannot use its files now: try again later") from None
     except Exception:
         log.exception("an A2A request could not be answered")

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ..._base.installing import NotInstalledError
+from ..._base.errors import NotInstalledError
 from ...stores.audit.log import AuditLog
 from ...stores.runs import RunStore
 from ..callers import ANYBODY, LOCAL, RIGHTS

@@ -15,16 +15,15 @@ from a2a.types import AuthenticationInfo, StreamResponse, Task, TaskPushNotifica
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict
 
-from ..._base.names import words
+from ..._base.text import error_text
 from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
+from ..._net.egress import Egress, EgressError, post
+from ..._net.http_client import Cutoff, FetchError
+from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
 from ...stores.push_subscriptions import Pushes, PushRow
 from ...stores.runs import RunRecord
-from ...tools.egress import Egress, EgressError
-from ...tools.http_client import Cutoff, FetchError
-from ...tools.posting import post
-from ...tools.urls import UrlError, parse_host, parse_url
 from ..callers import Caller
 from ..errors import Busy, UnknownRunError
 from ..service import RunService
@@ -168,7 +167,7 @@ class Push:
             except UnknownRunError:
                 return  # it is gone, and its receivers with it
             except HooklineError as error:
-                log.error("nobody is told of the run %s: %s", row.run_id, words(error))
+                log.error("nobody is told of the run %s: %s", row.run_id, error_text(error))
                 return
 
     async def _follow(self, row: PushRow) -> None:
@@ -194,7 +193,7 @@ class Push:
         try:
             await asyncio.to_thread(self._store.sent, row, seq, done=over)
         except StoreError as error:  # it is told once more after a restart
-            log.error("what was told of the run %s is not stored: %s", row.run_id, words(error))
+            log.error("what was told of the run %s is not stored: %s", row.run_id, error_text(error))
 
     async def _send(self, row: PushRow, task: Task) -> None:
         """Post a task, more than once if need be; a receiver that does not take it misses it."""
@@ -216,7 +215,7 @@ class Push:
                 problem = "its address may not be reached any more"
                 break
             except (FetchError, UrlError, RegistrationError) as error:
-                problem = type(error).__name__ if isinstance(error, UrlError) else words(error)
+                problem = type(error).__name__ if isinstance(error, UrlError) else error_text(error)
             if pause is not None:
                 await asyncio.sleep(pause)
         log.warning("the receiver %s of the run %s was not told: %s", ascii(row.id), row.run_id, ascii(problem)[:300])

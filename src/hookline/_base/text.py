@@ -1,0 +1,76 @@
+"""Helpers for messages: suggestions for misspelt names, error texts, durations, counts and short forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import isnan
+
+
+def closest_match(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> str | None:
+    """Return the known name most similar to ``name``, or ``None`` if none is similar enough."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the most similar known name, or an empty string."""
+    close = closest_match(name, known)
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def error_text(error: BaseException) -> str:
+    """Return the message of an error, even if its ``__str__`` raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "an error that cannot be printed"
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and message of an error: ``ValueError: not a date``."""
+    return f"{type(error).__name__}: {error_text(error)}"
+
+
+def expected_hint(value: object, expected: str) -> str:
+    """Say how to correct an argument: instantiate a class, unpack a list, or pass what was ``expected``."""
+    if isinstance(value, type):
+        return f"it is a class: write {value.__name__}()"
+    return "it is a list: unpack it with *" if isinstance(value, (list, tuple)) else f"expected {expected}"
+
+
+def snake_case(name: str) -> str:
+    """Return ``BeforeToolExec`` and ``BEFORE_TOOL_EXEC`` as ``before_tool_exec``."""
+    if "_" in name:
+        return name.lower()
+    return re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is an int or a float, but neither a bool nor NaN."""
+    if isinstance(value, float):
+        return not isnan(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for people: ``12 ms``, ``3.4 s``, ``2 min 5 s``, ``1 h 2 min``."""
+    if 0 < seconds < 0.0009995:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 step``, ``2 steps``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the text, cut to ``limit`` characters if it is longer; the last one is then ``…``."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,1 @@
+"""HTTP requests to allowed hosts only, and strict parsing of URLs. Tools, channels and the server use it."""

@@ -1,0 +1,1 @@
+"""The tools that ship with Hookline. Import them from ``hookline.tools``."""

@@ -1,0 +1,248 @@
+"""Tools that read, search and, if allowed, write the files of one folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from .._base.files import below, folder_below, is_match, replace_file
+from .._kernel.errors import RegistrationError
+from ..tools._tool import Tool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_BYTES = 5_000_000
+"""How much of a file is looked at."""
+MAX_TEXT = 16_000
+"""How many characters a result has at most, but for the note that it was cut."""
+MAX_ENTRIES = 200
+"""How many entries or hits a result has at most."""
+MAX_SEARCH = 100_000_000
+"""How many bytes one search reads."""
+_MAX_HIT = 200
+_CAREFULLY = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FILE_COST = 4_000  # in bytes, what opening a file takes
+
+
+def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = ()) -> list[Tool]:
+    """``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for the files of a folder.
+
+    Paths are relative to the folder. Whatever a path says, nothing outside the folder is read or
+    written: ``..`` and links are resolved first, and only ordinary files are opened. On POSIX systems this
+    holds too if somebody puts a link in the place of a folder just then.
+
+    Args:
+        folder: it must exist.
+        write: whether files may be written too.
+        hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but neither read, searched nor
+            written; ``hookline.hooks.SECRET_FILES`` is such a list.
+
+    Raises:
+        RegistrationError: there is no such folder, or ``hide`` is no list of globs.
+    """
+    from pathlib import Path
+
+    hidden = () if isinstance(hide, str) else tuple(hide)
+    if isinstance(hide, str) or not all(isinstance(glob, str) for glob in hidden):
+        raise RegistrationError(f"hide is a list of globs such as ['.env'], not {hide!r:.80}")
+
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise RegistrationError(f"there is no folder {str(folder)!r}")
+    files = _Files(root, hidden)
+    made: list[Callable[..., str]] = [files.list_files, files.read_file, files.find_text]
+    tools = [Tool(fn, folder=root) for fn in made]
+    return [*tools, Tool(files.write_file, folder=root, dangerous=True)] if write else tools
+
+
+class _Files:
+    def __init__(self, root: Path, hide: tuple[str, ...]) -> None:
+        self.root, self.hide = root, hide
+
+    def list_files(self, path: str = ".") -> str:
+        """List the files in a folder. Names of folders end with /.
+
+        Args:
+            path: the folder
+        """
+        found = self._find(path)
+        if not found.is_dir():
+            raise NotADirectoryError(f"{path!r} is a file; use read_file")
+        try:
+            with folder_below(self.root, found) as held, os.scandir(found if held is None else held) as entries:
+                names = sorted(
+                    self._shown(found / entry.name) + "/" * entry.is_dir(follow_symlinks=False) for entry in entries
+                )
+        except OSError as error:
+            raise _unusable(path, error) from error
+        more = len(names) - MAX_ENTRIES
+        return _cut(names[:MAX_ENTRIES], f"{more} more" if more > 0 else "") or "The folder is empty."
+
+    def read_file(
+        self, path: Annotated[str, Field(examples=["todo.txt"])], start_line: int = 1, max_lines: int = 200
+    ) -> str:
+        """Read lines of a text file.
+
+        Args:
+            path: the file
+            start_line: the first line to read
+            max_lines: how many lines to read
+        """
+        data = self._content(self._find(path), path)
+        lines = _lines(data[:MAX_BYTES])
+        first = max(start_line, 1) - 1
+        wanted = lines[first : first + max(max_lines, 1)]
+        if lines and not wanted:
+            raise ValueError(f"{path!r} has only {len(lines)} lines")
+        shown = _fitting(wanted)
+        last = first + len(shown)
+        notes = [f"lines {first + 1} to {last} of {len(lines)}"] if len(shown) < len(lines) else []
+        if last < len(lines):
+            notes.append(f"read on with start_line={last + 1}")
+        if shown and shown[-1] != wanted[len(shown) - 1]:
+            notes.append(f"line {last} is cut")
+        if len(data) > MAX_BYTES:
+            notes.append(f"the file goes on after {MAX_BYTES} bytes, which cannot be read")
+        return _cut(shown, "; ".join(notes)) or "The file is empty."
+
+    def find_text(self, text: Annotated[str, Field(examples=["house"])], path: str = ".") -> str:
+        """Find lines that contain a text, in all files.
+
+        Args:
+            text: what to look for; capital and small letters are the same
+            path: the folder or file to search
+        """
+        if not text.strip():
+            raise ValueError("text is empty: say what to look for")
+        wanted, hits, left = text.casefold(), [], MAX_SEARCH
+        for file in self._walk(self._find(path)):
+            try:
+                data = b"" if self._is_hidden(file) else self._content(file, file.name)[:MAX_BYTES]
+            except (OSError, ValueError):  # a binary or unreadable one has no lines to find
+                data = b""
+            left -= len(data) + _FILE_COST
+            for number, line in enumerate(_lines(data), 1):
+                if wanted in line.casefold():
+                    hits.append(f"{self._shown(file)}:{number}: {line.strip()[:_MAX_HIT]}")
+            if len(hits) > MAX_ENTRIES or left < 0:
+                break
+        note = f"there are more than {MAX_ENTRIES} hits" if len(hits) > MAX_ENTRIES else ""
+        note = note or ("not all files were searched; name a path" if left < 0 else "")
+        return _cut(hits[:MAX_ENTRIES], note) or f"No line contains {text!r}."
+
+    def write_file(self, path: str, content: str) -> str:
+        """Write a text file. It replaces the file if there is one.
+
+        Args:
+            path: the file
+            content: the whole new text
+        """
+        target = self.root / path
+        parent = below(self.root, target.parent) if "\0" not in path else None
+        if parent is None or target.name in ("", "..") or below(self.root, target) in (None, self.root):
+            raise _outside(path)
+        place = parent / target.name
+        if self._is_hidden(place):
+            raise _hidden(path)
+        try:
+            mode = place.lstat().st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG | 0o666
+        except OSError as error:
+            raise _unusable(path, error) from error
+        if not stat.S_ISREG(mode):
+            raise PermissionError(f"{path!r} is not an ordinary file; write to another path")
+        try:
+            with folder_below(self.root, parent, make=True) as held:
+                replace_file(place, content.encode("utf-8", "replace"), mode & 0o777, held)
+        except OSError as error:
+            raise _unusable(path, error) from error
+        return f"Wrote {len(content)} characters to {self._shown(place)}."
+
+    def _find(self, path: str) -> Path:
+        found = below(self.root, path)
+        if found is None:
+            raise _outside(path)
+        try:
+            found.stat()
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no {path!r}; list_files shows what there is") from None
+        except OSError as error:
+            raise _unusable(path, error) from error
+        return found
+
+    def _is_hidden(self, file: Path) -> bool:
+        return bool(self.hide) and is_match(str(file), self.hide, str(self.root))
+
+    def _content(self, path: Path, name: str) -> bytes:
+        """The first bytes of a resolved path, one more than ``MAX_BYTES`` if there are more."""
+        if self._is_hidden(path):
+            raise _hidden(name)
+        try:
+            if not path.is_file():  # a device or pipe may do anything when opened
+                raise ValueError(f"{name!r} is not a file" + ("; use list_files" if path.is_dir() else ""))
+            with folder_below(self.root, path.parent) as held:
+                found = os.open(path if held is None else path.name, _CAREFULLY, dir_fd=held)
+            with open(found, "rb") as file:
+                if not stat.S_ISREG(os.fstat(found).st_mode):
+                    raise ValueError(f"{name!r} is not a file")
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise _unusable(name, error) from error
+        if b"\0" in data:
+            raise ValueError(f"{name!r} is not a text file")
+        return data
+
+    def _walk(self, start: Path) -> Iterator[Path]:
+        if not start.is_dir():
+            yield start
+        for folder, folders, names in os.walk(start):
+            folders.sort()
+            for name in sorted(names):
+                file = start / folder / name
+                if not file.is_symlink():  # its target is found by itself, if it is in the folder
+                    yield file
+
+    def _shown(self, path: Path) -> str:
+        name = path.relative_to(self.root).as_posix()
+        return name if name.isprintable() else repr(name)
+
+
+def _lines(data: bytes) -> list[str]:
+    lines = data.decode("utf-8-sig", "replace").replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def _fitting(lines: list[str]) -> list[str]:
+    """As many lines as a result may hold; at least a part of the first."""
+    room, kept = MAX_TEXT, []
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return kept or [line[:MAX_TEXT] for line in lines[:1]]
+
+
+def _cut(lines: list[str], note: str) -> str:
+    shown = _fitting(lines)
+    if len(shown) < len(lines):
+        note = f"{len(lines) - len(shown)} more are left out" + (f"; {note}" if note else "")
+    return "\n".join([*shown, f"[{note}]"] if note else shown)
+
+
+def _outside(path: str) -> PermissionError:
+    return PermissionError(f"{path!r} is not in the folder; use a path relative to it, such as 'notes.txt'")
+
+
+def _hidden(path: str) -> PermissionError:
+    return PermissionError(f"{path!r} holds secrets and is not to be used; go on without it")
+
+
+def _unusable(path: str, error: OSError) -> OSError:
+    return type(error)(f"cannot use {path!r}: {error.strerror}")

@@ -1,0 +1,61 @@
+"""A tool that reads pages of the web, from listed hosts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .._kernel.errors import RegistrationError
+from .._net.egress import MAX_BYTES, SECONDS, Egress
+from .._net.pages import html_text
+from ..tools._tool import Tool
+
+MAX_TEXT = 16_000
+"""How many characters of a page a result has at most."""
+
+
+def fetch_tool(
+    hosts: Iterable[str] | Egress,
+    *,
+    seconds: float = SECONDS,
+    max_bytes: int = MAX_BYTES,
+    max_text: int = MAX_TEXT,
+    html: Literal["text", "raw"] = "text",
+) -> Tool:
+    """``fetch``, which gets a page of text from one of these hosts, and from no other.
+
+    It only asks (``GET``), and sends nothing along but the URL. Its results are marked as untrusted.
+
+    Args:
+        hosts: as for :class:`Egress`, or one of those.
+        seconds: how long a fetch may take in all.
+        max_bytes: how much of a page is read, as sent and as unpacked.
+        max_text: how many characters of it the model gets.
+        html: whether the model gets the text of an HTML page or the page as it is.
+
+    Raises:
+        RegistrationError: a value that makes no sense.
+    """
+    egress = hosts if isinstance(hosts, Egress) else Egress(hosts)
+    for name, value in {"seconds": seconds, "max_bytes": max_bytes, "max_text": max_text}.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e9:
+            raise RegistrationError(f"{name} is a number above 0, not {value!r:.80}")
+    if html not in ("text", "raw"):
+        raise RegistrationError(f"html is 'text' or 'raw', not {html!r:.80}")
+
+    async def fetch(url: Annotated[str, Field(examples=["https://example.com/"])]) -> str:
+        """Get a page of text from the web.
+
+        Args:
+            url: the whole address, with https://
+        """
+        page = await egress.afetch(url, seconds=seconds, max_bytes=int(max_bytes))
+        text = html_text(page.text) if html == "text" and "html" in page.content_type else page.text
+        shown = text[: int(max_text)]
+        notes = ["[the page goes on]"] if page.cut or len(shown) < len(text) else []
+        head = f"{page.status} {page.reason}".strip()
+        return "\n".join([f"{head}, {page.content_type}, {page.url}", "", shown or "The page is empty.", *notes])
+
+    return Tool(fetch, untrusted=True)

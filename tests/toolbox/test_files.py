@@ -1,0 +1,356 @@
+"""Tools for the files of one folder: what they give, and that nothing outside is ever touched."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hookline import Agent, RegistrationError, ScriptedModel, call, observer, reply
+from hookline._base.files import folder_below
+from hookline._toolbox import files
+from hookline.tools import file_tools
+
+SECRET = "the secret outside"
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    """A place to write in, for many examples."""
+    return make_place(tmp_path_factory.mktemp("scratch"))
+
+
+@pytest.fixture
+def place(tmp_path):
+    return make_place(tmp_path)
+
+
+def make_place(top):
+    """A folder with all sorts of files, and a secret beside it."""
+    (top / "secret.txt").write_text(SECRET)
+    (top / "inside-not").mkdir()
+    (top / "inside-not" / "secret.txt").write_text(SECRET)
+    (top / "beside").write_text("")
+    folder = top / "inside"
+    (folder / "sub" / "deep").mkdir(parents=True)
+    (folder / "notes.txt").write_text("one\ntwo\nthree\n")
+    (folder / "sub" / "deep" / "more.txt").write_text("Two again\r\nlast")
+    (folder / "blob.bin").write_bytes(b"two\0\1\2")
+    (folder / "out").symlink_to(top)
+    (folder / "out.txt").symlink_to(top / "secret.txt")
+    (folder / "in.txt").symlink_to("notes.txt")
+    (folder / "loop").symlink_to("loop")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def tools_of(folder, write=True):
+    return {made.name: made for made in file_tools(folder, write)}
+
+
+def test_writing_is_offered_only_when_allowed(tmp_path):
+    assert list(tools_of(tmp_path, write=False)) == ["list_files", "read_file", "find_text"]
+    assert list(tools_of(tmp_path)) == ["list_files", "read_file", "find_text", "write_file"]
+
+
+def test_a_tiny_model_can_read_the_descriptions(tmp_path):
+    for made in file_tools(tmp_path, write=True):
+        assert 3 < len(made.spec.description.split()) <= 12
+        for about in made.spec.parameters["properties"].values():
+            assert 1 < len(about["description"].split()) <= 12
+
+
+@pytest.mark.parametrize("folder", ["missing", "notes.txt"])
+def test_the_folder_must_exist(place, folder):
+    with pytest.raises(RegistrationError, match="there is no folder"):
+        file_tools(place / folder)
+
+
+def test_a_folder_is_listed(place):
+    listed = tools_of(place)["list_files"]
+    assert listed().split("\n") == ["blob.bin", "in.txt", "loop", "notes.txt", "out", "out.txt", "pipe", "sub/"]
+    assert listed("sub") == "sub/deep/"
+    assert listed("sub/deep/../deep") == "sub/deep/more.txt"
+
+
+def test_an_empty_folder_and_file_say_so(tmp_path):
+    tools = tools_of(tmp_path)
+    assert tools["list_files"]() == "The folder is empty."
+    (tmp_path / "a").write_text("")
+    assert tools["read_file"]("a") == "The file is empty."
+    assert tools["find_text"]("x") == "No line contains 'x'."
+
+
+def test_names_that_do_not_print_are_quoted(tmp_path):
+    (tmp_path / "a\nb").write_text("")
+    assert tools_of(tmp_path)["list_files"]() == r"'a\nb'"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "one\ntwo\nthree"),
+        ({"start_line": 2}, "two\nthree\n[lines 2 to 3 of 3]"),
+        ({"max_lines": 1}, "one\n[lines 1 to 1 of 3; read on with start_line=2]"),
+        ({"start_line": 2, "max_lines": 1}, "two\n[lines 2 to 2 of 3; read on with start_line=3]"),
+        ({"start_line": -5, "max_lines": -1}, "one\n[lines 1 to 1 of 3; read on with start_line=2]"),
+    ],
+)
+def test_a_part_of_a_file_says_which_part_it_is(place, options, text):
+    assert tools_of(place)["read_file"]("notes.txt", **options) == text
+
+
+def test_a_line_past_the_end_is_an_error(place):
+    with pytest.raises(ValueError, match="'notes.txt' has only 3 lines"):
+        tools_of(place)["read_file"]("notes.txt", start_line=4)
+
+
+def test_a_link_inside_the_folder_is_read(place):
+    assert tools_of(place)["read_file"]("in.txt") == "one\ntwo\nthree"
+
+
+def test_a_full_path_inside_the_folder_works(place):
+    assert tools_of(place)["read_file"](str(place / "notes.txt")) == "one\ntwo\nthree"
+
+
+def test_text_is_found_whatever_its_case(place):
+    find = tools_of(place)["find_text"]
+    assert find("TWO").split("\n") == ["notes.txt:2: two", "sub/deep/more.txt:1: Two again"]
+    assert find("two", "sub").split("\n") == ["sub/deep/more.txt:1: Two again"]
+    assert find("one", "notes.txt") == "notes.txt:1: one"
+    assert find("secret") == "No line contains 'secret'."
+    with pytest.raises(ValueError, match="text is empty"):
+        find(" ")
+
+
+def test_long_outputs_are_cut_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_BYTES", 60_000)
+    tools = tools_of(tmp_path)
+    (tmp_path / "long").write_text("x" * 50_000)
+    (tmp_path / "many").write_text("a line\n" * 5000)
+    (tmp_path / "huge").write_text("a\n" * 50_000)
+    for n in range(300):
+        (tmp_path / f"{n:03}").write_text("")
+    texts = {
+        "line 1 is cut]": tools["read_file"]("long"),
+        "[lines 1 to 2285 of 5000; read on with start_line=2286]": tools["read_file"]("many", max_lines=9999),
+        "the file goes on after 60000 bytes, which cannot be read]": tools["read_file"]("huge"),
+        "[103 more]": tools["list_files"](),
+        "[there are more than 200 hits]": tools["find_text"]("a"),
+    }
+    for note, text in texts.items():
+        assert text.endswith(note), text[-200:]
+        assert len(text) < files.MAX_TEXT + 200
+
+
+def test_a_search_stops_somewhere_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_SEARCH", 10_000)
+    for n in range(9):
+        (tmp_path / f"{n}.txt").write_text("x" * 2000)
+    assert tools_of(tmp_path)["find_text"]("x").endswith("[not all files were searched; name a path]")
+
+
+def test_files_are_written_with_their_folders(tmp_path):
+    write = tools_of(tmp_path)["write_file"]
+    assert write("new/deep/a.txt", "hé\ud800\n") == "Wrote 4 characters to new/deep/a.txt."
+    assert (tmp_path / "new/deep/a.txt").read_text() == "hé?\n"
+    assert write("new/../new/deep/a.txt", "again") == "Wrote 5 characters to new/deep/a.txt."
+    assert (tmp_path / "new/deep/a.txt").read_text() == "again"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.txt"]
+
+
+def test_a_file_that_is_written_again_keeps_its_mode(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text("old")
+    script.chmod(0o700)
+    tools_of(tmp_path)["write_file"]("run.sh", "new")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("path", ["in.txt", "pipe", "sub", "loop", "notes.txt/x", "n" * 300])
+def test_only_ordinary_files_are_written(place, path):
+    with pytest.raises((OSError, ValueError)) as caught:
+        tools_of(place)["write_file"](path, "x")
+    assert path in str(caught.value)
+    assert str(place) not in str(caught.value)
+    assert (place / "notes.txt").read_text() == "one\ntwo\nthree\n"
+
+
+@pytest.mark.parametrize("path", ["missing", "blob.bin", "pipe", "loop", "sub", "notes.txt/x", "n" * 300, "/dev/zero"])
+def test_what_cannot_be_read_gives_a_short_error_at_once(place, path):
+    with pytest.raises((OSError, ValueError)) as caught:
+        tools_of(place)["read_file"](path)
+    assert path in str(caught.value)
+    assert str(place) not in str(caught.value)
+
+
+OUTSIDE = [
+    "..", "../secret.txt", "sub/../../secret.txt", "out/secret.txt", "out.txt", "out/inside-not/secret.txt",
+    "../inside-not/secret.txt", "/etc/passwd", "/", "\0", "notes.txt\0", "out/new.txt", "../new.txt",
+    "out/../secret.txt", "out/inside/../secret.txt", "./.././secret.txt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
+def test_a_path_that_leads_out_is_refused(place, name, path):
+    before = sorted(place.parent.rglob("*"))
+    arguments = {"find_text": {"text": "secret"}, "write_file": {"content": "x"}}.get(name, {})
+    with pytest.raises(PermissionError, match="is not in the folder; use a path relative to it"):
+        tools_of(place)[name](path=path, **arguments)
+    assert sorted(place.parent.rglob("*")) == before
+    assert (place.parent / "secret.txt").read_text() == SECRET
+
+
+parts = st.sampled_from(["..", ".", "", "sub", "deep", "out", "out.txt", "in.txt", "loop", "inside", "inside-not",
+                         "secret.txt", "notes.txt", "~", "a\0b", "\\..\\", "new"])  # fmt: skip
+paths = st.lists(parts, max_size=7).map("/".join) | st.text(max_size=20)
+
+
+@given(paths, st.booleans())
+def test_no_path_reaches_what_is_outside(scratch, path, full):
+    path = f"{scratch}/{path}" if full else path
+    tools = tools_of(scratch)
+    beside = sorted(p for p in scratch.parent.rglob("*") if not p.is_relative_to(scratch))
+    for use in (lambda: tools["read_file"](path), lambda: tools["find_text"]("secret", path)):
+        try:
+            assert SECRET not in use()
+        except (OSError, ValueError):
+            pass
+    try:
+        listed = tools["list_files"](path)
+    except (OSError, ValueError):
+        listed = ""
+    assert "beside" not in listed
+    try:
+        tools["write_file"](path, "one\ntwo\nthree\n")
+    except (OSError, ValueError):
+        pass
+    assert sorted(p for p in scratch.parent.rglob("*") if not p.is_relative_to(scratch)) == beside
+    assert (scratch.parent / "secret.txt").read_text() == SECRET
+    assert (scratch.parent / "inside-not" / "secret.txt").read_text() == SECRET
+
+
+def test_a_whole_run_reads_and_is_told_what_went_wrong(place):
+    calls = [call("read_file", path="notes.txt"), call("read_file", path="../secret.txt"), call("list_files")]
+    result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=file_tools(place)).run("go")
+    assert result.steps[0].outcomes == ("ok", "error", "ok")
+    assert result.messages[3].content.startswith("PermissionError: '../secret.txt' is not in the folder")
+
+
+def test_hooks_are_told_the_folder_that_paths_start_from(place):
+    told = []
+
+    @observer("tool_end_with_path")
+    def note(ctx, path):
+        told.append((path.file_path, path.working_dir))
+
+    llm = ScriptedModel([call("read_file", path="notes.txt"), reply("ok")])
+    Agent("a", llm=llm, tools=file_tools(place), hooks=[note]).run("go")
+    assert told == [("notes.txt", str(place))]
+
+
+def test_a_relative_folder_stays_what_it_was(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("here")
+    monkeypatch.chdir(tmp_path)
+    tools = tools_of(Path("a"))
+    monkeypatch.chdir("/")
+    assert tools["read_file"]("x") == "here"
+    assert tools["read_file"].folder == str(tmp_path / "a")
+
+
+@pytest.fixture
+def swapped(place, monkeypatch):
+    """The moment after a path was judged, ``sub`` is replaced by a link to what is outside."""
+    (place / "sub" / "secret.txt").write_text("harmless")
+    honest, done = files.below, []
+
+    def and_then_swap(root, path):
+        found = honest(root, path)
+        if not done:
+            (place / "sub").rename(place / "old")
+            (place / "sub").symlink_to(place.parent)
+            done.append(True)
+        return found
+
+    def arm():
+        monkeypatch.setattr(files, "below", and_then_swap)
+
+    return arm
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
+@pytest.mark.parametrize("name", ["list_files", "read_file", "find_text", "write_file"])
+def test_a_link_that_comes_in_between_leads_nowhere(place, swapped, name):
+    arguments = {
+        "list_files": {"path": "sub"}, "read_file": {"path": "sub/secret.txt"},
+        "write_file": {"path": "sub/new.txt", "content": "x"},
+        "find_text": {"path": "sub", "text": "secret outside"},
+    }  # fmt: skip
+    tools = tools_of(place)
+    swapped()
+    before = sorted(path.name for path in place.parent.iterdir())
+    try:
+        said = tools[name](**arguments[name])
+    except OSError as error:
+        said = str(error)
+    assert SECRET not in said
+    assert "beside" not in said
+    assert sorted(path.name for path in place.parent.iterdir()) == before
+    assert (place / "sub").is_symlink()
+
+
+@pytest.mark.skipif(os.open not in os.supports_dir_fd, reason="the system cannot open a file in an open folder")
+def test_a_file_that_becomes_a_link_or_a_pipe_is_not_read(place, monkeypatch):
+    tools, honest = tools_of(place), Path.is_file
+
+    def and_then_swap(path):
+        found = honest(path)
+        path.unlink()
+        path.symlink_to(place.parent / "secret.txt") if swap == "link" else os.mkfifo(path)
+        return found
+
+    for swap in ("link", "pipe"):
+        (place / "a.txt").unlink(missing_ok=True)
+        (place / "a.txt").write_text("a")
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "is_file", and_then_swap)
+            with pytest.raises((OSError, ValueError)):
+                tools["read_file"]("a.txt")
+
+
+def test_no_folder_stays_open(place):
+    if os.path.isdir("/proc/self/fd"):
+        before = len(os.listdir("/proc/self/fd"))
+        tools = tools_of(place)
+        for name, arguments in {
+            "read_file": {"path": "sub/deep/more.txt"},
+            "find_text": {"text": "x"},
+            "list_files": {"path": "sub"},
+        }.items():
+            tools[name](**arguments)
+        tools["write_file"]("sub/new/x.txt", "x")
+        with pytest.raises(NotADirectoryError), folder_below(place, place / "notes.txt"):
+            pass
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_hidden_files_are_listed_but_neither_read_searched_nor_written(place):
+    (place / ".env").write_text("KEY=abc")
+    (place / "sub" / "x.pem").write_text("KEY=abc")
+    (place / "link").symlink_to(".env")
+    tools = {made.name: made for made in file_tools(place, True, hide=[".env", "*.pem"])}
+    assert ".env" in tools["list_files"]()
+    assert tools["find_text"]("KEY") == "No line contains 'KEY'."
+    for path in (".env", "link", "sub/x.pem", "sub/../.env"):
+        with pytest.raises(PermissionError, match="holds secrets"):
+            tools["read_file"](path)
+    with pytest.raises(PermissionError, match="holds secrets"):
+        tools["write_file"]("sub/new.pem", "x")
+    assert tools["find_text"]("KEY", ".env") == "No line contains 'KEY'."
+    for wrong in ("x", [1]):
+        with pytest.raises(RegistrationError):
+            file_tools(place, hide=wrong)
