@@ -189,6 +189,7 @@ for n in range(60):
 """
 
 
+@pytest.mark.slow
 def test_two_programs_that_save_at_once_never_leave_half_a_file(store):
     store.save("x", "a" * 50_000)
     env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}

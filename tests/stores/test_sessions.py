@@ -122,6 +122,7 @@ def store(behind):
 
 
 class TestEverySessionStore:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [Json, Sqlite])
     @settings(deadline=None)
     @given(names, st.lists(messages, max_size=4), objects, st.text(), st.text(), st.text())
