@@ -62,7 +62,7 @@ def run(
 ) -> int:
     """Run an agent on one task."""
     from ..config.build import build_plugins, context
-    from ..tape.record import TapeHook
+    from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
     from .runner import answering, opened, perform_all, recorded, recorder, saved, together

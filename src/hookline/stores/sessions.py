@@ -315,8 +315,8 @@ def _read(path: Path) -> SessionRecord | None:
         raise StoreError(f"{where} cannot be read ({error}){advice}") from error
 
 
-def _advice(folder: Path, error: OSError, may: str = "write") -> str:
-    return folder_advice(folder, error, may, "give a folder, or a file that ends in .db for SQLite")
+def _advice(folder: Path, error: OSError, access: str = "write to") -> str:
+    return folder_advice(folder, error, access, "give a folder, or a file that ends in .db for SQLite")
 
 
 def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
