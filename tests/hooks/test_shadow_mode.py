@@ -165,7 +165,7 @@ def test_a_state_that_would_not_be_accepted_is_a_failure():
     assert told(shadowed)[0][1] == "failed"
     merging = shadow(deciding(lambda p: HookResult.merge(state=AgentContext().state), BEFORE_PROMPT_BUILD))
     run(merging, turns=["ok"])
-    assert "state= is for hooks that decide" in told(merging)[0][3]
+    assert "only rewriters and guards at a pipeline point may return state=" in told(merging)[0][3]
 
 
 @pytest.mark.parametrize(

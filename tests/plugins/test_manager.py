@@ -331,7 +331,7 @@ def test_a_plugin_that_was_made_for_another_hookline_is_refused():
 
 def test_the_same_plugin_cannot_be_plugged_in_twice():
     agent = agent_of(plugins=[Plugin("p")])
-    with pytest.raises(RegistrationError, match="plugin 'p' is there already: unplug it first"):
+    with pytest.raises(RegistrationError, match="plugin 'p' is already plugged in: unplug it first"):
         agent.plug(Plugin("p"))
 
 

@@ -226,7 +226,7 @@ def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named
     [
         ({"output_retries": -1}, "output_retries"),
         ({"output_retries": True}, "output_retries"),
-        ({"output_type": int, "response_format": {"type": "object"}}, "give one of the two"),
+        ({"output_type": int, "response_format": {"type": "object"}}, "exclude each other"),
     ],
 )
 def test_wrong_options_are_refused(options, problem):

@@ -64,7 +64,7 @@ def test_a_plugin_is_put_in_once_and_taken_out_whole():
     before = state(agent)
     agent.plug(plugin(seen))
     assert state(agent) == (["do", "mine"], ["p"], 1)
-    with pytest.raises(RegistrationError, match="'p' is there already"):
+    with pytest.raises(RegistrationError, match="'p' is already plugged in"):
         agent.plug(plugin(seen))
     assert state(agent) == (["do", "mine"], ["p"], 1)
     agent.run("x")
@@ -94,7 +94,7 @@ def broken(agent):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"configure": broken}, "cannot be configured"), ({"tools": ("mine",)}, "'mine', the other is of the agent")],
+    [({"configure": broken}, "cannot be configured"), ({"tools": ("mine",)}, "'mine' has the same name as a tool")],
 )
 @pytest.mark.parametrize("renew", [False, True])
 def test_a_plugin_that_cannot_be_put_in_leaves_everything_as_it_was(options, error, renew):
@@ -116,7 +116,7 @@ def test_a_plugin_that_cannot_be_put_in_leaves_everything_as_it_was(options, err
 def test_a_tool_whose_name_another_plugin_has_names_that_plugin():
     agent = scripted_agent([reply("x")])
     agent.plug(plugin([], "one"))
-    with pytest.raises(RegistrationError, match="plugin 'two'.*'do', the other is of plugin 'one'"):
+    with pytest.raises(RegistrationError, match="plugin 'two'.*'do' has the same name as a tool of plugin 'one'"):
         agent.plug(plugin([], "two"))
     assert state(agent) == (["do"], ["one"], 1)
 
@@ -280,4 +280,4 @@ async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
     async for _ in stream:
         break
     await stream.aclose()
-    assert results == [StopSignal("user_requested", "the reader left")]
+    assert results == [StopSignal("user_requested", "the reader stopped")]
