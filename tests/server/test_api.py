@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hookline import ScriptedModel, reply
 from hookline.server import api as api_module
 from hookline.server import reading
-from hookline.server.endpoints import ApiError
-from hookline.server.requests import body_of
+from hookline.server.routing import ApiError
+from hookline.server.routing import body_of
 from hookline.server.views import RunRequest
 from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError

@@ -31,7 +31,7 @@ from hookline._kernel.points import POINTS
 from hookline._kernel.values import ModelResponse
 from hookline._web.http_server import HttpServer
 from hookline.server.chat import ChatApi
-from hookline.server.gate import Gate
+from hookline.server.routing import Gate
 from hookline.server.options import ServerOptions
 from hookline.server.reading import Reader
 from hookline.stores.errors import StoreError
@@ -57,7 +57,7 @@ async def chatting(folder, *agents, keys=None, gate=None, **options):
     async with serving(folder, *agents, **options) as service:
         api = ChatApi(service)
         the_gate = Gate(keys, ServerOptions(**{**FAST, **(gate or {})}))
-        part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.rest()])
+        part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.fallback()])
         host = HttpServer([part], port=0, grace=1.0)
         await host.start()
         try:
@@ -497,7 +497,7 @@ async def test_nobody_gets_in_without_the_right(tmp_path):
         endpoints = ChatApi(service).endpoints()
         gate = Gate(store, ServerOptions(**FAST))
         keys = Keys.of(store)
-        async with client_of([*gate.routes(endpoints), gate.rest()]) as client:
+        async with client_of([*gate.routes(endpoints), gate.fallback()]) as client:
             await walk(client, endpoints, keys, lambda: sum(service.counts().values()) == 0)
         assert await service.list(ADMIN) == []
     store.close()

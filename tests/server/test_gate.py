@@ -15,10 +15,10 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 from hookline._web.http_server import HttpServer
 from hookline.server import admission as admission_module
-from hookline.server.callers import LOCAL, Caller
-from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
-from hookline.server.gate import Gate
-from hookline.server.limits import WrongKeys
+from hookline.server.auth import LOCAL, Caller
+from hookline.server.routing import PUBLIC, ApiError, Endpoint, caller_of, correlation_of
+from hookline.server.routing import Gate
+from hookline.server.rate_limits import WrongKeyLimiter
 from hookline.server.options import ServerOptions
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
@@ -35,7 +35,7 @@ class Things:
     def __init__(self):
         self.calls = []
         self.endpoints = [
-            Endpoint("GET", "/healthz", self.call, OPEN, "health"),
+            Endpoint("GET", "/healthz", self.call, PUBLIC, "health"),
             Endpoint("GET", "/runs", self.call, ("read",), "list"),
             Endpoint("POST", "/runs", self.call, ("run",), "start"),
             Endpoint("GET", "/runs/{id}", self.call, ("read", "run"), "show"),
@@ -51,7 +51,7 @@ class Things:
         })  # fmt: skip
 
     def routes(self, gate):
-        return [*gate.routes(self.endpoints), gate.rest()]
+        return [*gate.routes(self.endpoints), gate.fallback()]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def one(call, scopes=("run",), path="/x", method="GET", **more):
 
 
 async def get(gate, endpoints, path="/x", headers=None, **where):
-    async with client_of([*gate.routes(endpoints), gate.rest()], **where) as client:
+    async with client_of([*gate.routes(endpoints), gate.fallback()], **where) as client:
         return await client.get(path, headers=headers)
 
 
@@ -204,7 +204,7 @@ async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
 
 @pytest.mark.parametrize("scopes", [(), ("reed",), ("open", "run"), "run", ("read", "")])
 def test_an_endpoint_that_does_not_say_who_may_is_not_served(scopes, things):
-    with pytest.raises(ValueError, match="OPEN"):
+    with pytest.raises(ValueError, match="PUBLIC"):
         Gate(None).routes([one(things.call, scopes)])
 
 
@@ -225,12 +225,12 @@ def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
     store, things = KeyStore(":memory:"), Things()
     key = store.add("ci", held or ["admin"])[1] if held else GARBAGE
     store.add("other", ["admin"])
-    endpoints = [Endpoint(m, path, things.call, tuple(r) or OPEN, "x") for path, m, r in table]
+    endpoints = [Endpoint(m, path, things.call, tuple(r) or PUBLIC, "x") for path, m, r in table]
 
     async def call_all():
-        async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.rest()]) as client:
+        async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.fallback()]) as client:
             for n, (path, method, needed) in enumerate(table):
-                gate._admission._wrong = WrongKeys()
+                gate._admission._wrong = WrongKeyLimiter()
                 status = (await client.request(method, path, headers=bearer(key))).status_code
                 allowed = not needed or bool(held & needed)
                 assert status == (200 if allowed else 403 if held else 401), (n, method, path, needed, held)
@@ -658,7 +658,7 @@ async def test_over_a_real_connection(store, things, caplog):
 
     class Part:
         def routes(self):
-            return [*gate.routes(endpoints), gate.rest()]
+            return [*gate.routes(endpoints), gate.fallback()]
 
     host = HttpServer([Part()], port=0, max_body=1000, grace=1)
     await host.start()

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
 from hookline import ON_RUN_START, Agent, AgentContext, ScriptedModel, call, observer, tool
-from hookline.server.endpoints import Endpoint, caller_of, correlation_of
-from hookline.server.gate import Gate
-from hookline.server.log_fields import LogFieldsHook, log_fields, logging_with
+from hookline.server.routing import Endpoint, caller_of, correlation_of
+from hookline.server.routing import Gate
+from hookline.server.logs import LogFieldsHook, log_fields, logging_with
 from hookline.server.logs import JsonFormatter, TextFormatter, redacted, setup_logs
 from hookline.server.options import ServerOptions
 from hookline.testing import scripted_agent

@@ -28,7 +28,7 @@ from hookline.hooks.metrics import MetricsHook
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
-from hookline.server.gate import Gate
+from hookline.server.routing import Gate
 from hookline.server.traffic import Traffic
 from hookline.stores import verify_audit
 from hookline.stores.errors import StoreError

@@ -18,8 +18,8 @@ from hookline._kernel.values import Message
 from hookline.hooks import ObservabilityHook
 from hookline.server import live as live_module
 from hookline.server import service as service_module
-from hookline.server.errors import Busy, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
-from hookline.server.places import Places
+from hookline.server.errors import BusyError, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
+from hookline.server.concurrency import RunSlots
 from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
@@ -241,10 +241,10 @@ async def test_what_is_too_much_is_refused_and_nothing_of_it_is_kept(tmp_path):
     async with serving(tmp_path, at_the_door(door), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
         await service.start(ME, "1")
         await service.start(ME, "2")
-        with pytest.raises(Busy, match="of yours"):
+        with pytest.raises(BusyError, match="of yours"):
             await service.start(ME, "3")
         await service.start(OTHER, "4")
-        with pytest.raises(Busy, match="wait for their turn"):
+        with pytest.raises(BusyError, match="wait for their turn"):
             await service.start(OTHER, "5")
         assert len(await service.list(ADMIN)) == 3
         assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
@@ -257,10 +257,10 @@ async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
     async with serving(tmp_path, max_streams=2, max_streams_per_caller=1) as service:
         mine, theirs = await service.start(ME, "x"), await service.start(OTHER, "x")
         reader = await service.read(mine.id, ME)
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await service.read(mine.id, ME)
         other = await service.read(theirs.id, OTHER)
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await service.read(mine.id, ADMIN)
         reader.close()
         reader.close()
@@ -280,7 +280,7 @@ async def test_messages_that_a_run_does_not_take_in_are_not_heaped_up(tmp_path, 
         await until(lambda: door.entered == 1)
         for _ in range(2):
             await service.steer(run.id, ME, "hurry")
-        with pytest.raises(Busy, match="2 messages"):
+        with pytest.raises(BusyError, match="2 messages"):
             await service.steer(run.id, ME, "once more")
         door.open.set()
         events = await read_all(service, run.id)
@@ -384,7 +384,7 @@ async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path
 
 @given(st.lists(st.sampled_from(("come", "leave", "stop", "wait", "go on")), max_size=40), st.integers(1, 3))
 async def test_places_are_never_lost_and_nobody_who_has_none_runs(moves, most):
-    places, inside, waiting, queue = Places(most), [], [], []
+    places, inside, waiting, queue = RunSlots(most), [], [], []
 
     async def enter():
         await places.take()

@@ -23,7 +23,7 @@ from google.protobuf.struct_pb2 import Value
 
 from hookline._web.http_server import HttpServer
 from hookline.server.a2a.part import A2aPart
-from hookline.server.gate import Gate
+from hookline.server.routing import Gate
 from hookline.stores.keys import KeyStore
 
 from ..rig import service_at
