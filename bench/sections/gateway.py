@@ -1,4 +1,4 @@
-"""The gateway: how many messages it answers, and how soon."""
+"""Section: throughput and latency of the gateway."""
 
 from typing import Any
 

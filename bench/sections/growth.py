@@ -1,4 +1,4 @@
-"""How cost grows with hooks, messages, tools and steps."""
+"""Section: how the cost grows with hooks, messages, tools and steps."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def _spreads(found: dict[str, list[float]]) -> dict[str, Spread]:
 
 
 def costs(data: Any) -> dict[str, dict[str, dict[str, float]]]:
-    """By what grows and how it was measured: the cost by size, in µs; of steps that of the whole run, and bytes."""
+    """Return the cost by size for each dimension: in µs, for steps of the whole run, and in bytes."""
     out = {"hooks at one point: a fire": {label: _medians(found) for label, found in data["fires"].items()}}
     for kind, ways in data["kinds"].items():
         out[WORDS[kind]] = {way: _medians(found, whole=kind == "steps") for way, found in ways.items()}
@@ -76,7 +76,7 @@ def _medians(found: Any, whole: bool = False) -> dict[str, float]:
 
 
 def steepest(data: Any) -> tuple[float, str]:
-    """The largest slope of all, and where it is."""
+    """Return the steepest slope and its location."""
     return max(
         (max(slopes(found)), f"{what}, {way}") for what, ways in costs(data).items() for way, found in ways.items()
     )
@@ -126,7 +126,7 @@ def _cells(found: Any) -> dict[str, str]:
 
 
 def _sized(what: str, columns: dict[str, dict[str, str]]) -> str:
-    """A row for each size."""
+    """Return a row for each size."""
     sizes = next(iter(columns.values()))
     return table([what, *columns], [[f"{int(size):,}", *(cells[size] for cells in columns.values())] for size in sizes])
 

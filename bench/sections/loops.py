@@ -1,4 +1,4 @@
-"""The standard run of every peer that has a loop: what a step costs, with hooks and without."""
+"""Section: the cost of a step of the standard run, with and without hooks, for every peer with a loop."""
 
 from collections.abc import Sequence
 from typing import Any
