@@ -17,7 +17,7 @@ def machine() -> dict[str, str]:
     }
 
 
-def said(known: dict[str, str]) -> str:
+def one_line(known: dict[str, str]) -> str:
     """Format the facts in one line."""
     return "{processor}, {cores} cores, {memory} of memory, {system}, Python {python}".format(**known)
 

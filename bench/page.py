@@ -33,7 +33,7 @@ def page(there: dict[str, Any]) -> str:
         "# Benchmarks\n\n",
         summary(there),
         prose(
-            f"Measured on {main[:10]} on {machine.said(run['machine'])}. `{COMMAND}` measures all of this again "
+            f"Measured on {main[:10]} on {machine.one_line(run['machine'])}. `{COMMAND}` measures all of this again "
             f"and writes this page; `{COMMAND} SECTIONS=dispatch,loops` only some of it."
         ),
         prose(
@@ -56,7 +56,7 @@ def page(there: dict[str, Any]) -> str:
 
 def elsewhere(found: dict[str, Any], main: dict[str, Any]) -> str:
     """Return the date of a section, and its machine if that differs."""
-    where = "" if found["machine"] == main["machine"] else f", on {machine.said(found['machine'])}"
+    where = "" if found["machine"] == main["machine"] else f", on {machine.one_line(found['machine'])}"
     return f"on {found['run'][:10]}{where}"
 
 
@@ -67,8 +67,8 @@ def anchor(heading: str) -> str:
 
 def summary(there: dict[str, Any]) -> str:
     """Return a summary in a few sentences."""
-    said = [_loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there)]
-    return prose(" ".join(sentence for sentence in said if sentence))
+    sentences = [_loops(there), _dispatch(there), _concurrent(there), _watched(there), _growth(there)]
+    return prose(" ".join(sentence for sentence in sentences if sentence))
 
 
 def _loops(there: dict[str, Any]) -> str:
@@ -95,13 +95,15 @@ def _dispatch(there: dict[str, Any]) -> str:
         return ""
     data = there["dispatch"]["data"]
     mine = {label: out["sizes"]["10"]["median"] for label, out in data.items() if label.startswith("hookline")}
-    said = " and ".join(f"{number(time)} µs for {label.removeprefix('hookline, ')}" for label, time in mine.items())
+    sentences = " and ".join(
+        f"{number(time)} µs for {label.removeprefix('hookline, ')}" for label, time in mine.items()
+    )
     others = [
         (out["sizes"]["10"]["median"], label)
         for label, out in data.items()
         if not label.startswith(("hookline", "for-loop"))
     ]
-    first = f"Ten hooks that do nothing take {said}"
+    first = f"Ten hooks that do nothing take {sentences}"
     return first + (f", those of others from {number(min(others)[0])} µs ({min(others)[1]}) on." if others else ".")
 
 

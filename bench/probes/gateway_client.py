@@ -66,14 +66,14 @@ class People:
     def __init__(self, kind: str, conversations: int, each: int) -> None:
         self.kind, self.each = kind, each
         self.chats = [f"chat{number}" for number in range(conversations)]
-        self.said: dict[str, list[float]] = {chat: [] for chat in self.chats}
-        self.heard: dict[str, dict[str, tuple[str, float]]] = {chat: {} for chat in self.chats}
+        self.sent_at: dict[str, list[float]] = {chat: [] for chat in self.chats}
+        self.replies: dict[str, dict[str, tuple[str, float]]] = {chat: {} for chat in self.chats}
         self.again = 0
         self.news = {chat: asyncio.Event() for chat in self.chats}
 
-    def hear(self, reply: dict[str, Any]) -> None:
+    def receive(self, reply: dict[str, Any]) -> None:
         """Record a reply; repeated replies are counted separately."""
-        chat = self.heard[reply["chat"]]
+        chat = self.replies[reply["chat"]]
         self.again += reply["id"] in chat
         chat.setdefault(reply["id"], (reply["text"], time.perf_counter()))
         self.news[reply["chat"]].set()
@@ -83,36 +83,36 @@ class People:
         connection = Connection(url)
         for number in range(self.each):
             body = json.dumps({"id": f"m{number}", "chat": chat, "text": str(number)}).encode()
-            self.said[chat].append(time.perf_counter())
-            status, said = await connection.ask("POST", PATH, body)
-            assert status in (200, 202), said
+            self.sent_at[chat].append(time.perf_counter())
+            status, response = await connection.ask("POST", PATH, body)
+            assert status in (200, 202), response
             if self.kind == "talk":
                 await self.until(chat, number + 1)
         connection.close()
 
     async def until(self, chat: str, count: int) -> None:
         """Wait until a chat has ``count`` replies."""
-        while len(self.heard[chat]) < count:
+        while len(self.replies[chat]) < count:
             self.news[chat].clear()
             await self.news[chat].wait()
 
     async def fetch(self, url: str, chat: str) -> None:
         """Poll for the replies of a chat until all have arrived."""
         connection, after = Connection(url), 0
-        while len(self.heard[chat]) < self.each:
+        while len(self.replies[chat]) < self.each:
             query = urlencode({"chat": chat, "after": after, "wait": 30})
             status, found = await connection.ask("GET", f"{PATH}/replies?{query}")
             assert status == 200, found
             after = found["after"]
             for reply in found["replies"]:
-                self.hear(reply)
+                self.receive(reply)
         connection.close()
 
     def outcome(self, took: float) -> dict[str, Any]:
         """Return the result."""
         wanted = [f"echo {number}" for number in range(self.each)]
-        got = {chat: [text for text, _ in replies.values()] for chat, replies in self.heard.items()}
-        pairs = [zip(self.heard[chat].values(), self.said[chat], strict=False) for chat in self.chats]
+        got = {chat: [text for text, _ in replies.values()] for chat, replies in self.replies.items()}
+        pairs = [zip(self.replies[chat].values(), self.sent_at[chat], strict=False) for chat in self.chats]
         return {
             "took": took,
             "waits": [at - begun for pair in pairs for (_, at), begun in pair],
@@ -134,7 +134,7 @@ class Inbox:
     async def post(self, request: Request) -> Response:
         body = await request.body()
         verify([SECRET], request.headers[HEADER], body)
-        self.people.hear(json.loads(body))
+        self.people.receive(json.loads(body))
         return Response(status_code=204)
 
 

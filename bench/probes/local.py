@@ -42,7 +42,7 @@ def gaps(times: list[float]) -> list[float]:
 
 
 def tokens(rounds: int, count: int) -> dict[str, list[float]]:
-    """Return seconds per token, bare and adapted (interleaved), and the delay from llama.cpp's callback to the reader."""
+    """Return seconds per token, bare and adapted, and the delay from the callback of llama.cpp to the reader."""
     from hookline import Message, ModelRequest
     from hookline.providers.local.model import LocalModel
 

@@ -1,8 +1,8 @@
 """Measure many clients that follow runs of one server, with a scripted model.
 
-The server is built as ``hookline serve`` builds it: every run and event is on disk before a client sees it. Each run has
-three steps and two tool calls, and streams its text word by word, with a pause before each word. Clients run in another
-process. ``bare``: the same runs without a server. ``service``: served runs, read in this process.
+The server is built as ``hookline serve`` builds it: every run and event is on disk before a client sees it. Each run
+has three steps and two tool calls, and streams its text word by word, with a pause before each word. Clients run in
+another process. ``bare``: the same runs without a server. ``service``: served runs, read in this process.
 """
 
 import asyncio

@@ -53,8 +53,8 @@ def draw(data: Any) -> dict[str, str]:
     rows = []
     for label, out in data.items():
         time = out["sizes"]["10"]
-        said = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, floor(data, label)['10'])}"
-        rows.append(Bar(label, time["median"], said, time["q1"], time["q3"], color(label)))
+        label_text = f"{shown({**time, 'n': 1}, 'µs')} · {ratio(time, floor(data, label)['10'])}"
+        rows.append(Bar(label, time["median"], label_text, time["q1"], time["q3"], color(label)))
     return {"dispatch.svg": bars("One fire of ten hooks that do nothing", "CPU µs and ratio to the floor", rows)}
 
 

@@ -16,7 +16,7 @@ SIZES = {
 ON = "with audit and observability"
 WORDS = {
     "hooks": "hooks on each main point: a step",
-    "messages": "messages said before: a run of ten steps, for each",
+    "messages": "earlier messages: a run of ten steps, for each",
     "tools": "tools on offer: a step",
     "steps": "steps: the whole run",
 }
@@ -64,7 +64,7 @@ def costs(data: Any) -> dict[str, dict[str, dict[str, float]]]:
     out = {"hooks at one point: a fire": {label: _medians(found) for label, found in data["fires"].items()}}
     for kind, ways in data["kinds"].items():
         out[WORDS[kind]] = {way: _medians(found, whole=kind == "steps") for way, found in ways.items()}
-    out["messages said before: from one model call to the next"] = {"alone": _medians(data["later"])}
+    out["earlier messages: from one model call to the next"] = {"alone": _medians(data["later"])}
     for what, found in data["made"].items():
         out[f"{what}, before a first run"] = {"alone": _medians(found)}
     out["steps: memory"] = {"alone": data["memory"]}
@@ -141,7 +141,7 @@ def draw(data: Any) -> dict[str, str]:
         }
         if kind == "hooks":
             series |= {f"a fire, {label}": costs for label, costs in found["hooks at one point: a fire"].items()}
-        what = {"hooks": "hooks on a point", "messages": "messages said before"}.get(kind, kind)
+        what = {"hooks": "hooks on a point", "messages": "earlier messages"}.get(kind, kind)
         charts[f"growth-{kind}.svg"] = lines(f"How cost grows with {kind}", what, "CPU µs", series)
     return charts
 
