@@ -6,7 +6,7 @@ import pytest
 
 from hookline import Agent, ScriptedModel
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore

@@ -5,7 +5,7 @@ import re
 from hookline import Agent, ScriptedModel, call, tool
 from hookline.channels.access import Access
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
 from hookline.hooks import PlanModeHook
 from hookline.stores.approvals import ApprovalStore

@@ -7,7 +7,7 @@ import msgspec
 
 from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address
-from hookline.channels.signatures import HEADER, sign
+from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.stores.messages import OutboundMessage
 
 SECRET = "a secret that nobody can guess"

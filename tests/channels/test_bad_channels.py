@@ -9,10 +9,10 @@ from hookline import Agent, ScriptedModel
 from hookline._web.http_server import WebError
 from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
-from hookline.channels.lanes import Lanes
-from hookline.channels.memory import MemoryChannel
-from hookline.channels.postman import Postman
+from hookline.channels.in_memory import MemoryChannel
+from hookline.channels.outbox import Postman
 from hookline.channels.protocol import ChannelError, Health
+from hookline.channels.queues import Lanes
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -28,7 +28,7 @@ def on(folder, *channels):
 
 @pytest.mark.parametrize("wanted", [math.nan, -math.inf, "soon", None, -1, 0, True])
 async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message(gateways, monkeypatch, wanted):
-    monkeypatch.setattr("hookline.channels.postman.MAX_PAUSE", 0.01)
+    monkeypatch.setattr("hookline.channels.outbox.MAX_PAUSE", 0.01)
     gateway, channel = await gateways()
     channel.failures.append(ChannelError("not now", retry_after=wanted))
     await channel.say("hi")
@@ -51,7 +51,7 @@ async def test_a_clock_that_was_set_back_does_not_hold_a_reply_up(tmp_path):
     while not first.status().retried:
         await asyncio.sleep(0.01)
     ahead = "UPDATE outbox SET at = at + 1e8, due = due + 1e8"
-    await first._mailbox.do(lambda db: db.execute(ahead))
+    await first._mailbox.transact(lambda db: db.execute(ahead))
     await first.stop(grace=0)
     then = on(tmp_path, channel)
     await then.start()
@@ -131,7 +131,7 @@ async def test_a_channel_that_does_not_stop_is_left_alone(tmp_path, monkeypatch,
 
 
 async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkeypatch):
-    monkeypatch.setattr("hookline.channels.lanes.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hookline.channels.queues.CANCEL_SECONDS", 0.05)
     deaf, began = Deaf(), asyncio.Event()
 
     async def work(key, item):
@@ -147,7 +147,7 @@ async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkey
 
 
 async def test_work_that_takes_no_notice_does_not_hold_up_who_lets_go_of_it(monkeypatch):
-    monkeypatch.setattr("hookline.channels.lanes.CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr("hookline.channels.queues.CANCEL_SECONDS", 0.05)
     deaf, began = Deaf(), asyncio.Event()
 
     async def work(key, item):
@@ -241,4 +241,4 @@ async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways
     assert await channel.replies(1) == ["hello"]
     assert "that personality is gone" in caplog.text
     await gateway.settled()
-    assert (await gateway._mailbox.do(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]
+    assert (await gateway._mailbox.transact(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]

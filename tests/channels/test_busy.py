@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from hookline import Agent, ScriptedModel, reply
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Command
 
 

@@ -11,8 +11,8 @@ from starlette.routing import Route
 
 from hookline._web.http_server import HttpServer
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
-from hookline.channels.signatures import HEADER, verify
-from hookline.channels.webhook import WebhookChannel
+from hookline.channels.webhook.channel import WebhookChannel
+from hookline.channels.webhook.signatures import HEADER, verify
 from hookline.payloads import OutboundMessage
 
 from .rig import SECRET, Remembering, served

@@ -9,9 +9,9 @@ from hookline import BEFORE_LLM, Agent, ScriptedModel
 from hookline._web.http_server import HttpServer
 from hookline.channels import WebhookChannel
 from hookline.channels.access import Access
-from hookline.channels.build import build_gateway, follow_plugins
+from hookline.channels.factory import build_gateway, follow_plugins
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import ChannelError, Health
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
@@ -62,7 +62,7 @@ async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path, unt
     assert gateway.status().channels == {"here": Health(True), "there": Health(False, "the bridge is closed")}
     with pytest.raises(ChannelError):
         await there.say("nobody hears this", chat="b")
-    tries = await gateway._mailbox.do(
+    tries = await gateway._mailbox.transact(
         lambda db: db.execute("SELECT tries FROM inbox WHERE state = 'waiting'").fetchall()
     )
     assert tries == [(0,), (0,)]  # the run that was broken off does not count
@@ -74,7 +74,7 @@ async def test_what_a_channel_leaves_behind_waits_until_it_is_back(tmp_path, unt
     assert gateway.status().channels == {"here": Health(True), "there": Health(True)}
     assert await there.replies(2, "b") == ["echo slow", "echo waits"]
     await gateway.stop(grace=0)
-    assert (await Mailbox(tmp_path / "gateway.db").left_over([])) == {"there": (0, 1)}  # its time has not come
+    assert (await Mailbox(tmp_path / "gateway.db").unclaimed([])) == {"there": (0, 1)}  # its time has not come
 
 
 async def test_another_program_takes_over_what_a_channel_left(tmp_path, until):
@@ -107,9 +107,9 @@ async def test_a_gateway_without_its_only_channel_goes_on_and_one_name_is_one_ch
     await gateway.remove("memory")
     with pytest.raises(ConfigError, match="there is no channel 'memory'"):
         await gateway.remove("memory")
-    looks = gateway._mailbox.look_around
+    looks = gateway._mailbox.poll
     seen = []
-    gateway._mailbox.look_around = lambda channels: (seen.append(1), looks(channels))[1]
+    gateway._mailbox.poll = lambda channels: (seen.append(1), looks(channels))[1]
     while len(seen) < 3:
         await asyncio.sleep(0.01)
     assert not gateway._stopping
@@ -164,7 +164,7 @@ async def test_pages_come_and_go_with_their_channels(tmp_path):
 
 
 PIGEON = """
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 
 class Pigeon(MemoryChannel):
     def __init__(self, name="bird"):
@@ -186,7 +186,7 @@ async def test_the_channels_of_a_plugin_come_and_go_with_it(tmp_path, until):
         sessions=str(tmp_path / "sessions.db"),
     )
     (tmp_path / "other.py").write_text(
-        "from hookline.channels.memory import MemoryChannel\nother = MemoryChannel('other')"
+        "from hookline.channels.in_memory import MemoryChannel\nother = MemoryChannel('other')"
     )
     answerer = Agent("bot", llm=ScriptedModel([echo], loop=True))
     gateway = build_gateway(settings, answerer, home=tmp_path, offered=plugins.channels)

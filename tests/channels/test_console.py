@@ -2,7 +2,7 @@ import asyncio
 import io
 
 from hookline.channels.console import ConsoleChannel
-from hookline.channels.fetching import Waits
+from hookline.channels.receiving import Waits
 
 
 async def heard(channel, deliver):

@@ -5,7 +5,7 @@ import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
 from hookline.payloads import InboundMessage
@@ -435,6 +435,7 @@ async def test_nothing_is_logged_of_what_people_say(gateways, caplog):
     assert "1234" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_conversation_with_the_embedded_model(gateways):
     agent = Agent("bot", llm="local", params={"max_tokens": 8})
     gateway, channel = await gateways(answerer=agent)

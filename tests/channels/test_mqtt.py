@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._base.errors import NotInstalledError
-from hookline.channels.mqtt import MqttChannel
-from hookline.channels.mqtt_messages import Redeliveries, Topic, read, written
+from hookline.channels.mqtt.channel import MqttChannel
+from hookline.channels.mqtt.messages import Redeliveries, Topic, read, written
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.stores.messages import OutboundMessage
 
@@ -256,7 +256,7 @@ async def test_a_message_that_cannot_be_read_does_not_stop_the_others(broker, ch
             raise RuntimeError("never seen before")
         return read(payload)
 
-    monkeypatch.setattr("hookline.channels.mqtt.read", fails)
+    monkeypatch.setattr("hookline.channels.mqtt.channel.read", fails)
     inbox = Inbox()
     await ready(channel, inbox)
     async with broker.client() as robot:
@@ -338,7 +338,7 @@ async def test_a_reply_that_the_broker_refuses_is_undeliverable(tmp_path):
 
 @needs_broker
 async def test_a_send_fails_as_soon_as_the_connection_is_lost(broker, channel, monkeypatch):
-    monkeypatch.setattr("hookline.channels.mqtt._ANSWER_TIME", 1000.0)
+    monkeypatch.setattr("hookline.channels.mqtt.channel._ANSWER_TIME", 1000.0)
     await ready(channel, Inbox())
     broker.process.send_signal(19)  # it no longer answers
     sending = asyncio.create_task(channel.send(Address("farm", "r"), OutboundMessage("hi"), key="k"))
@@ -446,7 +446,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("hookline.channels.mqtt.find_spec", lambda name: None)
+    monkeypatch.setattr("hookline.channels.mqtt.channel.find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         MqttChannel()
 

@@ -17,13 +17,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, ScriptedModel, reply
-from hookline.channels.answering import MAX_TRIES
 from hookline.channels.gateway import Gateway
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Capabilities, ChannelError
+from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
+
+pytestmark = pytest.mark.slow
+
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -34,16 +37,16 @@ async def crash(gateway):
     gateway._looking.cancel()
     for lanes in gateway._lanes:
         await lanes.stop()
-    await gateway._mailbox.abandon()
+    await gateway._mailbox.detach()
     gateway._over.set()
 
 
 class Forgetful(Mailbox):
     """A mailbox of a program that is gone: its lease has run out."""
 
-    async def abandon(self):
-        await self.do(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (self._me,)))
-        await super().abandon()
+    async def detach(self):
+        await self.transact(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (self._me,)))
+        await super().detach()
 
 
 def made(folder, channel, turns=None):
@@ -206,14 +209,14 @@ async def test_who_was_taken_for_dead_does_not_answer_any_more(tmp_path, caplog)
     sleepy._looking.cancel()
     await one.say("hi", message_id="m1")
     await asked.wait()
-    await sleepy._mailbox.do(lambda db: db.execute("UPDATE programs SET until = 0"))
+    await sleepy._mailbox.transact(lambda db: db.execute("UPDATE programs SET until = 0"))
     awake = made(tmp_path, other)
     await awake.start()
     assert await other.replies(1) == ["echo hi"]
     model_go.set()
     await sleepy.settled()
     assert one.texts() == []
-    assert "another program has taken over" in caplog.text
+    assert "another process has claimed" in caplog.text
     await sleepy.stop(grace=0)
     await awake.stop()
 
@@ -230,7 +233,7 @@ async def test_who_was_taken_for_dead_reads_what_was_said_meanwhile(tmp_path, mo
     await one.replies(1)
     await sleepy.settled()
     forget = "UPDATE conversations SET owner = 'somebody who is gone'"
-    await sleepy._mailbox.do(lambda db: db.execute(forget))
+    await sleepy._mailbox.transact(lambda db: db.execute(forget))
     await other.say("2", message_id="m2")
     assert await other.replies(1) == ["1 2"]
     monkeypatch.undo()

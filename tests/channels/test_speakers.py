@@ -3,7 +3,7 @@
 import json
 
 from hookline import Agent, ScriptedModel, call, hook
-from hookline.channels.memory import MemoryChannel
+from hookline.channels.in_memory import MemoryChannel
 from hookline.payloads import OutboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.teams import Team
@@ -66,9 +66,9 @@ async def test_a_reply_that_was_kept_before_there_were_speakers_is_still_sent(ga
     box = Mailbox(tmp_path / "gateway.db")
     await box.open()
     key = json.dumps(["memory", "", "chat", ""])
-    await box.do(lambda db: db.execute("INSERT INTO conversations (key) VALUES (?)", (key,)))
+    await box.transact(lambda db: db.execute("INSERT INTO conversations (key) VALUES (?)", (key,)))
     old = json.dumps({"text": "from before", "reply_to": "", "thread_id": ""})
-    await box.do(lambda db: db.execute(
+    await box.transact(lambda db: db.execute(
         "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
         "VALUES (?, 'memory', ?, 't', 0, 9e9, 'waiting', '')", (key, old)))  # fmt: skip
     await box.close()

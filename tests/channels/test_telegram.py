@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hookline._base.errors import NotInstalledError
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
-from hookline.channels.telegram import TelegramChannel
+from hookline.channels.telegram.channel import TelegramChannel
 from hookline.stores.messages import OutboundMessage
 
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
@@ -392,7 +392,7 @@ def test_settings_that_cannot_work_are_told(settings, words):
 
 
 def test_without_its_package_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("hookline.channels.telegram.find_spec", lambda name: None)
+    monkeypatch.setattr("hookline.channels.telegram.channel.find_spec", lambda name: None)
     with pytest.raises(NotInstalledError, match=r"pip install .*\[channels\]"):
         TelegramChannel(token=TOKEN)
 

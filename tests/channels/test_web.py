@@ -12,10 +12,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from hookline.channels import web
 from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
-from hookline.channels.web import WebChannel, chat_of
-from hookline.channels.web_door import Door
+from hookline.channels.web import channel as web
+from hookline.channels.web.channel import WebChannel, chat_of
+from hookline.channels.web.login import Door
 from hookline.payloads import OutboundMessage
 
 from .rig import Remembering, reply, served, until

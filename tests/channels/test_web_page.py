@@ -11,7 +11,7 @@ from hookline import Agent, ScriptedModel, reply, tool
 from hookline._web.http_server import HttpServer
 from hookline.channels.gateway import Gateway
 from hookline.channels.protocol import Address
-from hookline.channels.web import WebChannel
+from hookline.channels.web.channel import WebChannel
 from hookline.payloads import OutboundMessage, ToolCall
 from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
@@ -22,9 +22,12 @@ from .rig import Remembering, served, until
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not CHROMIUM, reason="the browser tests need Chromium: install it (apt install chromium), or set CHROMIUM"
+    ),
+]
 
 HOSTILE = """Look: <img src=x onerror="document.title='owned'"> <script>document.title='owned'</script>
 [a link](javascript:document.title='owned') and [another](https://example.com/ok) and `<b>code</b>`
@@ -274,7 +277,7 @@ async def office(folder, model, port=0):
         hosts=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.presence.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_EVERY", 600.0)  # what is shown does not depend on it
         await gateway.start()
         try:
             yield host

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline.channels.protocol import Address, Channel, ChannelError
-from hookline.channels.signatures import HEADER, sign
-from hookline.channels.webhook import WebhookChannel
+from hookline.channels.webhook.channel import WebhookChannel
+from hookline.channels.webhook.signatures import HEADER, sign
 from hookline.payloads import InboundMessage, OutboundMessage
 
 from .rig import SECRET, Remembering, reply, served, signed, signed_get, until

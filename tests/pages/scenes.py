@@ -57,7 +57,7 @@ GRANT = "GRANT=$(hookline approvals grants --json | jq -r .[0].id)"
 REVOKE = "hookline approvals revoke $GRANT"
 PAIRING = """
 from hookline.stores.mailbox import gateway_database
-from hookline.channels.build import database_path
+from hookline.channels.factory import database_path
 from hookline.channels.options import GatewayOptions
 from hookline.stores.pairing import new_code
 from pathlib import Path

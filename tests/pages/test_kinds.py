@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline.channels.approvals import Open, shown
 from hookline.channels.options import GatewayOptions
-from hookline.channels.questions import Open, shown
-from hookline.channels.signatures import verify
-from hookline.channels.webhook import _asked, _reply
+from hookline.channels.webhook.channel import _asked, _reply
+from hookline.channels.webhook.signatures import verify
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook
 from hookline.config.sources import read_file
@@ -25,7 +25,7 @@ from hookline.hooks import ObservabilityHook
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
 from hookline.providers.script import script_model
-from hookline.server.a2a.messages import Answer
+from hookline.server.a2a.messages import DecisionData
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions
 from hookline.stores.approvals import ApprovalRow
@@ -95,8 +95,8 @@ def is_a_script(block, folder):
 
 
 def is_a_decision(block, folder):
-    assert msgspec.json.decode(block.text).keys() <= set(Answer.__struct_fields__)
-    msgspec.json.decode(block.text, type=Answer)
+    assert msgspec.json.decode(block.text).keys() <= set(DecisionData.__struct_fields__)
+    msgspec.json.decode(block.text, type=DecisionData)
 
 
 def is_a_log_line(block, folder):

@@ -9,9 +9,9 @@ from starlette.applications import Starlette
 
 from hookline._web.http_server import HttpServer
 from hookline.server.api import RunsApi
-from hookline.server.approvals_api import ApprovalsApi
-from hookline.server.routing import Gate
+from hookline.server.approvals import ApprovalsApi
 from hookline.server.openapi import OpenApi
+from hookline.server.routing import Gate
 from hookline.stores.keys import KeyStore
 
 from .rig import service_at

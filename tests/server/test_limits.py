@@ -40,7 +40,7 @@ def test_only_so_many_are_remembered_and_the_oldest_are_forgotten():
     rates.take("e")
     assert (len(rates), len(wrong)) == (3, 3)
     assert list(rates._buckets) == ["d", "b", "e"]
-    assert list(wrong._tries) == ["b", "c", "d"]
+    assert list(wrong._attempts) == ["b", "c", "d"]
 
 
 def test_ten_wrong_keys_in_a_minute_make_an_address_wait_for_the_rest_of_it():

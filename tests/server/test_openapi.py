@@ -12,8 +12,9 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.server.routing import PUBLIC, Endpoint
+from hookline.server.auth import PUBLIC
 from hookline.server.openapi import OpenApi, describe
+from hookline.server.routing import Endpoint
 
 from .http_rig import api, finished
 from .rig import make, until
@@ -113,6 +114,7 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_whatever_is_sent_is_answered_as_described(server, method, path):
     import requests

@@ -3,7 +3,7 @@
 import pytest
 from starlette.requests import Request
 
-from hookline.server.routing import ApiError
+from hookline.server.errors import ApiError
 from hookline.server.routing import query_of
 from hookline.server.views import WaitQuery
 

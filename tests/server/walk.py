@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import httpx
 from starlette.applications import Starlette
 
-from hookline.server.routing import PUBLIC
+from hookline.server.auth import PUBLIC
 from hookline.stores.keys import RIGHTS
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

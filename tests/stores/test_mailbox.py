@@ -1,3 +1,5 @@
+"""Mailbox: every message is answered once, whichever process does it; pairing codes."""
+
 import asyncio
 import sqlite3
 import time
@@ -9,14 +11,14 @@ from hypothesis import strategies as st
 from hookline.payloads import InboundMessage, OutboundMessage
 from hookline.stores import MemoryStore
 from hookline.stores.errors import StoreError
-from hookline.stores.mailbox import Lost, Mailbox, gateway_database
+from hookline.stores.mailbox import LeaseLostError, Mailbox, gateway_database
 from hookline.stores.pairing import is_known, new_code, pair, people
 from hookline.stores.sqlite import GroupCommit
 
 KEY = '["c", "", "1", ""]'
 
 
-def said(id, text="hi"):
+def received(id, text="hi"):
     return InboundMessage(text, "c", "1", "ada", id)
 
 
@@ -36,163 +38,170 @@ async def boxes(tmp_path):
             await box.close()
 
 
-async def test_a_message_is_kept_once(boxes):
+async def test_a_message_that_is_delivered_twice_is_accepted_once(boxes):
     box = await boxes()
-    first = await box.accept(KEY, "c", said("m1"))
-    assert [letter.message for letter in first.letters] == [said("m1")]
-    assert not (await box.accept(KEY, "c", said("m1", "another text"))).new
-    assert (await box.accept('["d", "", "1", ""]', "d", said("m1"))).new
-    assert (await box.accept(KEY, "c", said("m1").replace(chat_id="2"))).new
+    first = await box.accept(KEY, "c", received("m1"))
+    assert [item.message for item in first.inbox] == [received("m1")]
+    assert not (await box.accept(KEY, "c", received("m1", "another text"))).is_new
+    assert (await box.accept('["d", "", "1", ""]', "d", received("m1"))).is_new
+    assert (await box.accept(KEY, "c", received("m1").replace(chat_id="2"))).is_new
 
 
-async def test_replies_and_the_end_of_their_letters_are_one_thing(boxes):
+async def test_replies_are_stored_together_with_the_end_of_their_messages(boxes):
     box = await boxes()
-    (letter,) = (await box.accept(KEY, "c", said("m1"))).letters
-    parcels = await box.answer(KEY, "c", [letter], [OutboundMessage("one"), OutboundMessage("two")])
-    assert [parcel.message.text for parcel in parcels] == ["one", "two"]
-    assert len({parcel.token for parcel in parcels}) == 2
+    (item,) = (await box.accept(KEY, "c", received("m1"))).inbox
+    replies = await box.complete(KEY, "c", [item], [OutboundMessage("one"), OutboundMessage("two")])
+    assert [reply.message.text for reply in replies] == ["one", "two"]
+    assert len({reply.token for reply in replies}) == 2
     await box.close()
     later = await boxes()
-    left = await later.look_around(["c"])
-    assert left.letters == []
-    assert [(parcel.message.text, parcel.token, parcel.in_doubt) for parcel in left.parcels] == [
-        ("one", parcels[0].token, False),
-        ("two", parcels[1].token, False),
+    left = await later.poll(["c"])
+    assert left.inbox == []
+    assert [(reply.message.text, reply.token, reply.in_doubt) for reply in left.outbox] == [
+        ("one", replies[0].token, False),
+        ("two", replies[1].token, False),
     ]
 
 
-async def test_what_was_being_sent_when_a_program_ended_is_in_doubt(boxes):
+async def test_a_message_is_in_doubt_if_its_process_ended_while_sending_it(boxes):
     box = await boxes(lease=1.0)
-    (letter,) = (await box.accept(KEY, "c", said("m1"))).letters
-    one, two = await box.answer(KEY, "c", [letter], [OutboundMessage("one"), OutboundMessage("two")])
-    await box.sending(one)
+    (item,) = (await box.accept(KEY, "c", received("m1"))).inbox
+    one, two = await box.complete(KEY, "c", [item], [OutboundMessage("one"), OutboundMessage("two")])
+    await box.mark_sending(one)
     await box.postpone(one, 5.0, "not now")
-    await box.sending(one)
+    await box.mark_sending(one)
     await box.close()
     later = await boxes()
-    left = await later.look_around(["c"])
-    assert [(p.in_doubt, p.tries, p.due) for p in left.parcels] == [(True, 2, 5.0), (False, 0, 0.0)]
-    await later.sent(left.parcels[0], "id")
-    await later.failed(left.parcels[1], "gone")
+    left = await later.poll(["c"])
+    assert [(p.in_doubt, p.tries, p.due) for p in left.outbox] == [(True, 2, 5.0), (False, 0, 0.0)]
+    await later.mark_sent(left.outbox[0], "id")
+    await later.mark_failed(left.outbox[1], "gone")
     assert await later.release([KEY]) == {KEY}
-    assert (await later.look_around(["c"])).parcels == []
+    assert (await later.poll(["c"])).outbox == []
 
 
-async def test_a_conversation_is_of_one_program_until_that_is_gone(boxes):
+async def test_a_conversation_belongs_to_one_process_until_that_process_is_gone(boxes):
     one, other = await boxes(), await boxes()
-    (letter,) = (await one.accept(KEY, "c", said("m1"))).letters
-    assert (await other.accept(KEY, "c", said("m2"))).letters == ()
-    assert (await other.look_around(["c"])).letters == []
-    with pytest.raises(Lost):
-        await other.begin(letter, 0)
-    handed = (await one.accept(KEY, "c", said("m3"))).letters
-    assert [letter.message.message_id for letter in handed] == ["m2", "m3"]
-    assert (await one.look_around(["c"])).letters == []
+    (item,) = (await one.accept(KEY, "c", received("m1"))).inbox
+    assert (await other.accept(KEY, "c", received("m2"))).inbox == ()
+    assert (await other.poll(["c"])).inbox == []
+    with pytest.raises(LeaseLostError):
+        await other.begin_attempt(item, 0)
+    handed = (await one.accept(KEY, "c", received("m3"))).inbox
+    assert [item.message.message_id for item in handed] == ["m2", "m3"]
+    assert (await one.poll(["c"])).inbox == []
     assert await one.release([KEY]) == set()
-    await one.begin(letter, 4)
-    await one.abandon()
-    assert (await other.look_around(["c"])).letters == []
-    await other.do(lambda db: db.execute("UPDATE programs SET until = ? WHERE id = ?", (time.time() - 1, one._me)))
-    assert (await other.look_around(["d"])).letters == []
-    left = (await other.look_around(["c"])).letters
-    assert [letter.message.message_id for letter in left] == ["m1", "m2", "m3"]
+    await one.begin_attempt(item, 4)
+    await one.detach()
+    assert (await other.poll(["c"])).inbox == []
+    await other.transact(
+        lambda db: db.execute("UPDATE programs SET until = ? WHERE id = ?", (time.time() - 1, one._me))
+    )
+    assert (await other.poll(["d"])).inbox == []
+    left = (await other.poll(["c"])).inbox
+    assert [item.message.message_id for item in left] == ["m1", "m2", "m3"]
     assert (left[0].tries, left[0].base, left[0].recovered) == (1, 4, True)
 
 
-async def test_what_another_program_leaves_in_the_outbox_is_sent_by_whom_the_conversation_belongs(boxes):
+async def test_a_reply_that_another_process_stored_is_sent_by_the_owner_of_the_conversation(boxes):
     one, other = await boxes(), await boxes()
-    await one.accept(KEY, "c", said("m1"))
-    notice = await other.accept(KEY, "c", said("m2"), done=True, replies=[OutboundMessage("who are you?")])
-    assert notice.parcels == ()
-    left = await one.look_around(["c"])
-    assert [parcel.message.text for parcel in left.parcels] == ["who are you?"]
-    assert (await one.look_around(["c"])).parcels == []
+    await one.accept(KEY, "c", received("m1"))
+    notice = await other.accept(KEY, "c", received("m2"), done=True, replies=[OutboundMessage("who are you?")])
+    assert notice.outbox == ()
+    left = await one.poll(["c"])
+    assert [reply.message.text for reply in left.outbox] == ["who are you?"]
+    assert (await one.poll(["c"])).outbox == []
 
 
-async def test_a_program_that_is_not_running_any_more_is_noticed_at_once(boxes):
+async def test_the_conversations_of_a_dead_process_are_claimed_at_once(boxes):
     one, other = await boxes(), await boxes()
-    await one.accept(KEY, "c", said("m1"))
-    await one.do(lambda db: db.execute("UPDATE programs SET pid = 2147483646 WHERE id = ?", (one._me,)))
-    await one.abandon()
-    assert [letter.message.message_id for letter in (await other.look_around(["c"])).letters] == ["m1"]
+    await one.accept(KEY, "c", received("m1"))
+    await one.transact(lambda db: db.execute("UPDATE programs SET pid = 2147483646 WHERE id = ?", (one._me,)))
+    await one.detach()
+    assert [item.message.message_id for item in (await other.poll(["c"])).inbox] == ["m1"]
 
 
-async def test_a_clock_that_is_set_takes_no_conversation_from_a_program_that_is_running(boxes, monkeypatch):
+async def test_a_clock_change_takes_no_conversation_from_a_running_process(boxes, monkeypatch):
     mine, other = await boxes(lease=1e9), await boxes(lease=1e9)
-    (letter,) = (await mine.accept(KEY, "c", said("m1"))).letters
+    (item,) = (await mine.accept(KEY, "c", received("m1"))).inbox
     late = time.time() + 3600
     monkeypatch.setattr(time, "time", lambda: late)
-    await mine.look_around(["c"])
-    assert (await other.look_around(["c"])).letters == []
-    await mine.begin(letter, 0)
+    await mine.poll(["c"])
+    assert (await other.poll(["c"])).inbox == []
+    await mine.begin_attempt(item, 0)
 
 
-async def taken(loser, winner):
-    """Let one take over what the other has, as if that had been asleep."""
-    await winner.do(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (loser._me,)))
-    found = await winner.look_around(["c"])
+async def take_over(loser, winner):
+    """Let ``winner`` claim the conversations of ``loser``, as if ``loser`` had been suspended."""
+    await winner.transact(lambda db: db.execute("DELETE FROM programs WHERE id = ?", (loser._me,)))
+    found = await winner.poll(["c"])
     await loser.open()
     return found
 
 
-async def test_who_gets_a_conversation_back_does_not_answer_what_another_answered_meanwhile(boxes):
+async def test_a_process_that_claims_a_conversation_again_does_not_repeat_answers_of_another_process(boxes):
     sleepy, awake = await boxes(), await boxes()
-    (first,) = (await sleepy.accept(KEY, "c", said("m1"))).letters
-    (same,) = (await taken(sleepy, awake)).letters
-    await awake.answer(KEY, "c", [same])
+    (first,) = (await sleepy.accept(KEY, "c", received("m1"))).inbox
+    (same,) = (await take_over(sleepy, awake)).inbox
+    await awake.complete(KEY, "c", [same])
     assert await awake.release([KEY]) == {KEY}
-    (second,) = (await sleepy.accept(KEY, "c", said("m2"))).letters
-    for stale in (sleepy.begin(first, 0), sleepy.answer(KEY, "c", [second, first], [OutboundMessage("again")])):
-        with pytest.raises(Lost):
+    (second,) = (await sleepy.accept(KEY, "c", received("m2"))).inbox
+    for stale in (
+        sleepy.begin_attempt(first, 0),
+        sleepy.complete(KEY, "c", [second, first], [OutboundMessage("again")]),
+    ):
+        with pytest.raises(LeaseLostError):
             await stale
-    assert [each.message.text for each in await sleepy.answer(KEY, "c", [second], [OutboundMessage("new")])] == ["new"]
+    assert [each.message.text for each in await sleepy.complete(KEY, "c", [second], [OutboundMessage("new")])] == [
+        "new"
+    ]
 
 
-async def test_what_another_sent_is_not_sent_again_by_who_had_tried_before(boxes):
+async def test_a_reply_sent_by_another_process_is_not_sent_again(boxes):
     sleepy, awake = await boxes(), await boxes()
-    (letter,) = (await sleepy.accept(KEY, "c", said("m1"))).letters
-    (parcel,) = await sleepy.answer(KEY, "c", [letter], [OutboundMessage("one")])
-    await sleepy.sending(parcel)
-    (same,) = (await taken(sleepy, awake)).parcels
-    await awake.sending(same)
-    await awake.sent(same, "1")
-    for late in (sleepy.postpone(parcel, 0, "no answer"), sleepy.failed(parcel, "gone")):
-        with pytest.raises(Lost):
+    (item,) = (await sleepy.accept(KEY, "c", received("m1"))).inbox
+    (reply,) = await sleepy.complete(KEY, "c", [item], [OutboundMessage("one")])
+    await sleepy.mark_sending(reply)
+    (same,) = (await take_over(sleepy, awake)).outbox
+    await awake.mark_sending(same)
+    await awake.mark_sent(same, "1")
+    for late in (sleepy.postpone(reply, 0, "no answer"), sleepy.mark_failed(reply, "gone")):
+        with pytest.raises(LeaseLostError):
             await late
     await sleepy.close()
     await awake.close()
-    assert (await (await boxes()).look_around(["c"])).parcels == []
+    assert (await (await boxes()).poll(["c"])).outbox == []
 
 
-async def test_a_conversation_that_another_has_taken_is_told_when_it_is_given_back(boxes):
+async def test_release_reports_conversations_that_another_process_has_claimed(boxes):
     sleepy, awake = await boxes(), await boxes()
-    await sleepy.accept(KEY, "c", said("m1"))
+    await sleepy.accept(KEY, "c", received("m1"))
     assert await sleepy.release([KEY]) == set()
-    await taken(sleepy, awake)
+    await take_over(sleepy, awake)
     assert await sleepy.release([KEY]) == {KEY}
 
 
-async def test_what_is_done_with_is_forgotten_in_the_end(boxes):
+async def test_finished_messages_are_deleted_after_keep_days(boxes):
     box = await boxes(keep_days=1)
     for id in ("old", "new"):
-        (letter,) = (await box.accept(KEY, "c", said(id))).letters
-        (parcel,) = await box.answer(KEY, "c", [letter], [OutboundMessage("x")])
-        await box.sent(parcel, "1")
-    await box.do(lambda db: db.execute("UPDATE inbox SET at = 0 WHERE identity LIKE '%old%'"))
-    await box.look_around(["c"])
-    assert (await box.accept(KEY, "c", said("old"))).new
-    assert not (await box.accept(KEY, "c", said("new"))).new
+        (item,) = (await box.accept(KEY, "c", received(id))).inbox
+        (reply,) = await box.complete(KEY, "c", [item], [OutboundMessage("x")])
+        await box.mark_sent(reply, "1")
+    await box.transact(lambda db: db.execute("UPDATE inbox SET at = 0 WHERE identity LIKE '%old%'"))
+    await box.poll(["c"])
+    assert (await box.accept(KEY, "c", received("old"))).is_new
+    assert not (await box.accept(KEY, "c", received("new"))).is_new
 
 
-async def test_a_session_is_followed_by_another(boxes):
+async def test_a_conversation_can_start_a_new_session(boxes):
     box = await boxes()
-    await box.accept(KEY, "c", said("m1"))
+    await box.accept(KEY, "c", received("m1"))
     assert await box.generation(KEY) == 0
     assert await box.generation(KEY, next=True) == 1
     assert await box.generation(KEY) == 1
 
 
-async def test_one_bad_piece_of_work_does_not_spoil_the_others(tmp_path):
+async def test_a_failing_change_does_not_roll_back_the_others_of_its_batch(tmp_path):
     group = GroupCommit(gateway_database(tmp_path / "g.db"))
     person = "INSERT INTO people VALUES (?, 'x', 0)"
 
@@ -201,14 +210,14 @@ async def test_one_bad_piece_of_work_does_not_spoil_the_others(tmp_path):
         raise KeyError("bad")
 
     good = [lambda db, n=n: db.execute(person, (f"kept{n}",)) for n in range(5)]
-    out = await asyncio.gather(*map(group.do, [*good[:2], bad, *good[2:]]), return_exceptions=True)
+    out = await asyncio.gather(*map(group.transact, [*good[:2], bad, *good[2:]]), return_exceptions=True)
     assert [type(each).__name__ for each in out].count("KeyError") == 1
-    rows = await group.do(lambda db: db.execute("SELECT channel FROM people").fetchall())
+    rows = await group.transact(lambda db: db.execute("SELECT channel FROM people").fetchall())
     assert sorted(rows) == [(f"kept{n}",) for n in range(5)]
     await group.close()
 
 
-async def test_work_that_comes_together_is_committed_together(tmp_path):
+async def test_concurrent_changes_share_one_transaction(tmp_path):
     group, commits = GroupCommit(gateway_database(tmp_path / "g.db")), []
     transaction = group.db.transaction
 
@@ -217,27 +226,27 @@ async def test_work_that_comes_together_is_committed_together(tmp_path):
         return transaction(**options)
 
     group.db.transaction = counted
-    await asyncio.gather(*(group.do(lambda db: db.execute("SELECT 1").fetchone()) for _ in range(100)))
+    await asyncio.gather(*(group.transact(lambda db: db.execute("SELECT 1").fetchone()) for _ in range(100)))
     assert len(commits) == 1
     await group.close()
 
 
-async def test_a_file_that_cannot_be_used_is_told_to_everybody_who_waits(tmp_path):
+async def test_every_caller_gets_the_error_if_the_file_cannot_be_used(tmp_path):
     (tmp_path / "g.db").write_bytes(b"this is no database at all" * 100)
     group = GroupCommit(gateway_database(tmp_path / "g.db"))
-    out = await asyncio.gather(*(group.do(lambda db: None) for _ in range(3)), return_exceptions=True)
+    out = await asyncio.gather(*(group.transact(lambda db: None) for _ in range(3)), return_exceptions=True)
     assert {type(each) for each in out} == {StoreError}
     await group.close()
 
 
-def test_the_file_outlives_a_power_failure(tmp_path):
+def test_the_file_is_synced_to_disk_with_each_commit(tmp_path):
     database = gateway_database(tmp_path / "g.db")
     with database.transaction(write=True) as db:
         assert db.execute("PRAGMA synchronous").fetchone() == (2,)
     database.close()
 
 
-def test_a_code_is_good_for_once_and_for_an_hour(tmp_path):
+def test_a_pairing_code_works_once_and_expires_after_an_hour(tmp_path):
     database = gateway_database(tmp_path / "g.db")
     with database.transaction(write=True) as db:
         code = new_code(db, "c", "ada")
@@ -257,25 +266,25 @@ def test_a_code_is_good_for_once_and_for_an_hour(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(), st.text(), st.text(min_size=1))
-def test_any_text_comes_back_as_it_was(text, chat, id):
+def test_any_text_is_read_back_unchanged(text, chat, id):
     async def main():
         box = Mailbox(":memory:")
         await box.open()
         message = InboundMessage(text, "c", chat, "ada", id)
-        (letter,) = (await box.accept(KEY, "c", message)).letters
+        (item,) = (await box.accept(KEY, "c", message)).inbox
         await box.close()
-        return letter.message == message
+        return item.message == message
 
     assert asyncio.run(main())
 
 
-def test_only_the_files_of_a_gateway_are_taken(tmp_path):
+def test_a_sqlite_file_of_another_program_is_refused(tmp_path):
     sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE mine (x)").connection.close()
     with pytest.raises(StoreError, match="not one of messages"):
         people(gateway_database(tmp_path / "g.db"))
 
 
-async def test_a_file_of_another_kind_of_store_is_left_alone(tmp_path):
+async def test_a_file_of_another_store_is_refused(tmp_path):
     MemoryStore(tmp_path / "memory.db").set_preference("name", "Ada")
     with pytest.raises(StoreError, match="not one of messages"):
         await Mailbox(tmp_path / "memory.db").open()

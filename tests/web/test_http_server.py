@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from hookline._web import middleware
 from hookline._web.http_server import HttpServer, WebError
 from hookline.channels.protocol import ChannelError
-from hookline.channels.web import WebChannel
+from hookline.channels.web.channel import WebChannel
 
 from ..channels.rig import until
 

@@ -1,7 +1,7 @@
 from .access import Access as Access
 from .gateway import Gateway as Gateway
-from .memory import MemoryChannel as MemoryChannel
-from .mqtt import MqttChannel as MqttChannel
+from .in_memory import MemoryChannel as MemoryChannel
+from .mqtt.channel import MqttChannel as MqttChannel
 from .options import GatewayOptions as GatewayOptions
 from .protocol import Address as Address
 from .protocol import Capabilities as Capabilities
@@ -9,6 +9,6 @@ from .protocol import Channel as Channel
 from .protocol import ChannelError as ChannelError
 from .protocol import Health as Health
 from .protocol import UndeliverableError as UndeliverableError
-from .telegram import TelegramChannel as TelegramChannel
-from .web import WebChannel as WebChannel
-from .webhook import WebhookChannel as WebhookChannel
+from .telegram.channel import TelegramChannel as TelegramChannel
+from .web.channel import WebChannel as WebChannel
+from .webhook.channel import WebhookChannel as WebhookChannel

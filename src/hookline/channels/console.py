@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import TextIO
 
 from ..stores.messages import InboundMessage, OutboundMessage
-from .fetching import Handover
 from .protocol import Address, Asked, Capabilities, ChannelError, Deliver, Health
+from .receiving import Handover
 
 PROMPT, WORKING = "> ", "... "
 _CLEAR = "\r\x1b[K"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterable
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
 from .._base.text import describe
@@ -14,10 +17,35 @@ from .._run.context import AgentContext
 from .._run.session import Session
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore
-from .lanes import address_of, place, session_id
-from .protocol import Answerer
+from .protocol import Address, Answerer
 
 log = logging.getLogger("hookline")
+
+
+def key_of(address: Address) -> str:
+    """The key of a conversation: no two addresses have the same."""
+    return json.dumps([address.channel, address.bot, address.chat_id, address.thread_id])
+
+
+@lru_cache(4096)
+def address_of(key: str) -> Address:
+    """The address that a key was made of."""
+    channel, bot, chat, thread = json.loads(key)
+    return Address(channel, chat, thread, bot)
+
+
+def session_id(key: str, generation: int = 0) -> str:
+    """The id of a conversation's session, safe as the name of a file; each ``generation`` has its own."""
+    channel = "".join(c if c.isascii() and c.isalnum() else "-" for c in address_of(key).channel)[:20]
+    return f"{channel}-{sha256(key.encode()).hexdigest()[:32]}" + (f"-{generation}" if generation else "")
+
+
+def place(key: str) -> str:
+    """A conversation in words, for logs: the channel and the chat."""
+    address = address_of(key)
+    return f"{address.channel}, chat {address.chat_id!r:.80}" + (
+        f", {address.thread_id!r:.80}" if address.thread_id else ""
+    )
 
 
 class Conversations:

@@ -21,18 +21,17 @@ from .._web.starting import Starting
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.mailbox import Mailbox, Open
+from ..stores.mailbox import Mailbox, PendingItems
 from ..stores.sessions import SessionStore
 from .access import Access
-from .answering import Answering
-from .approving import Approving
-from .arrival import Arrival
-from .conversations import Conversations
-from .lanes import Lanes, address_of
+from .approvals import Approving
+from .conversations import Conversations, address_of
+from .inbox import Arrival, Reception
 from .options import GatewayOptions
-from .postman import Postman, Tally
+from .outbox import Postman, Tally
 from .protocol import Answerer, Channel, ChannelError, Health
-from .reception import Reception
+from .queues import Lanes
+from .runner import Answering
 
 log = logging.getLogger("hookline")
 
@@ -171,7 +170,7 @@ class Gateway:
 
     async def _begin(self) -> None:
         await self._mailbox.open()
-        self._take_up(await self._mailbox.look_around(self.channels))
+        self._take_up(await self._mailbox.poll(self.channels))
         await self._tell_what_is_left_over()
         for name, channel in self.channels.items():
             await channel.start(partial(self._arrival.deliver, name))
@@ -210,7 +209,7 @@ class Gateway:
                 self._started.append(channel)
                 if host is not None:
                     host.add(channel)
-                self._take_up(await self._mailbox.look_around(self.channels))
+                self._take_up(await self._mailbox.poll(self.channels))
             except BaseException:
                 await self._take_out(name)
                 raise
@@ -244,7 +243,7 @@ class Gateway:
             await _stopped(channel)
         if host is not None:
             host.remove(channel)
-        await self._mailbox.leave(name)
+        await self._mailbox.release_channel(name)
         self._access.pop(name, None)
         for key in self._conversations.keys:
             if address_of(key).channel == name:
@@ -259,7 +258,7 @@ class Gateway:
         return next((host for host in self.hosts if needed and hasattr(host, "add")), None)
 
     async def _tell_what_is_left_over(self) -> None:
-        for channel, (letters, parcels) in (await self._mailbox.left_over(self.channels)).items():
+        for channel, (letters, parcels) in (await self._mailbox.unclaimed(self.channels)).items():
             kinds = [(letters, "message", "messages"), (parcels, "reply", "replies")]
             what = " and ".join(f"{count} {one if count == 1 else more}" for count, one, more in kinds if count)
             log.warning(
@@ -341,19 +340,19 @@ class Gateway:
             tally.received, tally.duplicates, tally.refused, tally.sent, tally.retried, tally.failed,
         )  # fmt: skip
 
-    def _take_up(self, found: Open) -> None:
+    def _take_up(self, found: PendingItems) -> None:
         if self._stopping:
             return  # the next program finds it in the mailbox
-        for letter in found.letters:
+        for letter in found.inbox:
             if letter.channel in self.channels:
                 self._reception.lanes.put(letter.key, letter)
-        self._postman.take(found.parcels)
+        self._postman.take(found.outbox)
 
     async def _look_around(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY)
             try:
-                self._take_up(await self._mailbox.look_around(self.channels))
+                self._take_up(await self._mailbox.poll(self.channels))
                 await self._let_go(self._idle())
                 if not self._stopping and self._has_ended():
                     self._ending = asyncio.create_task(self.stop())

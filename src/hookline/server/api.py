@@ -39,9 +39,8 @@ _START = """The run continues whether or not a client waits for it. With an `Ide
 returns the run that the first one started. The texts of the run are shown to callers with the right `read` only."""
 
 _EVENTS = """A stream of server-sent events, unless the client prefers JSON: `id` is the number of the event (`seq`),
-`event` its type, `data` the event as JSON. The last event is `run_closed`. A stream that ends before it was interrupted:
-reconnect with `Last-Event-ID`, or `?after=`, to continue without loss or repetition. Lines that begin with a colon are
-heartbeats."""
+`event` its type, `data` the event as JSON. The last event is `run_closed`. If the stream ends before it, reconnect with
+`Last-Event-ID`, or `?after=`, to continue without loss or repetition. Lines that begin with a colon are heartbeats."""
 
 
 class RunsApi:

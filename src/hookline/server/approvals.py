@@ -200,7 +200,7 @@ def caller_label(caller: Caller) -> str:
     return "somebody at this machine" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
-_DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it; otherwise the decision is
+_DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is
 rejected. The events of the run show what happens next."""
 
 

@@ -1,4 +1,4 @@
-"""Messages that came in and messages that are to leave, in one SQLite file, which several programs may share."""
+"""The inbox and outbox of a gateway, in one SQLite file that several processes may share."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ from .errors import StoreError
 from .messages import InboundMessage, OutboundMessage
 from .processes import born, is_there
 from .sqlite import Database, GroupCommit, storable
+
+T = TypeVar("T")
+
+LEASE = 30.0
+"""Seconds after which other processes may claim the conversations of a process that has stopped renewing its lease."""
+
+KEEP_DAYS = 7.0
+"""How long finished messages stay known, so that a message that is delivered again is not answered again.
+
+Their texts are deleted at once.
+"""
 
 _SCHEMA = (
     "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, born REAL, until REAL)",
@@ -48,21 +59,28 @@ _SCHEMA = (
     )""",
 )
 
+_LIVE = "SELECT id FROM programs WHERE until > ?"
+_PENDING = "state IN ('waiting', 'sending')"
+_OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
+    UNION ALL SELECT key, channel, holder FROM outbox WHERE {_PENDING}) JOIN conversations USING (key)"""
+_MY_INBOX = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
+_ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
+_UNCLAIMED = f"""SELECT channel, sum(box = 'in'), sum(box = 'out') FROM (
+    SELECT key, channel, 'in' AS box FROM inbox WHERE state = 'waiting'
+    UNION ALL SELECT key, channel, 'out' FROM outbox WHERE {_PENDING}
+    ) JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE}) GROUP BY channel ORDER BY channel"""
+_ADDED_BY_OTHERS = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
 
-def gateway_database(path: str | os.PathLike[str]) -> Database:
-    """The file of a gateway: what came in, what is to leave, and who may talk to it."""
-    return Database(path, holds="messages", mark=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
+
+class LeaseLostError(StoreError):
+    """Another process has claimed the conversation, because the lease of this process expired."""
 
 
-class Lost(StoreError):
-    """The conversation is another program's now, which took this one for dead."""
+class InboxItem(msgspec.Struct, frozen=True):
+    """A received message that is not answered yet.
 
-
-class Letter(msgspec.Struct, frozen=True):
-    """A message that came in and is not answered yet.
-
-    ``tries`` is how often its run was begun, ``base`` how many messages the transcript had then. ``recovered``: it
-    was accepted by a program, or at a time, that is gone.
+    ``tries`` counts the runs that were started for it, and ``base`` is the number of messages in the transcript when
+    the last one started. ``recovered`` is true if the message was accepted by another process or before a restart.
     """
 
     seq: int
@@ -74,8 +92,8 @@ class Letter(msgspec.Struct, frozen=True):
     recovered: bool = False
 
 
-class Parcel(msgspec.Struct, frozen=True):
-    """A message that is to leave. ``in_doubt``: it may have left already, when its program ended."""
+class OutboxItem(msgspec.Struct, frozen=True):
+    """A message to send. ``in_doubt`` is true if a process ended while sending it, so that it may have been sent."""
 
     seq: int
     key: str
@@ -89,291 +107,288 @@ class Parcel(msgspec.Struct, frozen=True):
     in_doubt: bool = False
 
 
-class Open(msgspec.Struct, frozen=True):
-    """What there is to do in a conversation; ``new`` is whether the message that was accepted was not known."""
+class PendingItems(msgspec.Struct, frozen=True):
+    """Items that this process has to handle. ``is_new`` is false if an accepted message was known already."""
 
-    letters: Sequence[Letter] = ()
-    parcels: Sequence[Parcel] = ()
-    new: bool = True
+    inbox: Sequence[InboxItem] = ()
+    outbox: Sequence[OutboxItem] = ()
+    is_new: bool = True
 
 
-T = TypeVar("T")
-
-LEASE = 30.0
-"""Seconds after which the conversations of a program that has not been heard of are others' to take."""
-
-KEEP_DAYS = 7.0
-"""How long messages that are done with are known, so that one that is delivered again is not answered again.
-
-Their texts are not kept.
-"""
-
-_LIVE = "SELECT id FROM programs WHERE until > ?"
-_UNSENT = "state IN ('waiting', 'sending')"
-_OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
-    UNION ALL SELECT key, channel, holder FROM outbox WHERE {_UNSENT}) JOIN conversations USING (key)"""
-_LEFT = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
-_ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
-_LEFT_OVER = f"""SELECT channel, sum(what = 'in'), sum(what = 'out') FROM (
-    SELECT key, channel, 'in' AS what FROM inbox WHERE state = 'waiting'
-    UNION ALL SELECT key, channel, 'out' FROM outbox WHERE {_UNSENT}
-    ) JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE}) GROUP BY channel ORDER BY channel"""
-_HANDED_IN = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
+def gateway_database(path: str | os.PathLike[str]) -> Database:
+    """The database of a gateway: its inbox, its outbox, and the people who may talk to it."""
+    return Database(path, holds="messages", mark=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
 
 
 class Mailbox:
-    """Keeps what came in until it is answered, and what is to leave until it left.
+    """Keep received messages until they are answered, and replies until they are sent.
 
-    A conversation belongs to one program at a time, which alone answers and sends in it: to the one that accepted a
-    message of it first. A program that ends, or is not heard of for ``lease`` seconds, loses its conversations to the
-    others. Everything is done in few transactions, each of which is on disk before it counts.
+    Each conversation belongs to one process at a time, and only that process answers and sends in it: the process that
+    accepted its first message. When a process ends, or does not renew its lease for ``lease`` seconds, other processes
+    claim its conversations. Each change is committed to disk before the call returns; concurrent changes share a
+    transaction.
 
     Args:
-        path: the file, made when it is first needed; ``:memory:`` forgets with the program.
-        lease: see above.
-        keep_days: how long messages that are done with are known; their texts are not kept.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        lease: seconds for which a conversation stays claimed without renewal.
+        keep_days: days for which finished messages stay known; their texts are deleted at once.
+
+    Example::
+
+        gateway = Gateway(agent, [channel], mailbox=Mailbox("gateway.db"), sessions=SqliteSessionStore("sessions.db"))
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lease: float = LEASE, keep_days: float = KEEP_DAYS) -> None:
         self._commits = GroupCommit(gateway_database(path))
-        self._lease, self._keep_days = lease, keep_days
+        self._lease = lease
+        self._keep_days = keep_days
         self._pruned = float("-inf")
         self._me = f"{gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Path of the file."""
         return self._commits.db.path
 
     @property
     def database(self) -> Database:
-        """The file, as it is opened."""
+        """The underlying database."""
         return self._commits.db
 
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Something else on the same file, in a transaction with what else waits."""
-        return await self._commits.do(work)
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run ``work`` on the same file, in one transaction with other pending changes."""
+        return await self._commits.transact(work)
 
     async def open(self) -> None:
-        """Begin: from here on this program may hold conversations.
+        """Register this process, so that it can claim conversations.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        await self.do(self._renew)
+        await self.transact(self._renew)
 
     async def close(self) -> int:
-        """End: what is not done is others' to take, at once; how many letters that are."""
+        """Release all conversations, so that other processes can claim them at once, and close the file.
 
-        def leave(db: sqlite3.Connection) -> int:
-            (left,) = db.execute(_LEFT, (self._me,)).fetchone()
+        Returns:
+            The number of inbox items that were left unanswered.
+        """
+
+        def unregister(db: sqlite3.Connection) -> int:
+            (left,) = db.execute(_MY_INBOX, (self._me,)).fetchone()
             db.execute("UPDATE conversations SET owner = NULL WHERE owner = ?", (self._me,))
             db.execute("DELETE FROM programs WHERE id = ?", (self._me,))
             return int(left)
 
         try:
-            return await self.do(leave)
+            return await self.transact(unregister)
         finally:
             await self._commits.close()
 
-    async def abandon(self) -> None:
-        """Close the file and leave everything as it is, as a program does that is killed."""
+    async def detach(self) -> None:
+        """Close the file and keep all claims, as if the process had been killed."""
         await self._commits.close()
 
     async def accept(
-        self, key: str, channel: str, message: InboundMessage, *, done: bool = False,
+        self,
+        key: str,
+        channel: str,
+        message: InboundMessage,
+        *,
+        done: bool = False,
         replies: Sequence[OutboundMessage] = (),
-    ) -> Open:  # fmt: skip
-        """Keep a message that came in, if it is not known, and tell what there is to do in its conversation now.
+    ) -> PendingItems:
+        """Store a received message unless it is known, and return the items to handle in its conversation.
 
         Args:
-            key: the conversation's.
-            channel: the name of the channel it came through.
+            key: key of the conversation.
+            channel: name of the channel that received the message.
             message: the message.
-            done: nobody is to answer it.
-            replies: what is to be sent instead.
+            done: store the message as finished: it needs no answer.
+            replies: messages to send right away.
 
         Raises:
-            StoreError: it could not be kept.
+            StoreError: the message could not be stored.
         """
         identity = json.dumps([channel, message.bot, message.chat_id, message.message_id])
-        data = _dumped(message)
+        data = "" if done else _encode(message)
+        state = "done" if done else "waiting"
 
-        def keep(db: sqlite3.Connection) -> Open:
+        def store(db: sqlite3.Connection) -> PendingItems:
             now = time.time()
             mine = self._is_mine(db, key)
             row = db.execute(
                 "INSERT INTO inbox (identity, key, channel, message, at, state, holder) VALUES (?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (identity) DO NOTHING RETURNING seq",
-                (
-                    identity,
-                    key,
-                    channel,
-                    "" if done else data,
-                    now,
-                    "done" if done else "waiting",
-                    self._me if mine else "",
-                ),
+                (identity, key, channel, data, now, state, self._me if mine else ""),
             ).fetchone()
             if row is None:
-                return Open(new=False)
+                return PendingItems(is_new=False)
             mine = mine or self._claim(db, key, now)
-            parcels = self._insert(db, key, channel, replies, notice=True, mine=mine)
+            added = self._insert(db, key, channel, replies, notice=True, mine=mine)
             if not mine:
-                return Open()
-            return Open(self._letters(db, key, row[0]), [*self._parcels(db, key), *parcels])
+                return PendingItems()
+            return PendingItems(self._take_inbox(db, key, row[0]), [*self._take_outbox(db, key), *added])
 
-        return await self.do(keep)
+        return await self.transact(store)
 
-    async def begin(self, letter: Letter, base: int) -> None:
-        """A run for this letter begins, on a transcript of ``base`` messages.
+    async def begin_attempt(self, item: InboxItem, base: int) -> None:
+        """Record that a run starts for this item, on a transcript of ``base`` messages.
 
         Raises:
-            Lost: it is another program's now.
+            LeaseLostError: another process has claimed the conversation.
             StoreError: the file cannot be used.
         """
 
         def mark(db: sqlite3.Connection) -> None:
-            self._still_mine(db, letter.key)
-            self._change(db, letter, "inbox SET tries = tries + 1, base = ?", base)
+            self._check_mine(db, item.key)
+            self._update(db, item, "inbox SET tries = tries + 1, base = ?", base)
 
-        await self.do(mark)
+        await self.transact(mark)
 
-    async def begun_for_nothing(self, letter: Letter) -> None:
-        """The run for this letter was broken off, which is not the letter's fault."""
-        await self.do(lambda db: self._change(db, letter, "inbox SET tries = ?, base = NULL", letter.tries))
+    async def discard_attempt(self, item: InboxItem) -> None:
+        """Undo :meth:`begin_attempt` for a run that was interrupted for reasons unrelated to this item."""
+        await self.transact(lambda db: self._update(db, item, "inbox SET tries = ?, base = NULL", item.tries))
 
-    async def answer(
-        self, key: str, channel: str, letters: Iterable[Letter], replies: Sequence[OutboundMessage] = (), *,
+    async def complete(
+        self,
+        key: str,
+        channel: str,
+        items: Iterable[InboxItem],
+        replies: Sequence[OutboundMessage] = (),
+        *,
         notice: bool = False,
-    ) -> Sequence[Parcel]:  # fmt: skip
-        """Keep the replies, and be done with the letters: both or neither.
+    ) -> Sequence[OutboxItem]:
+        """Mark inbox items as done and store the replies to send, in one transaction.
 
         Raises:
-            Lost: the conversation is another program's now, or was: then that one has the letters.
+            LeaseLostError: another process has claimed the conversation, or one of the items.
             StoreError: the file cannot be used.
         """
-        done = list(letters)
+        done = list(items)
 
-        def keep(db: sqlite3.Connection) -> Sequence[Parcel]:
-            self._still_mine(db, key)
-            for letter in done:
-                self._change(db, letter, "inbox SET state = 'done', message = ''")
+        def store(db: sqlite3.Connection) -> Sequence[OutboxItem]:
+            self._check_mine(db, key)
+            for item in done:
+                self._update(db, item, "inbox SET state = 'done', message = ''")
             return self._insert(db, key, channel, replies, notice=notice)
 
-        return await self.do(keep)
+        return await self.transact(store)
 
-    async def sending(self, parcel: Parcel) -> None:
-        """A parcel is about to be sent.
+    async def mark_sending(self, item: OutboxItem) -> None:
+        """Record that an item is about to be sent.
 
         Raises:
-            Lost: the conversation is another program's now.
+            LeaseLostError: another process has claimed the conversation.
             StoreError: the file cannot be used.
         """
 
         def mark(db: sqlite3.Connection) -> None:
-            self._still_mine(db, parcel.key)
-            self._change(db, parcel, "outbox SET state = 'sending', tries = tries + 1")
+            self._check_mine(db, item.key)
+            self._update(db, item, "outbox SET state = 'sending', tries = tries + 1")
 
-        await self.do(mark)
+        await self.transact(mark)
 
-    async def sent(self, parcel: Parcel, message_id: str) -> None:
-        """A parcel left, and the platform knows it by this id, whoever has it now."""
-        await self.do(
+    async def mark_sent(self, item: OutboxItem, message_id: str) -> None:
+        """Record that an item was sent and which id the platform gave it, even if another process claimed it since."""
+        await self.transact(
             lambda db: db.execute(
                 "UPDATE outbox SET state = 'sent', message_id = ?, message = '' WHERE seq = ?",
-                (storable(message_id), parcel.seq),
+                (storable(message_id), item.seq),
             )
         )
 
-    async def failed(self, parcel: Parcel, problem: str) -> None:
-        """A parcel will never leave.
+    async def mark_failed(self, item: OutboxItem, problem: str) -> None:
+        """Record that an item will never be sent.
 
         Raises:
-            Lost: another program has it now.
+            LeaseLostError: another process has claimed the item.
             StoreError: the file cannot be used.
         """
         change = "outbox SET state = 'failed', problem = ?"
-        await self.do(lambda db: self._change(db, parcel, change, storable(problem)))
+        await self.transact(lambda db: self._update(db, item, change, storable(problem)))
 
-    async def postpone(self, parcel: Parcel, due: float, problem: str) -> None:
-        """A parcel did not leave, and is to be sent at that Unix time.
+    async def postpone(self, item: OutboxItem, due: float, problem: str) -> None:
+        """Schedule an item that could not be sent for another attempt at the Unix time ``due``.
 
         Raises:
-            Lost: another program has it now.
+            LeaseLostError: another process has claimed the item.
             StoreError: the file cannot be used.
         """
         change = "outbox SET state = 'waiting', due = ?, problem = ?"
-        await self.do(lambda db: self._change(db, parcel, change, due, storable(problem)))
+        await self.transact(lambda db: self._update(db, item, change, due, storable(problem)))
 
-    async def look_around(self, channels: Iterable[str]) -> Open:
-        """Be heard of; take over what there is to do, on these channels, that nobody else does.
+    async def poll(self, channels: Iterable[str]) -> PendingItems:
+        """Renew the lease, and claim open conversations of these channels that belong to no running process.
+
+        Returns:
+            The items of claimed conversations, and items that other processes added to conversations of this one.
 
         Raises:
             StoreError: the file cannot be used.
         """
         ours = set(channels)
 
-        def look(db: sqlite3.Connection) -> Open:
+        def claim(db: sqlite3.Connection) -> PendingItems:
             now = time.time()
             self._renew(db)
-            self._bury(db, now)
-            letters: list[Letter] = []
-            parcels: list[Parcel] = []
+            self._remove_dead_processes(db, now)
+            inbox: list[InboxItem] = []
+            outbox: list[OutboxItem] = []
             for key, channel in db.execute(_ABANDONED, (now,)).fetchall():
                 if channel in ours:
                     self._claim(db, key, now)
-            for key, channel in db.execute(_HANDED_IN, (self._me, self._me)).fetchall():
+            for key, channel in db.execute(_ADDED_BY_OTHERS, (self._me, self._me)).fetchall():
                 if channel in ours:
-                    letters += self._letters(db, key)
-                    parcels += self._parcels(db, key)
+                    inbox += self._take_inbox(db, key)
+                    outbox += self._take_outbox(db, key)
             if time.monotonic() > self._pruned + 3600:
                 self._prune(db, now)
                 self._pruned = time.monotonic()
-            return Open(letters, parcels)
+            return PendingItems(inbox, outbox)
 
-        return await self.do(look)
+        return await self.transact(claim)
 
     async def release(self, keys: Iterable[str]) -> set[str]:
-        """Give conversations back in which there is nothing left to do; which are not this program's then.
+        """Release conversations that have no pending items; return those that no longer belong to this process.
 
         Raises:
             StoreError: the file cannot be used.
         """
         given = list(keys)
 
-        def give(db: sqlite3.Connection) -> set[str]:
+        def release_idle(db: sqlite3.Connection) -> set[str]:
             for key in given:
                 db.execute(
                     "UPDATE conversations SET owner = NULL WHERE key = ?1 AND owner = ?2 "
                     "AND NOT EXISTS (SELECT 1 FROM inbox WHERE key = ?1 AND state = 'waiting') "
-                    f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1 AND {_UNSENT})",
+                    f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1 AND {_PENDING})",
                     (key, self._me),
                 )
             return {key for key in given if not self._is_mine(db, key)}
 
-        return await self.do(give)
+        return await self.transact(release_idle)
 
-    async def leave(self, channel: str) -> None:
-        """Hold nothing of a channel any more: what is not done there is others' to take, or ours at a later look.
+    async def release_channel(self, channel: str) -> None:
+        """Release all conversations of a channel, so that this or another process can claim them later.
 
         Raises:
             StoreError: the file cannot be used.
         """
 
-        def give(db: sqlite3.Connection) -> None:
-            for table, still in (("inbox", "state = 'waiting'"), ("outbox", _UNSENT)):
-                db.execute(f"UPDATE {table} SET holder = '' WHERE channel = ? AND {still}", (channel,))
+        def release_all(db: sqlite3.Connection) -> None:
+            for table, pending in (("inbox", "state = 'waiting'"), ("outbox", _PENDING)):
+                db.execute(f"UPDATE {table} SET holder = '' WHERE channel = ? AND {pending}", (channel,))
             db.execute(
                 "UPDATE conversations SET owner = NULL WHERE owner = ?1 AND key IN "
                 "(SELECT key FROM inbox WHERE channel = ?2 UNION SELECT key FROM outbox WHERE channel = ?2)",
                 (self._me, channel),
             )
 
-        await self.do(give)
+        await self.transact(release_all)
 
-    async def left_over(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """How many letters and parcels wait on other channels than these, and for no program that runs.
+    async def unclaimed(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Count the inbox and outbox items of channels other than these that belong to no running process.
 
         Raises:
             StoreError: the file cannot be used.
@@ -381,13 +396,13 @@ class Mailbox:
         ours = set(channels)
 
         def count(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
-            rows = db.execute(_LEFT_OVER, (time.time(),)).fetchall()
-            return {channel: (letters, parcels) for channel, letters, parcels in rows if channel not in ours}
+            rows = db.execute(_UNCLAIMED, (time.time(),)).fetchall()
+            return {channel: (inbox, outbox) for channel, inbox, outbox in rows if channel not in ours}
 
-        return await self.do(count)
+        return await self.transact(count)
 
     async def generation(self, key: str, *, next: bool = False) -> int:
-        """How many sessions the conversation has had before this one; with ``next``, one more from now on."""
+        """Number of earlier sessions of this conversation; ``next`` starts a new session first."""
 
         def count(db: sqlite3.Connection) -> int:
             if next:
@@ -395,13 +410,13 @@ class Mailbox:
             row = db.execute("SELECT generation FROM conversations WHERE key = ?", (key,)).fetchone()
             return row[0] if row else 0
 
-        return await self.do(count)
+        return await self.transact(count)
 
-    def _change(self, db: sqlite3.Connection, which: Letter | Parcel, change: str, *values: Any) -> None:
-        """Change a letter or a parcel that is not done with, and that no other program has taken meanwhile."""
-        where = f"seq = ? AND holder = ? AND {_UNSENT}"
-        if not db.execute(f"UPDATE {change} WHERE {where}", (*values, which.seq, self._me)).rowcount:
-            raise Lost(f"another program has taken over a message of the conversation {which.key}")
+    def _update(self, db: sqlite3.Connection, item: InboxItem | OutboxItem, change: str, *values: Any) -> None:
+        """Change a pending item that is still held by this process."""
+        where = f"seq = ? AND holder = ? AND {_PENDING}"
+        if not db.execute(f"UPDATE {change} WHERE {where}", (*values, item.seq, self._me)).rowcount:
+            raise LeaseLostError(f"another process has claimed a message of the conversation {item.key}")
 
     def _renew(self, db: sqlite3.Connection) -> None:
         db.execute(
@@ -409,8 +424,8 @@ class Mailbox:
             (self._me, gethostname(), os.getpid(), born(os.getpid()), time.time() + self._lease),
         )
 
-    def _bury(self, db: sqlite3.Connection, now: float) -> None:
-        """Forget the programs that are gone; the clock, which may be set, does not tell which of this machine are."""
+    def _remove_dead_processes(self, db: sqlite3.Connection, now: float) -> None:
+        """Delete expired registrations, and those of this machine whose process is gone whatever the clock says."""
         for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
             if until <= now or (here and not (is_there(pid) and born(pid) == began)):
@@ -429,12 +444,12 @@ class Mailbox:
         row = db.execute("SELECT owner FROM conversations WHERE key = ?", (key,)).fetchone()
         return row is not None and row[0] == self._me
 
-    def _still_mine(self, db: sqlite3.Connection, key: str) -> None:
+    def _check_mine(self, db: sqlite3.Connection, key: str) -> None:
         if not self._is_mine(db, key):
-            raise Lost(f"another program has taken over the conversation {key}")
+            raise LeaseLostError(f"another process has claimed the conversation {key}")
 
-    def _letters(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[Letter]:
-        """The letters of a conversation that this program does not hold yet, and the ``new`` one."""
+    def _take_inbox(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[InboxItem]:
+        """Hold the inbox items of a conversation; return those not held before, and the one with number ``new``."""
         rows = db.execute(
             "SELECT seq, channel, message, tries, base, holder FROM inbox "
             "WHERE key = ? AND state = 'waiting' AND (holder != ? OR seq = ?) ORDER BY seq",
@@ -443,39 +458,47 @@ class Mailbox:
         if any(row[-1] != self._me for row in rows):
             db.execute("UPDATE inbox SET holder = ? WHERE key = ? AND state = 'waiting'", (self._me, key))
         return [
-            Letter(seq, key, channel, InboundMessage.of(json.loads(message)), tries, base, recovered=seq != new)
+            InboxItem(seq, key, channel, InboundMessage.of(json.loads(message)), tries, base, recovered=seq != new)
             for seq, channel, message, tries, base, _ in rows
         ]
 
-    def _parcels(self, db: sqlite3.Connection, key: str) -> list[Parcel]:
-        """The parcels of a conversation that this program does not hold yet."""
+    def _take_outbox(self, db: sqlite3.Connection, key: str) -> list[OutboxItem]:
+        """Hold the outbox items of a conversation; return those not held before."""
         rows = db.execute(
             "SELECT seq, channel, message, token, notice, at, tries, due, state FROM outbox "
-            f"WHERE key = ? AND {_UNSENT} AND holder != ? ORDER BY seq",
+            f"WHERE key = ? AND {_PENDING} AND holder != ? ORDER BY seq",
             (key, self._me),
         ).fetchall()
         if rows:
-            db.execute(f"UPDATE outbox SET holder = ? WHERE key = ? AND {_UNSENT}", (self._me, key))
-        return [
-            Parcel(seq, key, channel, OutboundMessage.of(json.loads(message)), token, bool(notice), at, tries, due,
-                   in_doubt=state == "sending")
-            for seq, channel, message, token, notice, at, tries, due, state in rows
-        ]  # fmt: skip
+            db.execute(f"UPDATE outbox SET holder = ? WHERE key = ? AND {_PENDING}", (self._me, key))
+        found = []
+        for seq, channel, text, token, notice, at, tries, due, state in rows:
+            message = OutboundMessage.of(json.loads(text))
+            in_doubt = state == "sending"
+            found.append(OutboxItem(seq, key, channel, message, token, bool(notice), at, tries, due, in_doubt))
+        return found
 
     def _insert(
-        self, db: sqlite3.Connection, key: str, channel: str, replies: Sequence[OutboundMessage], *, notice: bool,
+        self,
+        db: sqlite3.Connection,
+        key: str,
+        channel: str,
+        replies: Sequence[OutboundMessage],
+        *,
+        notice: bool,
         mine: bool = True,
-    ) -> list[Parcel]:  # fmt: skip
-        parcels, now = [], time.time()
+    ) -> list[OutboxItem]:
+        items = []
+        now = time.time()
         for message in replies:
             token = uuid.uuid4().hex
             row = db.execute(
                 "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
                 "VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?)",
-                (key, channel, _dumped(message), token, notice, now, self._me if mine else ""),
+                (key, channel, _encode(message), token, notice, now, self._me if mine else ""),
             )
-            parcels.append(Parcel(row.lastrowid or 0, key, channel, message, token, notice, now))
-        return parcels
+            items.append(OutboxItem(row.lastrowid or 0, key, channel, message, token, notice, now))
+        return items
 
     def _prune(self, db: sqlite3.Connection, now: float) -> None:
         before = (now - self._keep_days * 24 * 3600,)
@@ -484,5 +507,5 @@ class Mailbox:
         db.execute("DELETE FROM codes WHERE until < ?", (now,))
 
 
-def _dumped(message: InboundMessage | OutboundMessage) -> str:
-    return json.dumps(msgspec.structs.asdict(message))  # pure ASCII: half characters of a platform survive too
+def _encode(message: InboundMessage | OutboundMessage) -> str:
+    return json.dumps(msgspec.structs.asdict(message))  # ASCII, so that lone surrogates survive

@@ -321,7 +321,7 @@ class GroupCommit:
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-mailbox")
 
-    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The result of ``work``, once it is committed.
 
         Raises:

@@ -135,7 +135,7 @@ class Handler(RequestHandler):
                 yield event
 
     async def _send(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[TaskFollower, str]:
-        """Deliver a message. Returns the follower of the task, and a note to the caller if the message had no effect."""
+        """Deliver a message. Returns the follower of the task, and a note if the message had no effect."""
         request, message = request_context(context), params.message
         content = content_of(message)
         validate_history_length(params.configuration)

@@ -26,7 +26,7 @@ from ...stores.push_subscriptions import Pushes, PushRow
 from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import BusyError, UnknownRunError
-from ..service import RunService
+from ..runs import RunService
 from .tasks import TaskFollower
 
 log = logging.getLogger("hookline")

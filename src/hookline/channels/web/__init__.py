@@ -1,0 +1,1 @@
+"""Channel that serves a chat page for web browsers."""

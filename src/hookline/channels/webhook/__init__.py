@@ -1,0 +1,1 @@
+"""Channel that exchanges signed JSON messages with other programs over HTTP."""
