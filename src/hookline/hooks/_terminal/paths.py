@@ -111,7 +111,7 @@ class PathScope:
         for start in self.starts:
             given = os.path.join(start, text)
             if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
-                message = f"{text!r:.100} may hold secrets and is not shown. Go on without it."
+                message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
                 raise BlockedError("secret", message, final=True)
 
     def _is_secret(self, path: str) -> bool:
