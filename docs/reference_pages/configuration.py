@@ -13,7 +13,7 @@ from hookline.cli.options import sentence
 from hookline.config.secrets import masked
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
 from hookline.plugins.manifest import Manifest
-from hookline.plugins.settings import Setting
+from hookline.plugins.manifest import Setting
 from hookline.server.options import ServerOptions
 from hookline.teams.personalities import FIELDS, Personality
 
