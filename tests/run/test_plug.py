@@ -130,7 +130,7 @@ def test_a_plugin_removed_from_an_agent_is_removed_from_agents_made_from_it():
     seen = []
     base = scripted_agent([reply("x")], plugins=[plugin(seen), plugin(seen, "q", tools=("other",))])
     derived = Agent("f", llm=ScriptedModel([reply("x")]), tools=list(base.tools), hooks=base.hooks)
-    base.share_plugins(derived)
+    base.share_plugins_with(derived)
     assert [p.name for p in derived.plugins] == ["p", "q"]
     assert [tool.name for tool in derived.tools_for(("q",))] == ["other"]
     base.unplug("p")

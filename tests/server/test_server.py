@@ -440,6 +440,7 @@ async def test_all_numbers_are_in_the_guides(tmp_path):
     assert [name for name in names if f"`{name}`" not in told] == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):
     program = f"""
         import asyncio, sys

@@ -169,7 +169,7 @@ class Agent(Generic[DepsT, OutputT]):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
         self.plugins: tuple[Plugin, ...] = ()
-        self._brought: Mapping[str, frozenset[str]] = EMPTY
+        self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
         self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
@@ -200,7 +200,7 @@ class Agent(Generic[DepsT, OutputT]):
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
                     if id(hook) not in registered:  # else another agent with the same registry has registered it
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
-                self._brought = {**self._brought, plugin.name: frozenset(tool.name for tool in tools)}
+                self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
                 self.plugins = (*self.plugins, plugin)  # before its tools: a filter must know whose they are
                 self.tools = both
                 self.hooks.extend(())  # notify the runs, now that everything is there
@@ -230,35 +230,37 @@ class Agent(Generic[DepsT, OutputT]):
             for plugin in removed:
                 plugin.release()
 
-    def share_plugins(self, other: Agent[Any, Any]) -> None:
+    def share_plugins_with(self, other: Agent[Any, Any]) -> None:
         """Share the plugins with an agent that was made from this one: a plugin removed here is removed there too."""
         with self._plugging:
-            other.plugins, other._brought = self.plugins, self._brought
+            other.plugins, other._plugin_tools = self.plugins, self._plugin_tools
             self._derived.add(other)
 
     def _check_free(self, tool: str, plugin: str) -> None:
         if tool in self.tools:
-            owner = next((f"plugin {name!r}" for name, names in self._brought.items() if tool in names), "the agent")
+            owner = next(
+                (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
+            )
             raise RegistrationError(
                 f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
             )
 
     def _remove_plugin(self, name: str) -> None:
         """Remove the tools first: they must not run without the guards of their plugin."""
-        gone = self._brought.get(name)
+        gone = self._plugin_tools.get(name)
         if gone:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
-        self._brought = {plugin: tools for plugin, tools in self._brought.items() if plugin != name}
+        self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
         for agent in list(self._derived):
             agent._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
-        if allowed_plugins is None or not self._brought:
+        if allowed_plugins is None or not self._plugin_tools:
             return self.tools
         tools = self.tools  # before whose they are: what comes in meanwhile is not in them
-        out = [tool for name, names in self._brought.items() if name not in allowed_plugins for tool in names]
+        out = [tool for name, names in self._plugin_tools.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
     @overload
@@ -324,7 +326,7 @@ class Agent(Generic[DepsT, OutputT]):
         Raises:
             RunFailedError: the run ended ``failed``; it carries the result.
         """
-        return await self._prepare(task, options, output_type).here()
+        return await self._prepare(task, options, output_type).run_in_caller()
 
     @overload
     def run(

@@ -16,8 +16,8 @@ from .._base.text import describe, shorten
 from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.hook import Entry, compile_hook
-from .._kernel.results import HookAction, HookResult, understand
-from .._kernel.scope import ACTIVE, entered
+from .._kernel.results import HookAction, HookResult, parse_result
+from .._kernel.scope import ACTIVE, running_hooks
 from .._kernel.state import AgentState
 
 log = logging.getLogger("hookline")
@@ -102,10 +102,10 @@ class Shadow:
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
         """Run the hook and report what it returns."""
-        if id(self.hook) in entered():  # it is running around this for real, and is never entered again
+        if id(self.hook) in running_hooks():  # it is running around this for real, and is never entered again
             return None
         entry, before = self._entries[point], ctx.state
-        token = ACTIVE.set(ACTIVE.get() | entry.alone)
+        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             result = entry.call(ctx, payload)
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - whatever it is, it is only reported
@@ -119,7 +119,7 @@ class Shadow:
         return None
 
     async def _wait(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any]) -> None:
-        token = ACTIVE.set(ACTIVE.get() | entry.alone)
+        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             said = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
         except StillRunningError:
@@ -139,7 +139,7 @@ class Shadow:
         if result is None:
             return
         try:
-            said = understand(result, entry.point, payload, entry.name, entry.phase)
+            said = parse_result(result, entry.point, payload, entry.name, entry.phase)
             if said.state is not None:
                 _check_state(entry, said.state, before, ctx.state)
         except InvalidResultError as failure:

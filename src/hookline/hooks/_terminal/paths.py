@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
-from ..._base.files import is_kept, is_match
+from ..._base.files import matches_globs, matches_path
 from ..._toolbox.command_line import Word
 from .options import Refused
 
@@ -24,7 +24,7 @@ class Place:
     Args:
         start: the folder it begins in.
         folder: what it must stay in.
-        secrets: globs of what may not be touched, see :func:`is_match`.
+        secrets: globs of what may not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
         keep: globs of names, or paths, that may not be written.
     """
@@ -66,7 +66,7 @@ class Place:
         if word.expansions - {"tilde"} or not text:
             raise Refused("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
         for path in self._judge(text):
-            if is_kept(path, self._keep):
+            if matches_path(path, self._keep):
                 raise Refused("redirect", f"{text!r:.100} may not be changed.", final=True)
             self.written.add(path)
 
@@ -114,7 +114,7 @@ class Place:
 
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
-        return is_match(path, self._secrets, within)
+        return matches_globs(path, self._secrets, within)
 
     def keep_in(self, words: Sequence[Word]) -> None:
         """That no word of a program that nobody here knows could be a path that leads out.
