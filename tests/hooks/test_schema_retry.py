@@ -120,6 +120,7 @@ def test_nonsense_is_refused(given):
         SchemaRetryHook(given)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_is_held_to_the_tool():
     attempts = []
 

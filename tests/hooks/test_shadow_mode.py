@@ -342,6 +342,7 @@ def test_an_observing_part_of_a_hook_runs_as_it_is():
     assert [d.text for d in shadowed.decisions] == ["2"]
 
 
+@pytest.mark.slow
 def test_decisions_are_bounded_and_long_values_short(caplog):
     caplog.set_level(logging.INFO, "hookline")
     shadowed = shadow(deciding(HookResult.block("x" * 10_000)))

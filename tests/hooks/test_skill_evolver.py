@@ -393,6 +393,7 @@ assert float(sys.argv[3]) or asked.wait(30)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", ["3600", "0"], ids=["before the analysis", "in its midst"])
 def test_a_program_that_ends_leaves_the_run_in_the_queue(tmp_path, delay):
     args = [str(tmp_path / "skills"), str(Path(__file__).parent), delay]

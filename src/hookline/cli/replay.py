@@ -112,7 +112,8 @@ def _tell(replays: list[Replay]) -> None:
     for each in replays:
         then = each.tape.result
         rows.append((
-            each.tape.name, then.status if then is not None else "unfinished", f"{len(each.then)} / {len(each.now)}",
+            each.tape.name, then.status if then is not None else "unfinished",
+            f"{len(each.recorded)} / {len(each.replayed)}",
             Text("same", style="green") if each.same else Text("different", style="red"), _first(each),
         ))  # fmt: skip
     table(
@@ -124,20 +125,21 @@ def _tell(replays: list[Replay]) -> None:
             show(Text(f"\n{printable(each.tape.name, keep='')}", style="bold"))
         for difference in each.differences:
             show(Text(f"  {printable(str(difference), keep='')}"))
-        if each.left:
-            show(Text(f"  from there on the tape has no answers: {printable(each.left, keep='')}", style="dim"))
+        if each.stop_reason:
+            show(Text(f"  from there on the tape has no answers: {printable(each.stop_reason, keep='')}", style="dim"))
     different = sum(not each.same for each in replays)
     if len(replays) > 1:
         show(Text(f"\n{counted(len(replays), 'tape')}, {different} different"))
 
 
 def _first(each: Replay) -> str:
-    return each.first or each.left
+    return each.first_difference or each.stop_reason
 
 
 def _as_json(each: Replay) -> str:
     told = {
-        "tape": each.tape.name, "run_id": each.tape.run.ids.run_id, "same": each.same, "first": each.first,
-        "left": each.left, "then": each.then, "now": each.now, "differences": each.differences, "notes": each.notes,
+        "tape": each.tape.name, "run_id": each.tape.run.ids.run_id, "same": each.same, "first": each.first_difference,
+        "left": each.stop_reason, "then": each.recorded, "now": each.replayed, "differences": each.differences,
+        "notes": each.notes,
     }  # fmt: skip
     return msgspec.json.encode(told).decode()

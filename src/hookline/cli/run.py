@@ -20,8 +20,8 @@ from .text import printable, summary, wrapped
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
+    from .._run.cancellation import Interrupt
     from .._run.events import Sink
-    from .._run.interrupt import Interrupt
 
 EPILOG = """
 Examples:
@@ -62,7 +62,7 @@ def run(
 ) -> int:
     """Run an agent on one task."""
     from ..config.build import build_plugins, context
-    from ..tape.record import TapeHook
+    from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
     from .runner import answering, opened, perform_all, recorded, recorder, saved, together

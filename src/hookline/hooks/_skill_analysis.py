@@ -15,7 +15,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
 from .._run.agent import Agent
-from .._run.causes import RunFailedError
+from .._run.termination import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
 from ..stores.skills import STATES, Outcome, QueuedRun, Skill, SkillQueue, SkillStore, is_name

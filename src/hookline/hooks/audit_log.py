@@ -23,9 +23,9 @@ from .._run import events as e
 from .._run.events import RunFinished, RunStarted, ToolStarted
 from ..stores.audit import records as r
 from ..stores.audit.file import Fsync, reason
-from ..stores.audit.format import MOST, ids_of, kind_of, record_of
-from ..stores.audit.log import LEAST_BYTES, AuditError, AuditLog
-from ..stores.audit.records import Fields
+from ..stores.audit.format import MAX_ITEMS, encode_ids, encode_record, encode_type
+from ..stores.audit.log import MIN_FILE_BYTES, AuditError, AuditLog
+from ..stores.audit.records import AuditRecord
 from ._support.validation import check_bool, check_integer, check_path
 from .shadow_mode import ShadowDecided
 
@@ -54,14 +54,14 @@ class _RecordBuilder:
     def __init__(self, content: bool, redact: Redact, max_text: int) -> None:
         self.content, self.max_text = content, max_text
         self._redact = redact
-        self._makers: dict[type[Event], Callable[[Any], r.Fields | None]] = {
-            e.RunStarted: lambda event: r.RunStart(),
-            e.TaskTaken: lambda event: r.Task(len(event.task), self._text(event.task)),
+        self._makers: dict[type[Event], Callable[[Any], r.AuditRecord | None]] = {
+            e.RunStarted: lambda event: r.RunStartRecord(),
+            e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task)),
             e.ApprovalAsked: self._asked,
             e.ApprovalDecided: self._decided,
             e.Signalled: self._stop,
             e.Failed: self._error,
-            e.Steered: lambda event: r.Steered(len(event.text), self._text(event.text)),
+            e.Steered: lambda event: r.SteeredRecord(len(event.text), self._text(event.text)),
             e.RunFinished: self._run_end,
             HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,
@@ -75,17 +75,17 @@ class _RecordBuilder:
         """Return the types of events that become records."""
         return frozenset(self._makers)
 
-    def record(self, event: Event) -> r.Fields | None:
+    def record(self, event: Event) -> r.AuditRecord | None:
         """Return the record of an event."""
         make = self._makers.get(type(event))
         return None if make is None else make(event)
 
-    def model(self, reply: ModelReply, verdict: Verdict) -> r.Model:
+    def model(self, reply: ModelReply, verdict: Verdict) -> r.ModelRecord:
         """Return the record of a model reply, with the verdict of the hooks."""
-        usage, calls, arguments = reply.usage, reply.tool_calls[:MOST], None
+        usage, calls, arguments = reply.usage, reply.tool_calls[:MAX_ITEMS], None
         if self.content:
             arguments = [self._json(call.arguments if call.raw is None else call.raw) for call in calls]
-        return r.Model(
+        return r.ModelRecord(
             reply.provider,
             reply.model,
             reply.organization_id,
@@ -106,14 +106,14 @@ class _RecordBuilder:
             UNSET if arguments is None else arguments,
         )
 
-    def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStart:
+    def tool_start(self, event: e.ToolStarted, digest: str) -> r.ToolStartRecord:
         """Return the record of a tool call that starts."""
-        return r.ToolStart(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
+        return r.ToolStartRecord(event.call_id, event.tool, digest, event.attempt, self._json(event.arguments))
 
-    def tool(self, result: ToolCallResult, digest: str) -> r.ToolEnd:
+    def tool(self, result: ToolCallResult, digest: str) -> r.ToolEndRecord:
         """Return the record of a finished tool call."""
         failed = result.error is not None
-        return r.ToolEnd(
+        return r.ToolEndRecord(
             result.id,
             result.name,
             digest,
@@ -124,32 +124,36 @@ class _RecordBuilder:
             self._text(result.error or "") if failed else UNSET,
         )
 
-    def _verdict(self, event: HookExecuted) -> r.Verdict:
+    def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
         failed = UNSET if event.error is None else self._text(event.error)
-        return r.Verdict(event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed)
+        return r.VerdictRecord(
+            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed
+        )
 
-    def _shadow(self, event: ShadowDecided) -> r.Shadow:
-        return r.Shadow(event.hook, str(event.point), str(event.verb), self._safe(event.reason))
+    def _shadow(self, event: ShadowDecided) -> r.ShadowRecord:
+        return r.ShadowRecord(event.hook, str(event.point), str(event.verb), self._safe(event.reason))
 
-    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAsked:
-        questions = [self._safe(text) for text in event.questions[:MOST]] if self.content else UNSET
-        return r.ApprovalAsked(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
+    def _asked(self, event: e.ApprovalAsked) -> r.ApprovalAskedRecord:
+        questions = [self._safe(text) for text in event.questions[:MAX_ITEMS]] if self.content else UNSET
+        return r.ApprovalAskedRecord(event.call_id, event.tool, event.digest, self._json(event.arguments), questions)
 
-    def _decided(self, event: e.ApprovalDecided) -> r.Approval:
+    def _decided(self, event: e.ApprovalDecided) -> r.ApprovalRecord:
         message = self._text(event.message) if event.message else UNSET
-        return r.Approval(event.call_id, event.decision, event.by, event.digest, message)
+        return r.ApprovalRecord(event.call_id, event.decision, event.by, event.digest, message)
 
-    def _stop(self, event: e.Signalled) -> r.Stop:
-        return r.Stop(event.signal.kind, event.signal.hook, self._text(event.signal.message))
+    def _stop(self, event: e.Signalled) -> r.StopRecord:
+        return r.StopRecord(event.signal.kind, event.signal.hook, self._text(event.signal.message))
 
-    def _error(self, event: e.Failed) -> r.Error:
+    def _error(self, event: e.Failed) -> r.ErrorRecord:
         error = event.error
-        return r.Error(error.where, error.type, error.source, error.call_id, error.fatal, self._text(error.message))
+        return r.ErrorRecord(
+            error.where, error.type, error.source, error.call_id, error.fatal, self._text(error.message)
+        )
 
-    def _run_end(self, event: e.RunFinished) -> r.RunEnd:
+    def _run_end(self, event: e.RunFinished) -> r.RunEndRecord:
         result = event.result
         usage, stop = result.usage, result.stop
-        return r.RunEnd(
+        return r.RunEndRecord(
             result.status,
             stop.kind if stop else "",
             self._safe(result.hook_ended or ""),
@@ -290,7 +294,7 @@ class AuditLogHook:
             self.points, self.events = _ALWAYS | _CLOSED, _EVENTS | {ToolStarted}
         given = {
             "logger": _logger(logger),
-            "max_bytes": None if max_bytes is None else check_integer(max_bytes, "max_bytes", LEAST_BYTES),
+            "max_bytes": None if max_bytes is None else check_integer(max_bytes, "max_bytes", MIN_FILE_BYTES),
             "sign": None if sign is None else check_path(sign, "sign must be the path of a private key"),
             "checkpoint": None
             if checkpoint is None
@@ -325,13 +329,13 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Add the event to the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(ids_of(event.ids), self.log.lost, self.log.failures)
+            self._runs[event.run_id] = _Run(encode_ids(event.ids), self.log.lost, self.log.failures)
         try:
             fields = self._tool_start(event) if type(event) is ToolStarted else self._records.record(event)
             if fields is not None:
                 self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
         except Exception as error:
-            self.log.lose(1, reason(error))
+            self.log.count_lost(1, reason(error))
             raise
         finally:
             if type(event) is RunFinished:
@@ -351,32 +355,32 @@ class AuditLogHook:
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
         elif point == ON_RUN_END:
-            if not self.log.working:
+            if not self.log.is_working:
                 return self._wait(ctx, OPEN_SECONDS)
             self._raise_if_lost(ctx)
         return None
 
-    def _finished_record(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> Fields:
+    def _finished_record(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
             return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
         return self._records.tool(payload, known or digest([payload.name, payload.arguments]))
 
-    def _tool_start(self, event: ToolStarted) -> Fields:
+    def _tool_start(self, event: ToolStarted) -> AuditRecord:
         made = digest([event.tool, event.arguments])
         if run := self._runs.get(event.run_id):
             run.digests[event.call_id, event.attempt] = made
         return self._records.tool_start(event, made)
 
-    def _put(self, at: float, run: _Run | None, run_id: str, fields: Fields) -> None:
-        kind = kind_of(fields.type, run.ids if run else ids_of(Ids(run_id)))
+    def _put(self, at: float, run: _Run | None, run_id: str, fields: AuditRecord) -> None:
+        kind = encode_type(fields.type, run.ids if run else encode_ids(Ids(run_id)))
         if self._records.content:
-            self.log.put(record_of(at, kind, fields))
+            self.log.put(encode_record(at, kind, fields))
         else:
             self.log.put_short(at, kind, fields)
 
     async def _wait(self, ctx: Any, seconds: float) -> None:
-        if not await self.log.settled(seconds):
+        if not await self.log.flush_async(seconds):
             raise AuditError(
                 f"records of the audit log are not written after {seconds:g} s: the disk or the logger does not respond"
             )
@@ -387,7 +391,7 @@ class AuditLogHook:
         lost = self.log.lost - (run.lost if run else 0)
         if lost:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
-        if self.log.working is False or self.log.failures > (run.failures if run else 0):
+        if self.log.is_working is False or self.log.failures > (run.failures if run else 0):
             raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
 
 
@@ -414,5 +418,5 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
 
 
-def _notice(event: Any, hook: str, about: str) -> r.Notice:
-    return r.Notice(snake_case(type(event).__name__), str(event.point), hook, about)
+def _notice(event: Any, hook: str, about: str) -> r.NoticeRecord:
+    return r.NoticeRecord(snake_case(type(event).__name__), str(event.point), hook, about)

@@ -15,7 +15,7 @@ from .._kernel.points import BEFORE_LLM, BEFORE_STEP, Point
 from .._kernel.results import HookResult
 from .._kernel.state import AgentState
 from .._kernel.values import Message
-from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up
+from .._run.budget import COST, NO_LIMITS, SECONDS, STEPS, TOKENS, TOOL_CALLS, Limits, Meter, wrap_up_note
 from ..plugins.plugin import Plugin
 from ._support.validation import check_integer, check_names, check_positive
 from .finish_reason import FinishReasonHook
@@ -91,7 +91,7 @@ class StepsLimitHook(_LimitHook):
             return None
         if (used := self.used(ctx)) / self.limit < self.soft_limit:
             return None
-        note = Message("user", wrap_up([STEPS.line(used, self.limit)]))
+        note = Message("user", wrap_up_note([STEPS.line(used, self.limit)]))
         return HookResult.replace({"messages": (*payload.messages, note)}, reason="the step limit is near")
 
 

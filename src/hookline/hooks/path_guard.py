@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .._base.files import below, is_kept, is_match
+from .._base.files import below, matches_globs, matches_path
 from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
@@ -99,14 +99,14 @@ class PathGuard:
                 if self._is_secret(target, root):
                     message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and is_kept(os.path.realpath(target), self.keep):
+                if writes and matches_path(os.path.realpath(target), self.keep):
                     return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
         return None
 
     def _is_secret(self, target: str, root: Path) -> bool:
         spelled = os.path.normpath(target)
         names = {os.path.realpath(target), spelled if Path(spelled).is_relative_to(root) else ""}
-        return any(is_match(name, self.secrets, str(root)) for name in names)
+        return any(matches_globs(name, self.secrets, str(root)) for name in names)
 
 
 def _targets(path: str, folder: str) -> Iterator[str | None]:

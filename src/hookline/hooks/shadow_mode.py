@@ -16,8 +16,8 @@ from .._base.text import describe, shorten
 from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.hook import Entry, compile_hook
-from .._kernel.results import HookAction, HookResult, understand
-from .._kernel.scope import ACTIVE, entered
+from .._kernel.results import HookAction, HookResult, parse_result
+from .._kernel.scope import ACTIVE, running_hooks
 from .._kernel.state import AgentState
 
 log = logging.getLogger("hookline")
@@ -109,10 +109,10 @@ class Shadow:
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
         """Run the hook, and report its result."""
-        if id(self.hook) in entered():  # the hook itself is running here, and is not re-entered
+        if id(self.hook) in running_hooks():  # the hook itself is running here, and is not re-entered
             return None
         entry, before = self._entries[point], ctx.state
-        token = ACTIVE.set(ACTIVE.get() | entry.alone)
+        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             result = entry.call(ctx, payload)
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - every failure is only reported
@@ -126,7 +126,7 @@ class Shadow:
         return None
 
     async def _wait(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any]) -> None:
-        token = ACTIVE.set(ACTIVE.get() | entry.alone)
+        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
             value = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
         except StillRunningError:
@@ -146,7 +146,7 @@ class Shadow:
         if result is None:
             return
         try:
-            decision = understand(result, entry.point, payload, entry.name, entry.phase)
+            decision = parse_result(result, entry.point, payload, entry.name, entry.phase)
             if decision.state is not None:
                 _check_state(entry, decision.state, before, ctx.state)
         except InvalidResultError as failure:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 
-from ..._base.files import is_kept, is_match
+from ..._base.files import matches_globs, matches_path
 from ..._toolbox.command_line import Word
 from .options import BlockedError
 
@@ -26,7 +26,7 @@ class PathScope:
     Args:
         start: the initial folder.
         folder: the folder that all paths must be in; ``None`` for no limit.
-        secrets: globs of files that must not be touched, see :func:`is_match`.
+        secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
         keep: globs or paths of files that must not be written.
     """
@@ -68,7 +68,7 @@ class PathScope:
         if word.expansions - {"tilde"} or not text:
             raise BlockedError("redirect", f"{text!r:.100} is not the name of one file. Write it out.", final=True)
         for path in self._resolve(text):
-            if is_kept(path, self._keep):
+            if matches_path(path, self._keep):
                 raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
             self.written.add(path)
 
@@ -116,7 +116,7 @@ class PathScope:
 
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
-        return is_match(path, self._secrets, within)
+        return matches_globs(path, self._secrets, within)
 
     def check_inside(self, words: Sequence[Word]) -> None:
         """Check that no argument of an unknown program can be a path outside the folder.

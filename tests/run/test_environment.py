@@ -1,4 +1,4 @@
-"""Where a run meets the world: a boundary sees all that the run asks of it, and may answer itself (DESIGN 6.11)."""
+"""The boundary of a run sees every call to the outside, and may answer it itself (DESIGN 6.11)."""
 
 import asyncio
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from hookline import (
     tool,
 )
 from hookline._kernel.values import ErrorInfo
-from hookline._run.world import World
+from hookline._run.environment import Environment
 from hookline.testing import scripted_agent
 
 
@@ -45,7 +45,7 @@ class Noting:
 
     async def approve(self, asked, ask, report):
         self.seen.append(("approve", asked.call.name))
-        await report(ErrorInfo("hook", "Late", "the line is bad", "world"))
+        await report(ErrorInfo("hook", "Late", "the line is bad", "environment"))
         return await ask()
 
     def steered(self, run_id, text):
@@ -56,7 +56,7 @@ class Noting:
 
     @contextmanager
     def instrument(self, engine, start):
-        engine.world.boundary = self
+        engine.environment.boundary = self
         yield
 
 
@@ -73,11 +73,11 @@ async def plain() -> str:
 
 
 async def test_arguments_and_calls_of_tools_go_through_it():
-    world = Noting()
+    environment = Noting()
     agent = scripted_agent([call("double", n="4"), call("plain"), reply("done")], tools=[double, plain])
-    result = await agent.arun("x", hooks=[world])
+    result = await agent.arun("x", hooks=[environment])
     assert result.messages[2].content == "8"
-    assert [seen for seen in world.seen if seen[0] != "model"] == [
+    assert [seen for seen in environment.seen if seen[0] != "model"] == [
         ("validate", "double", {"n": "4"}),
         ("call", "double", "double", {"n": 4}, True),
         ("validate", "plain", {}),
@@ -86,7 +86,7 @@ async def test_arguments_and_calls_of_tools_go_through_it():
 
 
 async def test_approvals_go_through_it_and_it_may_report_a_failure():
-    world, told = Noting(), []
+    environment, told = Noting(), []
 
     @guard(BEFORE_TOOL)
     def careful(ctx, request):
@@ -101,14 +101,14 @@ async def test_approvals_go_through_it_and_it_may_report_a_failure():
         told.append(failure.errors[0].message)
 
     agent = scripted_agent([call("double", n=4), reply("done")], tools=[double], hooks=[careful, decide, watch])
-    result = await agent.arun("x", hooks=[world])
+    result = await agent.arun("x", hooks=[environment])
     assert result.messages[2].content == "8"
-    assert ("approve", "double") in world.seen
+    assert ("approve", "double") in environment.seen
     assert told == ["the line is bad"]
 
 
 async def test_it_is_told_what_is_said_to_a_run():
-    world, gate = Noting(), asyncio.Event()
+    environment, gate = Noting(), asyncio.Event()
 
     @tool
     async def pause() -> str:
@@ -117,17 +117,17 @@ async def test_it_is_told_what_is_said_to_a_run():
         return "ok"
 
     agent = scripted_agent([call("pause"), reply("done")], tools=[pause])
-    run = agent.start("x", hooks=[world])
+    run = agent.start("x", hooks=[environment])
     while not agent.model.requests:
         await asyncio.sleep(0)
     assert run.steer("more")
     gate.set()
     result = await run.result()
-    assert [seen for seen in world.seen if seen[0] == "steered"] == [("steered", result.ids.run_id, "more")]
+    assert [seen for seen in environment.seen if seen[0] == "steered"] == [("steered", result.ids.run_id, "more")]
 
 
 async def test_the_counting_of_another_model_goes_through_it_too():
-    world = Noting()
+    environment = Noting()
 
     @tool
     async def count(ctx) -> int:
@@ -135,12 +135,12 @@ async def test_the_counting_of_another_model_goes_through_it_too():
         other = ctx.llm.using(ScriptedModel(name="other"))
         return await other.count_request(ModelRequest((), (), "other"))
 
-    await scripted_agent([call("count"), reply("done")], tools=[count]).arun("x", hooks=[world])
-    assert ("model", "other") in world.seen
+    await scripted_agent([call("count"), reply("done")], tools=[count]).arun("x", hooks=[environment])
+    assert ("model", "other") in environment.seen
 
 
 async def test_a_run_inside_has_the_same_boundary():
-    world = Noting()
+    environment = Noting()
     inner = scripted_agent([call("plain"), reply("done")], tools=[plain])
 
     @tool
@@ -148,8 +148,8 @@ async def test_a_run_inside_has_the_same_boundary():
         """Ask another agent."""
         return (await inner.arun("y")).reply
 
-    await scripted_agent([call("ask"), reply("done")], tools=[ask]).arun("x", hooks=[world])
-    assert ("call", "plain", "plain", {}, False) in world.seen
+    await scripted_agent([call("ask"), reply("done")], tools=[ask]).arun("x", hooks=[environment])
+    assert ("call", "plain", "plain", {}, False) in environment.seen
 
 
 async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_disturb_it(caplog):
@@ -163,10 +163,10 @@ async def test_a_hook_that_fails_to_instrument_a_run_is_logged_and_does_not_dist
 
 
 def test_a_copy_has_the_same_sources_and_a_boundary_of_its_own():
-    world = World("clock", str, boundary="b")
-    copy = world.copy()
+    environment = Environment("clock", str, boundary="b")
+    copy = environment.copy()
     assert (copy.clock, copy.new_id, copy.boundary) == ("clock", str, "b")
     copy.boundary = None
-    assert world.boundary == "b"
-    assert world.random is world.random
-    assert world.copy().random is world.random
+    assert environment.boundary == "b"
+    assert environment.random is environment.random
+    assert environment.copy().random is environment.random

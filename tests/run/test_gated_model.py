@@ -25,7 +25,7 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._run.llm import GatedModel
+from hookline._run.context import GatedModel
 from hookline.errors import CallRefusedError
 from hookline.events import PointFired
 from hookline.payloads import Compaction, ToolSpec, Usage

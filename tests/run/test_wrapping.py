@@ -42,7 +42,7 @@ class Wrapper:
         pass
 
     @contextmanager
-    def around(self, ctx, payload):
+    def wrap(self, ctx, payload):
         what = named(payload)
         self.seen.append(f"{what} begins")
         token = WHERE.set(what)
@@ -112,7 +112,7 @@ async def test_nothing_is_entered_around_a_call_that_does_not_run(scripted_agent
 async def test_it_sees_what_broke_off_and_cannot_hold_it_up(scripted_agent):
     class Swallowing(Wrapper):
         @contextmanager
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             try:
                 yield
             except BaseException as error:
@@ -131,7 +131,7 @@ async def test_it_sees_what_broke_off_and_cannot_hold_it_up(scripted_agent):
 @pytest.mark.parametrize("where", ["around", "enter", "exit"])
 async def test_one_that_fails_is_logged_and_disturbs_nobody(scripted_agent, caplog, where):
     class Broken(Wrapper):
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             if where == "around":
                 raise ValueError("oh no")
             return self
@@ -152,8 +152,8 @@ async def test_one_that_fails_is_logged_and_disturbs_nobody(scripted_agent, capl
 
 async def test_one_that_has_nothing_to_put_around_gives_none(scripted_agent):
     class Choosy(Wrapper):
-        def around(self, ctx, payload):
-            return super().around(ctx, payload) if isinstance(payload, RunStart) else None
+        def wrap(self, ctx, payload):
+            return super().wrap(ctx, payload) if isinstance(payload, RunStart) else None
 
     wrapper = Choosy()
     await scripted_agent(["done"], hooks=[wrapper]).arun("hi")
@@ -165,7 +165,7 @@ async def test_several_lie_one_in_another(scripted_agent):
 
     class Noting(Wrapper):
         @contextmanager
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             order.append(f"+{self.name}")
             yield
             order.append(f"-{self.name}")
@@ -202,7 +202,7 @@ async def test_each_attempt_and_each_call_of_the_model_by_a_tool_is_wrapped(scri
 def test_a_coroutine_that_is_closed_leaves_what_it_entered(scripted_agent):
     class Noting(Wrapper):
         @contextmanager
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             try:
                 yield
             except GeneratorExit:
@@ -221,7 +221,7 @@ def test_a_coroutine_that_is_closed_leaves_what_it_entered(scripted_agent):
 
 async def test_one_that_leaves_is_given_the_error_itself_and_where_it_came_from(scripted_agent):
     class Noting(Wrapper):
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             return self if isinstance(payload, ModelRequest) else None
 
         def __enter__(self):
@@ -244,7 +244,7 @@ async def test_the_log_tells_which_one_failed_and_around_what(scripted_agent, ca
         def __repr__(self):
             return self.name
 
-        def around(self, ctx, payload):
+        def wrap(self, ctx, payload):
             if not isinstance(payload, ModelRequest):
                 return None
             if self.name == "first":
@@ -264,6 +264,6 @@ async def test_the_log_tells_which_one_failed_and_around_what(scripted_agent, ca
     else:
         await agent.arun("hi")
     assert caplog.messages[:2] == [
-        "hook first failed to go around ModelRequest",
-        "second failed at the end of ModelRequest",
+        "wrap() of hook first failed for ModelRequest",
+        "leaving second failed for ModelRequest",
     ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from ..models.protocol import Model
@@ -49,7 +51,7 @@ class Boundary(Protocol):
         ...
 
 
-class World:
+class Environment:
     """The sources that a run reads from, and the boundary that its calls pass. Private to the engine.
 
     Hooks read ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``. Only a hook with a method
@@ -83,9 +85,9 @@ class World:
     def random(self, random: Random) -> None:
         self._random = random
 
-    def copy(self) -> World:
+    def copy(self) -> Environment:
         """The same sources and boundary, for a run inside this one."""
-        return World(self.clock, self.new_id, self._random, self.boundary)
+        return Environment(self.clock, self.new_id, self._random, self.boundary)
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
         """Check arguments: what the tool will be called with, or what is wrong with them."""
@@ -102,3 +104,17 @@ class World:
     def model(self, model: Model) -> Model:
         """The model to ask."""
         return model if self.boundary is None else self.boundary.model(model)
+
+
+_POOL: list[str] = []
+after_fork_in_child(_POOL.clear)
+
+
+def make_id(prefix: str = "id") -> str:
+    """A fresh id that cannot be guessed."""
+    try:
+        return f"{prefix}_{_POOL.pop()}"
+    except IndexError:  # one look at the system's randomness serves many ids
+        fresh = os.urandom(12 * 64).hex()
+        _POOL.extend(fresh[i : i + 24] for i in range(24, len(fresh), 24))
+        return f"{prefix}_{fresh[:24]}"

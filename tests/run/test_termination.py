@@ -6,14 +6,14 @@ from itertools import combinations
 import pytest
 
 from hookline import AgentResult, HookError, RunFailedError
-from hookline._run.causes import Ended, Stopped, status_of, strength, stronger
+from hookline._run.termination import RunEndedError, RunStoppedError, signal_rank, status_of, stronger_cause
 from hookline.errors import CallRefusedError
 from hookline.hooks import Verdict
 from hookline.payloads import ErrorInfo, StopSignal
 
-ENDED = Ended(Verdict(None, value="over", hook="h", reason="r"))
+ENDED = RunEndedError(Verdict(None, value="over", hook="h", reason="r"))
 WEAKEST_FIRST = [
-    (Stopped(), "stopped"),
+    (RunStoppedError(), "stopped"),
     (ENDED, "ended"),
     (asyncio.CancelledError(), "cancelled"),
     (HookError("h", "before_tool", ValueError("no")), "failed"),
@@ -32,20 +32,20 @@ def test_every_cause_gives_its_status():
 
 @pytest.mark.parametrize(("weak", "strong"), list(combinations([c for c, _ in WEAKEST_FIRST], 2)))
 def test_the_stronger_cause_counts_whichever_came_first(weak, strong):
-    assert stronger(weak, strong) is strong
-    assert stronger(strong, weak) is strong
+    assert stronger_cause(weak, strong) is strong
+    assert stronger_cause(strong, weak) is strong
 
 
 @pytest.mark.parametrize("cause", [cause for cause, _ in WEAKEST_FIRST])
 def test_of_equals_the_first_counts(cause):
     other = CallRefusedError("no", status=status_of(cause))
-    assert stronger(cause, other) is cause
-    assert stronger(other, cause) is other
-    assert stronger(None, cause) is cause
+    assert stronger_cause(cause, other) is cause
+    assert stronger_cause(other, cause) is other
+    assert stronger_cause(None, cause) is cause
 
 
 def test_an_end_carries_what_the_hook_said():
-    ended = Ended(Verdict(None, value="over", hook="h", reason="r"))
+    ended = RunEndedError(Verdict(None, value="over", hook="h", reason="r"))
     assert (ended.reply, ended.hook, ended.reason, str(ended)) == ("over", "h", "r", "over")
 
 
@@ -60,7 +60,7 @@ def test_a_failed_run_says_why_and_carries_its_result():
 
 
 def test_the_strongest_signal_is_the_first_of_the_list():
-    assert [strength(StopSignal(kind)) for kind in ("error", "stop_requested", "completed", "unknown")] == [
+    assert [signal_rank(StopSignal(kind)) for kind in ("error", "stop_requested", "completed", "unknown")] == [
         0,
         1,
         10,

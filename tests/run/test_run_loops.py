@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from hookline import BEFORE_STEP, call, observer, reply, tool
-from hookline._run.event_loops import background_loop, must_nest, own_loop
+from hookline._run.run import background_loop, needs_own_loop, own_loop
 from hookline.testing import scripted_agent
 
 
@@ -41,8 +41,8 @@ def test_a_loop_of_ones_own_is_closed_and_its_thread_gone_whatever_happens():
 
 
 async def test_only_code_inside_a_loop_must_nest():
-    assert must_nest()
-    assert not await asyncio.to_thread(must_nest)
+    assert needs_own_loop()
+    assert not await asyncio.to_thread(needs_own_loop)
 
 
 def test_a_sync_tool_of_a_nested_run_nests_too():
@@ -51,7 +51,7 @@ def test_a_sync_tool_of_a_nested_run_nests_too():
     @tool
     def look() -> str:
         """Look."""
-        seen.append(must_nest())
+        seen.append(needs_own_loop())
         return "x"
 
     agent = scripted_agent([call("look"), reply("x")] * 2, tools=[look])
