@@ -201,6 +201,11 @@ class Approver:
         self._told = False
         self._deciding: set[str] = set()
 
+    @property
+    def prompts(self) -> bool:
+        """Whether the questions are shown at the terminal, so that a view need not repeat them."""
+        return self._terminal is not None
+
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Decide about one call."""
         if self._mode == "yes":
