@@ -264,7 +264,7 @@ def inject_fault(
         }
         made: Callable[..., Any] = hang if fault == "hang" else fail
         (bad,) = compile_hook(made, points=entry.point, name=name, **options)
-        return msgspec.structs.replace(bad, hook=entry.hook, alone=entry.alone)
+        return msgspec.structs.replace(bad, hook=entry.hook, id_set=entry.id_set)
 
     spoiled = {id(entry): failing(entry) for entry in before if entry.name == name}
     healed = {id(bad): entry for entry in before if (bad := spoiled.get(id(entry)))}

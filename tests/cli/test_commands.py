@@ -183,6 +183,7 @@ def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeyp
     assert data["base_url"] == {"value": "https://***@host/v1", "from": "flag:--base-url"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hook", "tool"])
 def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
     code, out, _ = hookline("new", kind, "my_thing", "--dir", "made")

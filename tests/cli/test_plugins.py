@@ -29,6 +29,7 @@ def write(folder, id, more=""):
     return place
 
 
+@pytest.mark.slow
 def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     code, out, _ = hookline("new", "plugin", "word-watch")
     assert code == 0
@@ -57,6 +58,7 @@ def test_a_new_plugin_overwrites_nothing(hookline, here):
     assert list((here / "plugins" / "mine").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_plugin_is_enabled_used_and_disabled(hookline, here):
     (here / "turns.json").write_text(
         json.dumps([{"tool": "count_words", "arguments": {"text": "a password"}}, "done"])
@@ -93,7 +95,7 @@ def test_without_a_terminal_nothing_is_enabled_unless_it_is_said(hookline, here,
     code, out, err = hookline("plugins", "enable", "one")
     assert (code, "say --yes" in err) == (2, True)
     shown = [" ".join(line.split()) for line in out.splitlines()]
-    assert "network reach other computers" in shown
+    assert "network connect to other computers" in shown
     assert "rewrite* change tasks, prompts, requests, replies, tool calls or results" in shown
     assert "secrets:ACME_KEY* read the environment variable ACME_KEY" in shown
     assert "A plugin is Python code: it runs with all your rights." in shown

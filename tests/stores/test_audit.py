@@ -246,6 +246,7 @@ for _ in range(8):
 """
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("max_bytes", [0, 100_000])
 def test_a_log_whose_writers_are_killed_verifies_to_its_last_whole_line_and_goes_on(path, max_bytes):

@@ -180,6 +180,7 @@ _steps = st.lists(_batch, max_size=2).map(tuple)
 plans = st.builds(Plan, _steps, st.lists(_steps, max_size=2).map(tuple), st.booleans())
 
 
+@pytest.mark.slow
 @given(plans, st.integers(0, 10**6))
 @settings(max_examples=12, deadline=None, derandomize=True, phases=(Phase.generate,))
 def test_delays_of_hooks_change_no_decision(plan: Plan, seed: int) -> None:
@@ -214,6 +215,7 @@ async def test_a_replay_waits_for_a_slow_hook(tmp_path: Path, slow: str) -> None
     assert slowed.same
 
 
+@pytest.mark.slow
 async def test_a_replay_beside_a_busy_loop_is_the_same(tmp_path: Path) -> None:
     path, plan = tmp_path / "run.tape", Plan(((0, 1, 2),), (((3,),), ((3, 4),)))
     await recorded(plan.agent(1), path)
@@ -241,6 +243,7 @@ def strict(*runs: str) -> Any:
     return no
 
 
+@pytest.mark.slow
 @given(st.permutations(["helper0", "helper1", "helper2"]), st.integers(1, 3), st.integers(0, 10**6))
 @settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.generate,))
 def test_a_replay_that_differs_reports_the_same_first_difference_whatever_is_slow(

@@ -421,6 +421,7 @@ def test_what_was_used_inside_a_tool_counts_again(path: Path) -> None:
     check(path)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_is_recorded_and_not_needed_again(path: Path) -> None:
     from hookline import get_model
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import Phase, assume, given, settings
 
 from hookline import Agent, AgentResult, RunFailedError, ScriptedModel, Session
@@ -60,6 +61,7 @@ def decided_before_the_cancellation(replay: Replay) -> int:
     return sum(event["type"] == "hook_executed" and event["verb"] != "continue" for event in executed)
 
 
+@pytest.mark.slow
 @given(scenarios())
 @settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:

@@ -15,7 +15,7 @@ from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
-from .._kernel.scope import Scope, Window, scope_of
+from .._kernel.scope import BaseContext, Scope, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids, Message, ToolSpec
 from ..models.protocol import Model
@@ -138,7 +138,7 @@ class RunView(Protocol):
         """The state as it is now."""
         ...
 
-    def fire_for(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
+    def fire_from_hook(self, point: Point[Any], payload: Any) -> Awaitable[Verdict]:
         """Fire a point for a hook or a tool."""
         ...
 
@@ -218,7 +218,7 @@ class Services:
         return new
 
 
-class AgentContext(Window, Generic[DepsT_co]):
+class AgentContext(BaseContext, Generic[DepsT_co]):
     """What hooks and tools see of a run: who and where, services, and the state, to read.
 
     Make one for a conversation and hand it to its runs with ``ctx=``; each run gets one of its own from it. Nothing on
@@ -382,7 +382,7 @@ class AgentContext(Window, Generic[DepsT_co]):
         run = self._services.run
         if run is None:
             raise HooklineError("ctx.fire belongs to a run: outside of one, use registry.fire(point, payload)")
-        return await run.fire_for(resolve(point), payload)
+        return await run.fire_from_hook(resolve(point), payload)
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Put an event of your own type into the run's stream.
@@ -431,10 +431,10 @@ class AgentContext(Window, Generic[DepsT_co]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        return make_window(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
+        return build_context(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
 
 
-def make_window(
+def build_context(
     services: Services,
     scope: Scope | None,
     *,
@@ -452,9 +452,9 @@ def make_window(
     return ctx
 
 
-def for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
+def context_for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
     """The context of a run as one tool call gets it: its ``progress`` reports for that call."""
-    return make_window(
+    return build_context(
         ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report
     )  # fmt: skip
 
@@ -475,6 +475,6 @@ def services_of(ctx: AgentContext[Any]) -> Services:
     return ctx._services
 
 
-def report_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
+def progress_reporter_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
     """Where the context of a tool call reports progress, for the engine."""
     return ctx._report

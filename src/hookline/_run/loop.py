@@ -77,12 +77,12 @@ class Loop:
                 await self._step()
             engine.cancellation.check()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         # A hook may have cancelled the run and then said something else: the cancellation is still on its way.
-        if engine.cancellation.arrived or engine.cancellation.pending:
-            pending = await engine.take_in_cancellation()
+        if engine.cancellation.task_cancelled or engine.cancellation.pending:
+            pending = await engine.resolve_cancellation()
             if pending is not None:
-                await engine.take_cause(pending)
+                await engine.record_cause(pending)
         result = await self._finish()
         engine.cancellation.end()
         CURRENT.reset(current)
@@ -95,7 +95,7 @@ class Loop:
         """Open the session and the run, take in the task, join the system prompt."""
         engine, session = self.engine, self.engine.services.session
         engine.budget.begin()
-        engine.watch_the_time()
+        engine.start_time_limit()
         if session.first_run():
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, engine.ids)
             await self._fire_early(SESSION_START, opened)
@@ -120,7 +120,7 @@ class Loop:
     def _nothing_to_look_at(self) -> bool:
         """Whether the run simply goes on to the next step, as nearly always."""
         engine = self.engine
-        return not self.state.signals and not engine.cancellation.alert and engine.budget.exceeded() is None
+        return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
 
     async def _may_go_on(self) -> bool:
         """The checkpoint between steps: recorded signals are put to ``on_stop`` (DESIGN 4.7)."""
@@ -174,7 +174,7 @@ class Loop:
             engine.checkpoint()
             engine.budget.count_step()
             if engine.steered:
-                engine.take_in_steering()
+                engine.append_steered()
             request = self._request(index)
             reply = await call_model(engine, request, engine.agent.model)
             self._record(reply)
@@ -182,7 +182,7 @@ class Loop:
                 batch = Batch(engine, reply.tool_calls, index, _withdrawn(request, reply.request), self._reports)
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         step = Step(
             index,
             reply.content if reply else "",
@@ -197,7 +197,7 @@ class Loop:
         try:
             await engine.fire(AFTER_STEP, step)
         except BaseException as cause:  # noqa: BLE001
-            await engine.take_cause(cause)
+            await engine.record_cause(cause)
         engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _request(self, hop: int) -> ModelRequest:
@@ -206,10 +206,10 @@ class Loop:
         try:
             tools = engine.tools.offered(engine.ctx)
         except HooklineError as error:
-            engine.note_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
+            engine.record_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
         params, response_format = engine.agent.params, state.response_format
-        if engine.hears(BEFORE_LLM):  # they are the agent's own: hooks get copies
+        if engine.has_listeners(BEFORE_LLM):  # they are the agent's own: hooks get copies
             params, response_format = private_copy(params), private_copy(response_format)
         messages = state.messages
         if state.system_prompt:
@@ -235,13 +235,13 @@ class Loop:
         engine, state = self.engine, self.state
         engine.finish()
         if engine.children:
-            await engine.end_children()
+            await engine.cancel_children()
         if self._recording:
-            engine.take_in_steering()  # it came too late for this run, and is there for the next
+            engine.append_steered()  # it came too late for this run, and is there for the next
         result = self._result()
         saved = _Saved(engine.services.session, self._base)
         saved.save(state, result.messages)
-        if engine.hears(ON_RUN_END):
+        if engine.has_listeners(ON_RUN_END):
             result = await self._fire_run_end(result, saved)
         engine.emit(RunFinished, result=result)
         output = engine.output
@@ -261,11 +261,11 @@ class Loop:
             saved.save(state)  # what hooks changed is in the session before its observers are called
             result = (await engine.conclude(firing)).payload
             if problem is not None:
-                engine.note_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
+                engine.record_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
                 raise problem
         except BaseException as failure:  # noqa: BLE001
             result = firing.payload  # what the other hooks made of it holds
-            await engine.take_cause(failure)
+            await engine.record_cause(failure)
             if status_of(engine.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", output=None)
         if late := state.errors[known_errors:]:

@@ -16,7 +16,7 @@ from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
-from .._kernel.results import Answer, HookAction, Verdict
+from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.errors import ProviderError
@@ -64,7 +64,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         elif (retry := await _ask(generation, no_retry)) is not None:
             attempt, extra = attempt + 1, retry
             continue
-        received = generation.reply(for_hooks=engine.hears(AFTER_LLM))
+        received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
         verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
         reply: ModelReply = verdict.payload
         if verdict.action is not HookAction.RETRY:
@@ -98,7 +98,7 @@ async def _ask(generation: Generation, no_retry: str) -> tuple[Message, ...] | N
     except (RunEndedError, HookError, CallRefusedError):
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
-        if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_ours():
+        if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_cancelling():
             raise
         if isinstance(error, GeneratorExit) and is_being_closed(engine):
             raise
@@ -146,7 +146,7 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model: piece by piece if anybody wants to see the pieces."""
-        if self.engine.hears(ON_TOKEN):
+        if self.engine.has_listeners(ON_TOKEN):
             await self.stream()
         else:
             self.take(await self.model.complete(self.request))
@@ -185,12 +185,12 @@ class Generation(msgspec.Struct):
         finally:
             await _close(pieces)
 
-    async def serve(self, answer: Answer) -> None:
+    async def serve(self, answer: HookAnswer) -> None:
         """Take a hook's answer for the reply."""
         response: ModelResponse = answer.value
         self.source, self.text = answer.hook, ""
         self.response = self._checked(response if response.cost is not None else replace(response, cost=0.0))
-        if self.engine.hears(ON_TOKEN):
+        if self.engine.has_listeners(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
             except (RunEndedError, HookError):
@@ -333,7 +333,7 @@ def _emit_reply(engine: Engine, reply: ModelReply) -> None:
     )  # fmt: skip
 
 
-def gated(engine: Engine, model: Model) -> GatedModel:
+def make_gated_model(engine: Engine, model: Model) -> GatedModel:
     """``ctx.llm`` for a run: its calls pass the hooks and the budget (DESIGN 4.8)."""
     return GatedModel(model, partial(_begin_gated, engine), engine.environment)
 

@@ -10,15 +10,15 @@ from .._base.frozen import freeze
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
-from .._kernel.scope import CURRENT, entered
+from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, new_services, services_of
-from .engine import Engine, Setup
+from .engine import AgentSetup, Engine
 from .events import EventStream, Sink, listener, log
-from .model_call import gated
+from .model_call import make_gated_model
 from .output import OutputSpec, RunOutput, output_spec
 from .run_hooks import RunHooks
 from .session import Session
@@ -66,7 +66,7 @@ KNOWN = frozenset((*RunOptions.__annotations__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
-class Owner(Setup, Protocol):
+class RunAgent(AgentSetup, Protocol):
     """What preparing a run needs to know of its agent."""
 
     name: str
@@ -119,7 +119,7 @@ def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | Non
 class Preparation:
     """Makes the engine of a run from the agent, the options and the run around it, part by part."""
 
-    def __init__(self, agent: Owner, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
+    def __init__(self, agent: RunAgent, task: str, options: RunOptions[Any], output_type: Any, *, keep: bool) -> None:
         check_options(task, options)
         self._agent = agent
         self._options = options
@@ -195,9 +195,9 @@ class Preparation:
         """The narrowest of all filters: a run can only be given fewer plugins."""
         allowed = base.allowed_plugins
         if (names := plugin_names(self._options.get("allowed_plugins"))) is not None:
-            allowed = _both(names, allowed if self._inherits else None)
+            allowed = _intersection(names, allowed if self._inherits else None)
         if self._agent.allowed_plugins is not None:
-            allowed = _both(self._agent.allowed_plugins, allowed)
+            allowed = _intersection(self._agent.allowed_plugins, allowed)
         return allowed
 
     def _budget(self, base: Services) -> Budget:
@@ -227,7 +227,7 @@ class Preparation:
             HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK,
             self.outer.hooks if self.outer is not None and self._inherit else None,
             services.allowed_plugins,
-            entered(),
+            running_hooks(),
         )
         events, every_call = self._make_events(hooks)
         shared = self._given or (self.outer.ctx if self.outer is not None else None)
@@ -237,7 +237,7 @@ class Preparation:
         )  # fmt: skip
         if output is not None:
             engine.output = RunOutput(output, agent.output_retries)
-        services.llm = gated(engine, agent.model)
+        services.llm = make_gated_model(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
             _warn_of_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
@@ -278,5 +278,5 @@ def _warn_of_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> 
         )
 
 
-def _both(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
+def _intersection(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:
     return names if filtered is None else tuple(name for name in names if name in filtered)

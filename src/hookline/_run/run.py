@@ -44,15 +44,15 @@ class Run(Generic[OutputT]):
         """The run's id, and all others that its payloads carry."""
         return self._engine.ids
 
-    async def here(self) -> AgentResult[OutputT]:
+    async def run_in_caller(self) -> AgentResult[OutputT]:
         """Run in the caller's own task; cancelling the caller cancels the run first.
 
         Raises:
             RunFailedError: the run ended ``failed``.
         """
         result = await self._run()
-        if self._engine.cancellation.is_owed:
-            await self._engine.cancellation.give_back()
+        if self._engine.cancellation.caller_was_cancelled:
+            await self._engine.cancellation.restore()
         return self._judge(result)
 
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:

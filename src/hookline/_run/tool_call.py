@@ -15,10 +15,10 @@ from .._base.tasks import running_loop
 from .._base.text import duration_text
 from .._kernel.payloads import Progress, Question, ToolCallRequest, ToolCallResult
 from .._kernel.points import ON_PROGRESS
-from .._kernel.results import Answer
+from .._kernel.results import HookAnswer
 from .._kernel.values import Outcome, ToolCall
 from ..tools._tool import Tool
-from .context import AgentContext, for_call
+from .context import AgentContext, context_for_call
 from .engine import Engine
 from .events import ToolEnded, ToolProgressed, ToolStarted
 
@@ -28,7 +28,7 @@ class PendingCall(msgspec.Struct):
 
     call: ToolCall
     request: ToolCallRequest
-    handed_out: Mapping[str, Any] | None = None
+    arguments_copy: Mapping[str, Any] | None = None
     """The copy of the model's arguments that hooks got: what they do to it in place changes nothing."""
     judged: bytes = b""
     """A fingerprint of the validated arguments, if guards judged them."""
@@ -36,13 +36,13 @@ class PendingCall(msgspec.Struct):
     values: Mapping[str, Any] = EMPTY
     """What the tool is called with: what the validated arguments stand for."""
     result: ToolCallResult | None = None
-    answer: Answer | None = None
+    answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     asking: bool = False
     started: bool = False
     ended: bool = False
     """Whether the outcome stands: what the tool does afterwards comes too late."""
-    told: bool = False
+    end_reported: bool = False
     """Whether its end was told, to those who want to know."""
     by: str = ""
     """The hook or person that blocked, denied or answered the call."""
@@ -88,15 +88,18 @@ class CallReports:
     async def end(self, call: PendingCall) -> None:
         """The outcome of the attempt is known."""
         result, engine = call.result, self._engine
-        if call.told or result is None:
+        if call.end_reported or result is None:
             return
         call.ended = True
         try:
             if call.reporter is not None:
                 await call.reporter
         finally:
-            told, call.told = call.told, True  # an abandoned tool may have come to its end at the same moment
-            if engine.tells_calls and not told:
+            told, call.end_reported = (
+                call.end_reported,
+                True,
+            )  # an abandoned tool may have come to its end at the same moment
+            if engine.reports_calls and not told:
                 message = ended_text(result, ran=call.started, by=call.by, denied=call.denied)
                 engine.emit(
                     ToolEnded, call_id=result.id, tool=result.name, outcome=result.outcome, duration=result.duration,
@@ -115,7 +118,7 @@ class CallReports:
             with suppress(RuntimeError):  # the run's loop is closed: an abandoned thread still talks
                 aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
-        return for_call(self._engine.ctx, report)
+        return context_for_call(self._engine.ctx, report)
 
     def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
         if call.ended:

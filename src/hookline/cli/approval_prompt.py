@@ -212,7 +212,7 @@ class Approver:
             sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes, --wait\n")
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
         try:
-            result: HookResult = await self._waiting().put(ctx, request)
+            result: HookResult = await self._waiting().wait_for_decision(ctx, request)
         except StoreError as error:
             if self._terminal is None:
                 raise

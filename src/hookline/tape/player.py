@@ -14,7 +14,7 @@ from .._kernel.events import Event
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import ACTIVE, CURRENT, entered
+from .._kernel.scope import ACTIVE, CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
 from .._run.events import ToolStarted
@@ -281,7 +281,7 @@ class Playback:
         self.clock, self.timers = ReplayClock(tape.header), ReplayTimers()
         self.compare = Comparison(tape)
         self.order = Order(tape.entries, self._repeat, self._missing)
-        self._outer_hooks = entered()
+        self._outer_hooks = running_hooks()
         self._cancelled = self._exact = False
         self._end = len(tape.entries)
 

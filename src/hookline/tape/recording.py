@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.files import name_in_file
+from .._base.files import file_name_for
 from .._base.frozen import plain
 from .._base.package import __version__
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
@@ -24,7 +24,7 @@ from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
-from .._run.context import AgentContext, for_call, report_of
+from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import ToolStarted, log
 from ..models.protocol import Model
@@ -121,7 +121,7 @@ class TapeHook:
                 recording.close()
 
     def _file_of(self, run_id: str) -> Path:
-        return self.path if self._is_file else self.path / f"{name_in_file(run_id)}{SUFFIX}"
+        return self.path if self._is_file else self.path / f"{file_name_for(run_id)}{SUFFIX}"
 
 
 class Recording:
@@ -307,7 +307,7 @@ class Recording:
 
     def _with_progress(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
         """Return the context for a call. Its progress reports belong to the run, so that hooks see them."""
-        progress = report_of(ctx)
+        progress = progress_reporter_of(ctx)
         assert progress is not None  # it is the context of a tool call
 
         def report(fraction: float | None, message: str) -> None:
@@ -320,7 +320,7 @@ class Recording:
                 INSIDE_CALL.reset(inside)
                 BRANCH.reset(branch)
 
-        return for_call(ctx, report)
+        return context_for_call(ctx, report)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]

@@ -185,7 +185,7 @@ class Team(Handoffs):
         """Start the run, see it to its end, and say so, whatever happens."""
         engine = services_of(ctx).run
         assert isinstance(engine, Engine)  # the point before was fired with it
-        fire = engine.fire_for
+        fire = engine.fire_from_hook
         session = Session(ctx.new_id("session"), personality_id=told.personality_id)
         run = self._start(told.prompt, ctx, session)
         told = told.replace(child=run.ids)
