@@ -76,7 +76,7 @@ def test_the_exit_code_says_how_it_ended(hookline, script, rules, turns, args, c
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["run", "task", "-m", "nonsense:x"], "error: no kind of model 'nonsense'"),
+        (["run", "task", "-m", "nonsense:x"], "error: unknown kind of model 'nonsense'"),
         (["run", "task", "--hooks", "broken.py"], "broken.py, line 1: invalid syntax: def f(:"),
         (["run", "task", "--max-steps", "x"], "error: --max-steps: expected a whole number"),
         (["run", "task", "--max-stps", "3"], "--max-steps"),

@@ -10,7 +10,7 @@ from .._kernel.payloads import Failure, ModelRequest
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
 from ..models.protocol import Model
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ._support.messages import to_response
 from ._support.validation import check_error_names, check_integer
 
@@ -52,7 +52,7 @@ class FallbackModelHook:
         attempts: int = 1,
     ) -> None:
         listed = isinstance(model, Iterable) and not isinstance(model, str) and not hasattr(model, "complete")
-        self.models = tuple(map(as_model, model if listed else [model]))  # type: ignore[arg-type]
+        self.models = tuple(map(resolve_model, model if listed else [model]))  # type: ignore[arg-type]
         if not self.models:
             raise RegistrationError(
                 "model must be a model, a name such as 'openai:NAME', or a list of at least one of these"

@@ -18,7 +18,7 @@ from .._kernel.points import ON_RUN_END
 from .._kernel.state import AgentResult
 from .._run.budget import Budget, Limits
 from ..models.protocol import Model
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..stores.skills import Outcome, QueuedRun, SkillQueue
 from ._sensitive.redactor import Redactor
 from ._skill_analysis import analyse, analyst, queued_run
@@ -88,7 +88,7 @@ class SkillEvolverHook:
     ) -> None:
         self.store = check_skill_store(folder)
         self.min_tool_calls = check_integer(min_tool_calls, "min_tool_calls")
-        self.model = None if model is None else as_model(model)
+        self.model = None if model is None else resolve_model(model)
         self.max_waiting = check_integer(max_waiting, "max_waiting")
         self.max_tokens = check_integer(max_tokens, "max_tokens")
         self.max_seconds = check_positive(max_seconds, "max_seconds")

@@ -9,7 +9,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.results import HookResult
 from .._kernel.values import Message
 from ..models.protocol import Model
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..stores.ticket_points import BEFORE_TICKET_COMPLETE, Ticket
 from ._injection.control_tokens import neutralise
 from ._injection.fence import fence, unfenced
@@ -48,7 +48,7 @@ class TicketJudgeHook:
     points = frozenset({BEFORE_TICKET_COMPLETE})
 
     def __init__(self, model: str | Model | None = None, *, timeout: float = 120.0, evidence: bool = True) -> None:
-        self.model = None if model is None else as_model(model)
+        self.model = None if model is None else resolve_model(model)
         self.timeout, self.evidence = check_positive(timeout, "timeout"), check_bool(evidence, "evidence")
 
     async def __call__(self, point: str, ctx: Any, ticket: Ticket) -> HookResult | None:
