@@ -1,4 +1,4 @@
-"""The code of plugins: each in a package of its own, found, and gone when it is off."""
+"""Loading the code of plugins: each in its own package, removed when the plugin is off."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ def modules(prefix="_hookline_plugin_"):
 
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch):
-    """What other tests have left in this process does not count."""
+    """Ignore modules that other tests have left in this process."""
     for name in {*modules(), "rules", "words"} & sys.modules.keys():
         monkeypatch.delitem(sys.modules, name)
 
@@ -28,16 +28,16 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
         ('hooks = ["gone.py:x"]', {}, "there is no file .*gone.py"),
         ('hooks = ["rules.py:x"]', {"rules": ONE}, "has no 'x'"),
         ('hooks = ["rules.py:on"]', {"rules": ONE}, "Did you mean 'one'?"),
-        ('hooks = ["../rules.py:one"]', {"rules": ONE}, "not in the plugin's own folder"),
-        ('hooks = ["/etc/rules.py:one"]', {"rules": ONE}, "not in the plugin's own folder"),
+        ('hooks = ["../rules.py:one"]', {"rules": ONE}, "outside the plugin's folder"),
+        ('hooks = ["/etc/rules.py:one"]', {"rules": ONE}, "outside the plugin's folder"),
         ('hooks = ["rules"]', {"rules": ONE}, "write FILE.py:NAME or module:NAME"),
-        ('hooks = ["rules.py"]', {"rules": "x = 1"}, "rules.py holds none"),
+        ('hooks = ["rules.py"]', {"rules": "x = 1"}, "rules.py defines no hooks"),
         ('points = ["rules.py"]', {"rules": ONE}, "names a whole file"),
         ('points = ["rules.py:one"]', {"rules": ONE}, "DecoratedFunction, not a Point"),
         ('hooks = ["rules.py:x"]', {"rules": "x = 3"}, "is not a hook"),
         ('tools = ["rules.py:x"]', {"rules": "x = 3"}, "is not a tool"),
         ('activate = "rules.py:x"', {"rules": "x = 3"}, "is a int, not a function"),
-        ('channels = { c = "rules.py:x" }', {"rules": "x = 3"}, "makes nothing"),
+        ('channels = { c = "rules.py:x" }', {"rules": "x = 3"}, "must be a class or a function"),
         ('hooks = ["rules.py:one"]', {"rules": "def f(:"}, r"rules\.py, line 1: SyntaxError"),
         ('hooks = ["rules.py:one"]', {"rules": "\n\nraise ValueError('no')"}, r"rules\.py, line 3: ValueError: no"),
         ('hooks = ["rules.py:one"]', {"rules": "import sys; sys.exit(3)"}, "SystemExit: 3"),
@@ -51,7 +51,7 @@ ONE = "from hookline import observer\n@observer('on_run_end')\ndef one(ctx, resu
          "declares the point p_one"),
     ],
 )  # fmt: skip
-def test_code_that_cannot_be_used_is_told_and_leaves_nothing(write, manifest, files, says):
+def test_code_that_cannot_be_used_gives_an_error_and_leaves_no_modules(write, manifest, files, says):
     folder = write("p", manifest, **files)
     with pytest.raises(PluginError, match=says) as caught:
         load_plugin(folder)
@@ -59,7 +59,7 @@ def test_code_that_cannot_be_used_is_told_and_leaves_nothing(write, manifest, fi
     assert modules() == set()
 
 
-def test_modules_of_a_plugin_import_one_another_and_two_plugins_share_none(write):
+def test_modules_of_a_plugin_import_each_other_and_plugins_share_no_modules(write):
     plugins = []
     for id in ("a", "b"):
         code = "from .words import WORD\n" + ONE + "one.word = WORD\n"
@@ -69,7 +69,7 @@ def test_modules_of_a_plugin_import_one_another_and_two_plugins_share_none(write
     assert "rules" not in sys.modules
 
 
-def test_a_whole_file_brings_what_it_defines_and_not_what_it_imports(write):
+def test_a_whole_file_adds_the_hooks_that_it_defines_but_not_imported_ones(write):
     rules = "from .more import other\nfrom hookline import observer\n" + ONE
     more = ONE.replace("one", "other")
     plugin = load_plugin(write("p", 'hooks = ["rules.py"]', rules=rules, more=more))
@@ -84,7 +84,7 @@ def test_a_folder_inside_a_plugin_is_a_package_of_it(write):
     assert first is second
 
 
-def test_no_compiled_files_are_left_in_the_folder_and_old_ones_do_not_count(write, monkeypatch):
+def test_no_bytecode_is_written_to_the_folder_or_read_from_it(write, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     folder = write("p", 'hooks = ["rules.py:one"]', rules=ONE)
     state = (folder / "rules.py").stat()
@@ -95,7 +95,7 @@ def test_no_compiled_files_are_left_in_the_folder_and_old_ones_do_not_count(writ
     assert not list(folder.rglob("*.pyc"))
 
 
-def test_switched_off_its_modules_are_gone_and_switched_on_they_are_back(write, scripted_agent):
+def test_modules_are_removed_when_the_plugin_is_off_and_back_when_it_is_on(write, scripted_agent):
     plugin = load_plugin(write())
     agent = scripted_agent([], plugins=[plugin])
     (top,) = {name.partition(".")[0] for name in modules()}
@@ -106,7 +106,7 @@ def test_switched_off_its_modules_are_gone_and_switched_on_they_are_back(write, 
     assert f"{top}.rules" in modules()
 
 
-def test_a_package_that_the_program_uses_itself_stays(install, scripted_agent):
+def test_a_package_that_the_program_imported_stays(install, scripted_agent):
     install("acme = acme_pkg", acme_pkg____init__="", acme_pkg__plugin__toml=PACKAGED, acme_pkg__rules=ONE)
     import acme_pkg  # type: ignore[import-not-found] # noqa: F401, I001
 
