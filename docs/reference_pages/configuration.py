@@ -12,8 +12,7 @@ from hookline.channels.options import GatewayOptions
 from hookline.cli.options import sentence
 from hookline.config.secrets import masked
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
-from hookline.plugins.manifest import Manifest
-from hookline.plugins.settings import Setting
+from hookline.plugins.manifest import Manifest, Setting
 from hookline.server.options import ServerOptions
 from hookline.teams.personalities import FIELDS, Personality
 

@@ -702,10 +702,10 @@ def test_a_replay_gives_the_same_output(tmp_path, turns, of_run):
         output = failed.result.output
     form = None if output is None else {"name": "Rome", "people": 0}
     again = replay(path)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.result.output == form
     again = replay(path, agent)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.result.output == (form if of_run else output)
     assert again.tape.result.output == form
 

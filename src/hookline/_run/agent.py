@@ -18,7 +18,7 @@ from .._kernel.state import AgentResult
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
@@ -149,7 +149,7 @@ class Agent(Generic[DepsT, OutputT]):
         interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        llm = as_model(llm)
+        llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools must be a list, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)
@@ -193,93 +193,76 @@ class Agent(Generic[DepsT, OutputT]):
         self.plugins: tuple[Plugin, ...] = ()
         self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
-        self._followers: WeakSet[Agent[Any, Any]] = WeakSet()
+        self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self.plug(plugin)
 
-    def plug(self, plugin: Plugin | str, *, replace: bool = False) -> None:
-        """Add a plugin, also while runs are active.
+    def plug(self, plugin: Plugin | str) -> None:
+        """Add a plugin, an installed one by its name.
 
-        Its hooks take effect at the next fire of every run, its tools at the next step, and the ``on_event`` of its
-        hooks in the next run.
-
-        Args:
-            plugin: the plugin, or the name of an installed one.
-            replace: whether it may replace a plugin of the same name, whose hooks are removed after the new ones
-                were added.
+        Its hooks take part from the next fire of every run, its tools from the next step, and the ``on_event`` of a
+        hook from the next run.
 
         Raises:
-            RegistrationError: the plugin cannot work here, for example because of the name of a tool. The agent is
-                unchanged.
+            RegistrationError: it cannot be added, for example because the name of a tool is taken. Nothing of it stays.
         """
         (plugin,) = load_plugins([plugin])
         with self._plugging:
-            before = [other for other in self.plugins if other.name == plugin.name]
-            if before and not replace:
-                raise RegistrationError(f"plugin {plugin.name!r} is already plugged in: unplug it first")
-            known = [e for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name]
-            had = self.tools, self.plugins, self._plugin_tools
-            plugin.hold()
+            if any(other.name == plugin.name for other in self.plugins):
+                raise RegistrationError(f"plugin {plugin.name!r} is already there: unplug it first")
+            registered = {id(e.hook) for layer in self.hooks.stack.layers for e in layer if e.plugin == plugin.name}
+            plugin.acquire()
             undo: list[Callable[[], None]] = []
             try:
                 tools = ToolRegistry(plugin.tools)
-                rest = self.tools.without(self._plugin_tools.get(plugin.name, ())) if before else self.tools
                 for tool in tools:
-                    self._check_free(tool.name, plugin.name, rest)
-                both = ToolRegistry([*rest, *tools])
+                    self._check_free(tool.name, plugin.name)
+                both = ToolRegistry([*self.tools, *tools])
                 both.specs  # noqa: B018
-                there = () if before else {id(entry.hook) for entry in known}
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
-                    if id(hook) not in there:  # another agent with the same registry has already added it
+                    if id(hook) not in registered:  # else another agent with the same registry has registered it
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
                 self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
-                # Before its tools: a filter must know which plugin they belong to.
-                self.plugins = (*(other for other in self.plugins if other not in before), plugin)
+                self.plugins = (
+                    *self.plugins,
+                    plugin,
+                )  # before its tools: filters look it up here
                 self.tools = both
-                self.hooks.extend(())  # notify the runs, now that the plugin is complete
+                self.hooks.extend(())  # notify the runs, now that everything is there
                 if plugin.configure is not None:
                     plugin.configure(self)
             except BaseException:
-                if before:
-                    self.tools, self.plugins, self._plugin_tools = had
-                else:
-                    self._remove_plugin(plugin.name)
+                self._remove_plugin(plugin.name)
                 for each in undo:
                     each()
-                with suppress(RegistrationError):  # the first failure is the one to report
+                with suppress(RegistrationError):  # report the first failure
                     plugin.release()
                 raise
-            if before:
-                self.hooks._change(lambda entries: tuple(e for e in entries if not any(e is k for k in known)))
-                for follower in list(self._followers):
-                    follower._remove_plugin(plugin.name)
-                for other in before:
-                    other.release()
 
     def unplug(self, name: str) -> None:
-        """Remove a plugin, also while runs are active.
+        """Remove a plugin, also while runs are in progress.
 
-        Its hooks are not called from the next fire on, and its tools are not offered from the next step on. Pending
-        calls of its tools get an error result.
+        Its hooks do not fire any more. Its tools are not offered from the next step on, and calls of them that have not
+        begun get an error result.
 
         Raises:
-            RegistrationError: the plugin's ``deactivate`` failed; the plugin is removed nevertheless.
+            RegistrationError: its own ``deactivate`` failed. It is removed nevertheless.
         """
         with self._plugging:
-            gone = [plugin for plugin in self.plugins if plugin.name == name]
+            removed = [plugin for plugin in self.plugins if plugin.name == name]
             self._remove_plugin(name)
             self.hooks.unregister_plugin(name)
-            for plugin in gone:
+            for plugin in removed:
                 plugin.release()
 
     def share_plugins_with(self, other: Agent[Any, Any]) -> None:
-        """Share the plugins with an agent that has the same hooks and tools. A removed plugin is removed there too."""
+        """Share the plugins with an agent that was made from this one: a plugin removed here is removed there too."""
         with self._plugging:
             other.plugins, other._plugin_tools = self.plugins, self._plugin_tools
-            self._followers.add(other)
+            self._derived.add(other)
 
-    def _check_free(self, tool: str, plugin: str, tools: ToolRegistry) -> None:
-        if tool in tools:
+    def _check_free(self, tool: str, plugin: str) -> None:
+        if tool in self.tools:
             owner = next(
                 (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
             )
@@ -288,14 +271,14 @@ class Agent(Generic[DepsT, OutputT]):
             )
 
     def _remove_plugin(self, name: str) -> None:
-        """Remove a plugin, its tools first: they must not run without the guards of the plugin."""
+        """Remove the tools first: they must not run without the guards of their plugin."""
         gone = self._plugin_tools.get(name)
         if gone:
             self.tools = self.tools.without(gone)
         self.plugins = tuple(plugin for plugin in self.plugins if plugin.name != name)
         self._plugin_tools = {plugin: tools for plugin, tools in self._plugin_tools.items() if plugin != name}
-        for follower in list(self._followers):
-            follower._remove_plugin(name)
+        for agent in list(self._derived):
+            agent._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
         """Return the tools of a run. Plugins that are not allowed lose their tools, whose guards would be missing."""

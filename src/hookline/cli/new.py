@@ -337,7 +337,7 @@ def write_plugin(name: str, folder: Path) -> Path:
     Raises:
         HooklineError: the name or the place cannot be used.
     """
-    from ..plugins.plugin import HOOKLINE_API
+    from ..plugins.manifest import HOOKLINE_API
 
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         made = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-plugin"

@@ -82,7 +82,7 @@ def make_agent(
         output_retries=base.output_retries,
         sinks=base.sinks,
     )
-    base.share_plugins_with(agent)  # its plugins are not handed to Agent(): their hooks are in the base already
+    base.share_plugins_with(agent)  # not Agent(plugins=...): their hooks are already in the registry of the base
     return agent
 
 

@@ -25,7 +25,7 @@ from .._run.options import RunOptions
 from .._run.session import Session
 from ..config.errors import ConfigError
 from ..models.protocol import Model
-from ..providers.names import get_model
+from ..providers.factory import get_model
 from .agents import Models, changed, make_agent, make_hooks
 from .crew import Crew, Keep, log
 from .deputies import Deputies, Fire
