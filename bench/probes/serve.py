@@ -45,9 +45,9 @@ def agent(delay: float) -> Agent:
         return f"number {at} is there"
 
     def turn(request: Any) -> Any:
-        said = [message.role for message in request.messages]
+        roles = [message.role for message in request.messages]
         asked = next(message.content for message in reversed(request.messages) if message.role == "user")
-        step = said[::-1].index("user") // 2
+        step = roles[::-1].index("user") // 2
         text = WORDS[asked][step]
         return [text, call("look", at=step)] if step + 1 < len(WORDS[asked]) else text
 

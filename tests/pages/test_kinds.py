@@ -24,7 +24,7 @@ from hookline.config.sources import read_file
 from hookline.hooks import ObservabilityHook
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
-from hookline.providers.script import script_model
+from hookline.providers.script_file import script_model
 from hookline.server.a2a.messages import Answer
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions

@@ -18,7 +18,7 @@ from .._kernel.state import AgentResult
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
-from ..providers.names import as_model
+from ..providers.factory import resolve_model
 from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
@@ -129,7 +129,7 @@ class Agent(Generic[DepsT, OutputT]):
         interceptor: Interceptor | HookStack | None = None,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        llm = as_model(llm)
+        llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)

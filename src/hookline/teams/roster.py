@@ -29,7 +29,7 @@ from .._run.run import Run
 from .._run.session import Session
 from ..config.errors import ConfigError
 from ..models.protocol import Model
-from ..providers.names import get_model
+from ..providers.factory import get_model
 from .errors import HandoffRefusedError, SwitchRefusedError
 from .personality import Personality
 from .personality_folder import FileGuards, Models, PersonalityFolder, change_personality, log, make_agent, make_hooks

@@ -20,7 +20,7 @@ from hookline.models import (
     UnreachableError,
 )
 from hookline.providers.anthropic import AnthropicModel
-from hookline.providers.failures import Source, failure, retry_after
+from hookline.providers.error_mapping import Endpoint, map_error, retry_after
 from hookline.providers.openai import OpenAIModel
 
 from .servers import Said, sse, whole
@@ -195,7 +195,7 @@ async def test_a_stream_of_nonsense_is_an_error(script, openai, anthropic):
     nonsense = Said([b"event: message_start\ndata: {oops\n\n"], headers={"Content-Type": "text/event-stream"})
     script.say(nonsense)
     for model in (openai, anthropic):
-        with pytest.raises(OverloadedError, match="broke off"):
+        with pytest.raises(OverloadedError, match="incomplete reply"):
             await anext(model.stream(ASKED))
 
 
@@ -297,16 +297,16 @@ def test_a_connection_that_does_not_come_is_unreachable():
     import httpx2
 
     for name in ("openai", "anthropic"):
-        source = Source(name, "http://10.0.0.1/v1", "KEY", 5.0)
-        assert isinstance(failure(httpx2.ConnectTimeout("slow"), source, "m"), UnreachableError)
-        assert isinstance(failure(httpx2.ReadTimeout("slow"), source, "m"), ModelTimeoutError)
-        assert isinstance(failure(httpx2.RemoteProtocolError("cut"), source, "m"), UnreachableError)
+        source = Endpoint(name, "http://10.0.0.1/v1", "KEY", 5.0)
+        assert isinstance(map_error(httpx2.ConnectTimeout("slow"), source, "m"), UnreachableError)
+        assert isinstance(map_error(httpx2.ReadTimeout("slow"), source, "m"), ModelTimeoutError)
+        assert isinstance(map_error(httpx2.RemoteProtocolError("cut"), source, "m"), UnreachableError)
 
 
 async def test_a_bug_of_ours_is_not_taken_for_the_providers(openai, monkeypatch):
     def broken(*_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr(openai._dialect, "body", broken)
+    monkeypatch.setattr(openai._api, "body", broken)
     with pytest.raises(KeyError):
         await openai.complete(ASKED)

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions, which most other servers speak too."""
+"""OpenAI's Chat Completions API, which most other servers offer too."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import msgspec
 from ..._base.frozen import json_text
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
-from ..schemas import parameters_of, reply_schema
-from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
+from .common import (
+    Json,
+    Reply,
+    ToolNames,
+    arguments_text,
+    final_reason,
+    parameters_schema,
+    strict_schema,
+    text_of,
+    token_count,
+)
 
 _FINISHES = {
     "stop": "stop",
@@ -22,12 +31,12 @@ _FINISHES = {
 }
 
 
-class Chat:
-    """Chat Completions.
+class ChatCompletionsApi:
+    """The Chat Completions API.
 
     Args:
-        max_tokens: what the limit of the reply is called: ``max_completion_tokens`` at OpenAI, ``max_tokens`` at
-            servers that know only the older name.
+        max_tokens: the name of the parameter that limits the reply: ``max_completion_tokens`` at OpenAI, ``max_tokens``
+            at servers that know only the older name.
     """
 
     path = "/chat/completions"
@@ -36,16 +45,16 @@ class Chat:
         self._max_tokens = max_tokens
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
-        """The request, as this API wants it."""
+        """Return the body of a request."""
         body: Json = {"model": model, "messages": [_message(message, names) for message in request.messages]}
         if request.tools:
             body["tools"] = [
                 {
                     "type": "function",
                     "function": {
-                        "name": names.out(tool.name),
+                        "name": names.encode(tool.name),
                         "description": tool.description,
-                        "parameters": parameters_of(tool),
+                        "parameters": parameters_schema(tool),
                     },
                 }
                 for tool in request.tools
@@ -54,24 +63,24 @@ class Chat:
             if choice in ("auto", "none", "required"):
                 body["tool_choice"] = choice
             elif choice:
-                body["tool_choice"] = {"type": "function", "function": {"name": names.out(choice)}}
+                body["tool_choice"] = {"type": "function", "function": {"name": names.encode(choice)}}
         if request.response_format is not None:
-            schema, strict = self._reply_schema(request.response_format)
+            schema, strict = self._response_schema(request.response_format)
             shape = {"name": "reply", "schema": schema, "strict": strict}
             body["response_format"] = {"type": "json_schema", "json_schema": shape}
         for key, value in request.params.items():
             body[self._max_tokens if key == "max_tokens" else key] = value
         return body
 
-    def _reply_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        return reply_schema(schema)
+    def _response_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        return strict_schema(schema)
 
     def streamed(self, body: Json) -> Json:
-        """The same request, for a reply in pieces, with its usage at the end."""
+        """Return the body of a request for a streamed reply that ends with its usage."""
         return {"stream_options": {"include_usage": True}, **body, "stream": True}
 
     def read(self, data: Json) -> Reply | None:
-        """What a whole reply says; ``None`` if it holds no answer."""
+        """Parse a whole reply; ``None`` if it has no content."""
         choices = data.get("choices")
         if not choices:
             return None
@@ -80,17 +89,20 @@ class Chat:
         refusal = text_of(message.get("refusal"))
         reason = _FINISHES.get(choices[0].get("finish_reason") or "", "other")
         return Reply(
-            text_of(message.get("content")) or refusal, calls, finish(reason, calls, bool(refusal)),
-            data.get("model") or "", _usage(data.get("usage")),
-        )  # fmt: skip
+            text_of(message.get("content")) or refusal,
+            calls,
+            final_reason(reason, calls, bool(refusal)),
+            data.get("model") or "",
+            _usage(data.get("usage")),
+        )
 
-    def stream(self) -> ChatStream:
-        """Puts a streamed reply together."""
-        return ChatStream()
+    def stream(self) -> ChatCompletionsStream:
+        """Return an object that assembles a streamed reply."""
+        return ChatCompletionsStream()
 
 
-class ChatStream:
-    """A streamed chat completion."""
+class ChatCompletionsStream:
+    """Assembles a streamed chat completion."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -100,7 +112,7 @@ class ChatStream:
         self._model, self._usage = "", None
 
     def add(self, event: Json) -> str:
-        """Take in one chunk; gives the text in it."""
+        """Add one chunk and return the text in it."""
         self._model = event.get("model") or self._model
         self._usage = event.get("usage") or self._usage
         choice = next((choice for choice in event.get("choices") or () if not choice.get("index")), None)
@@ -116,7 +128,7 @@ class ChatStream:
         return text or refusal
 
     def whole(self) -> Json | None:
-        """The completion that the chunks make up."""
+        """Return the completion that the chunks make up; ``None`` if it is incomplete."""
         if self._finish is None:
             return None
         calls = [call.whole() for call in sorted(self._calls, key=lambda call: call.index)]
@@ -125,7 +137,7 @@ class ChatStream:
         return {"model": self._model, "choices": [choice], "usage": self._usage}
 
     def _fragments(self, part: Json) -> _Fragments:
-        """The call that a fragment belongs to. A new id begins a new call, even where servers repeat the index."""
+        """Return the call that a fragment belongs to. A new id starts a new call, even if the index repeats."""
         call_id, index = part.get("id") or "", part.get("index")
         for call in reversed(self._calls):
             if index in (None, call.index) and (not call_id or call_id == call.id):
@@ -137,7 +149,7 @@ class ChatStream:
 
 
 class _Fragments(msgspec.Struct):
-    """A tool call that comes in pieces, or whole."""
+    """A tool call that arrives in pieces or at once."""
 
     index: int
     id: str
@@ -162,7 +174,7 @@ def _message(message: Message, names: ToolNames) -> Json:
         {
             "id": call.id,
             "type": "function",
-            "function": {"name": names.out(call.name), "arguments": arguments_text(call)},
+            "function": {"name": names.encode(call.name), "arguments": arguments_text(call)},
         }
         for call in message.tool_calls
     ]
@@ -177,5 +189,5 @@ def _call(call: Json) -> ToolCall:
 def _usage(usage: Any) -> Usage | None:
     if not usage or not isinstance(usage, dict):
         return None
-    cached = count(usage, "prompt_tokens_details", "cached_tokens")
-    return Usage(count(usage, "prompt_tokens"), count(usage, "completion_tokens"), cached)
+    cached = token_count(usage, "prompt_tokens_details", "cached_tokens")
+    return Usage(token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens"), cached)

@@ -6,37 +6,36 @@ from hypothesis import strategies as st
 
 from hookline import Message, ModelRequest
 from hookline.payloads import ToolCall, ToolSpec
-from hookline.providers.dialects.chat import Chat
-from hookline.providers.dialects.messages import Messages
-from hookline.providers.dialects.responses import Responses
-from hookline.providers.schemas import is_strict
-from hookline.providers.wire import ToolNames, fits
+from hookline.providers.apis.chat_completions import ChatCompletionsApi
+from hookline.providers.apis.common import ToolNames, is_strict, is_valid_name
+from hookline.providers.apis.messages import MessagesApi
+from hookline.providers.apis.responses import ResponsesApi
 
 
 def test_a_legal_name_goes_out_as_it_is():
-    assert ToolNames(["read_file", "a-b"]).out("read_file") == "read_file"
+    assert ToolNames(["read_file", "a-b"]).encode("read_file") == "read_file"
 
 
 def test_a_dot_becomes_a_line():
     names = ToolNames(["files.read"])
-    assert names.out("files.read") == "files_read"
-    assert names.back("files_read") == "files.read"
+    assert names.encode("files.read") == "files_read"
+    assert names.decode("files_read") == "files.read"
 
 
 def test_a_legal_name_wins_over_one_that_would_become_it():
     names = ToolNames(["files.read", "files_read"])
-    assert names.out("files_read") == names.back("files_read") == "files_read"
-    assert names.back(names.out("files.read")) == "files.read"
+    assert names.encode("files_read") == names.decode("files_read") == "files_read"
+    assert names.decode(names.encode("files.read")) == "files.read"
 
 
 def test_a_name_that_was_never_offered_comes_back_as_it_is():
-    assert ToolNames([]).back("made_up") == "made_up"
+    assert ToolNames([]).decode("made_up") == "made_up"
 
 
 def test_names_in_the_history_are_known_too():
     request = ModelRequest((Message("assistant", "", (ToolCall("c", "old.tool"),)),), (ToolSpec("new.tool"),))
-    names = ToolNames.of(request)
-    assert [names.back(name) for name in ("old_tool", "new_tool")] == ["old.tool", "new.tool"]
+    names = ToolNames.from_request(request)
+    assert [names.decode(name) for name in ("old_tool", "new_tool")] == ["old.tool", "new.tool"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=6))
@@ -44,9 +43,9 @@ def test_names_in_the_history_are_known_too():
 @example(["x" * 70, "x" * 71, ""])
 def test_every_name_fits_and_finds_back(given_names):
     names = ToolNames(given_names)
-    sent = [names.out(name) for name in given_names]
-    assert all(map(fits, sent))
-    assert [names.back(name) for name in sent] == given_names
+    sent = [names.encode(name) for name in given_names]
+    assert all(map(is_valid_name, sent))
+    assert [names.decode(name) for name in sent] == given_names
 
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
@@ -76,7 +75,7 @@ def test_a_schema_is_strict_when_all_of_it_is(schema, strict):
     assert is_strict(schema) is strict
 
 
-@pytest.mark.parametrize("dialect", [Chat("max_tokens"), Responses(), Messages(10)])
+@pytest.mark.parametrize("dialect", [ChatCompletionsApi("max_tokens"), ResponsesApi(), MessagesApi(10)])
 def test_a_result_of_no_call_goes_out_as_the_users_words(dialect):
     body = dialect.body(ModelRequest((Message("tool", "Noon."),)), "m", ToolNames(()))
     (sent,) = body.get("messages") or body["input"]

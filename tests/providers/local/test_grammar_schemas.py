@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 from hookline.payloads import ToolSpec
-from hookline.providers.local.shapes import example as example_of
-from hookline.providers.local.shapes import plain_shape, reply_shape, text_shape
+from hookline.providers.local.grammar_schemas import example as example_of
+from hookline.providers.local.grammar_schemas import reply_schema, simple_schema, text_schema
 
 KNOWN = {
     "additionalProperties", "anyOf", "const", "enum", "format", "items", "maxItems", "maxLength", "maximum",
@@ -109,7 +109,7 @@ def greedy(engine, schema, max_tokens):
 @example({"type": "integer", "minimum": 10**400})
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_any_schema_becomes_a_plain_one(schema):
-    shape = plain_shape(schema)
+    shape = simple_schema(schema)
     assert_plain(shape)
     json.dumps(shape)
     json.dumps(example_of(schema))
@@ -121,7 +121,7 @@ def test_any_schema_becomes_a_plain_one(schema):
 )
 def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
     tool = ToolSpec("do", "", {"type": "object", "properties": {"x": schema}, "$defs": schema["$defs"]})
-    assert greedy(engine, reply_shape((tool,), may_answer=False), 2).startswith('{"')
+    assert greedy(engine, reply_schema((tool,), may_answer=False), 2).startswith('{"')
 
 
 @pytest.mark.parametrize(
@@ -141,28 +141,32 @@ def test_any_tool_is_a_constraint_that_llama_cpp_takes(engine, schema):
     ids=json.dumps,
 )
 def test_limits_that_no_grammar_can_keep_are_left_out(engine, schema):
-    assert greedy(engine, text_shape(schema), 1)[0] in '"[-0123456789'
+    assert greedy(engine, text_schema(schema), 1)[0] in '"[-0123456789'
 
 
 def test_limits_that_can_be_kept_are():
-    assert plain_shape({"type": "integer", "maximum": -5}) == {"type": "integer", "maximum": -5}
-    assert plain_shape({"type": "integer", "minimum": 0.5, "maximum": 2.5}) == {
+    assert simple_schema({"type": "integer", "maximum": -5}) == {"type": "integer", "maximum": -5}
+    assert simple_schema({"type": "integer", "minimum": 0.5, "maximum": 2.5}) == {
         "type": "integer", "minimum": 1, "maximum": 2,
     }  # fmt: skip
-    assert plain_shape({"type": "number", "minimum": 0, "maximum": 0}) == {"type": "number", "minimum": 0, "maximum": 0}
-    assert plain_shape({"type": "string", "minLength": 2, "maximum": 3}) == {"type": "string", "minLength": 2}
-    assert plain_shape({"type": "array", "minItems": 3, "maxItems": 2}) == {"type": "array", "items": {}}
+    assert simple_schema({"type": "number", "minimum": 0, "maximum": 0}) == {
+        "type": "number",
+        "minimum": 0,
+        "maximum": 0,
+    }
+    assert simple_schema({"type": "string", "minLength": 2, "maximum": 3}) == {"type": "string", "minLength": 2}
+    assert simple_schema({"type": "array", "minItems": 3, "maxItems": 2}) == {"type": "array", "items": {}}
 
 
 def test_a_reference_within_itself_does_not_make_the_schema_explode():
     node = {"type": "object", "properties": {f"child{n}": {"$ref": "#/$defs/node"} for n in range(20)}}
-    shape = plain_shape({"$ref": "#/$defs/node", "$defs": {"node": node}})
+    shape = simple_schema({"$ref": "#/$defs/node", "$defs": {"node": node}})
     assert shape["properties"]["child0"]["properties"]["child19"] == {}
     assert len(json.dumps(shape)) < 20_000
 
 
 def test_names_with_slashes_are_found():
-    assert plain_shape({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {"type": "null"}}}) == {"type": "null"}
+    assert simple_schema({"$ref": "#/$defs/a~1b~0c", "$defs": {"a/b~c": {"type": "null"}}}) == {"type": "null"}
 
 
 class Color(Enum):
@@ -214,7 +218,7 @@ class Trip(BaseModel):
 )
 def test_the_model_writes_only_what_the_type_allows(engine, kind, begins):
     adapter = TypeAdapter(kind)
-    text = greedy(engine, text_shape(adapter.json_schema()), 8)
+    text = greedy(engine, text_schema(adapter.json_schema()), 8)
     assert text.startswith(begins) if begins else text[0] in '{["-0123456789tfn'
     try:
         value = msgspec.json.decode(text)
@@ -225,15 +229,15 @@ def test_the_model_writes_only_what_the_type_allows(engine, kind, begins):
 
 
 def test_white_space_is_fixed_so_that_a_model_cannot_get_lost_in_it(engine):
-    text = greedy(engine, text_shape({"const": {"a": [1, 2]}}), 30)
+    text = greedy(engine, text_schema({"const": {"a": [1, 2]}}), 30)
     assert text == '{"a": [1, 2]}'
 
 
 def test_only_the_named_branches_can_be_written(engine):
     tools = (ToolSpec("näh.en", "", {}), ToolSpec('sa"y', "", {"type": "object", "properties": {}}))
-    assert greedy(engine, reply_shape(tools, may_answer=False), 4).startswith('{"tool": "')
-    assert greedy(engine, reply_shape((), may_answer=True), 5).startswith('{"answer": "')
-    written = greedy(engine, reply_shape(tools[:1], may_answer=False), 20)
+    assert greedy(engine, reply_schema(tools, may_answer=False), 4).startswith('{"tool": "')
+    assert greedy(engine, reply_schema((), may_answer=True), 5).startswith('{"answer": "')
+    written = greedy(engine, reply_schema(tools[:1], may_answer=False), 20)
     assert json.loads(written) == {"tool": "näh.en", "arguments": {}}
 
 

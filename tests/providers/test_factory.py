@@ -9,11 +9,11 @@ from hookline import Agent, RegistrationError, get_model
     ("name", "message"),
     [
         ("opnai:gpt", "Did you mean 'openai'?"),
-        ("", "A model is one of: local, local:PATH"),
+        ("", "Use one of: local, local:PATH"),
         ("openai:", "openai:NAME"),
         ("anthropic:", "anthropic:NAME"),
         ("scripted:", "scripted:FILE"),
-        ("scripted:nowhere.json", "there is no file 'nowhere.json' of turns"),
+        ("scripted:nowhere.json", "the file 'nowhere.json' does not exist"),
         ("local:nowhere.gguf", "cannot read the model file"),
     ],
 )
@@ -23,7 +23,7 @@ def test_a_name_that_stands_for_no_model_is_refused_with_what_to_do(name, messag
 
 
 def test_an_option_that_a_model_does_not_take_is_named_with_those_it_takes():
-    with pytest.raises(RegistrationError, match="takes no base_url; it takes: context"):
+    with pytest.raises(RegistrationError, match="has no option base_url; it has: context"):
         get_model("local", base_url="http://localhost")
 
 

@@ -1,4 +1,4 @@
-"""``scripted:FILE``: a scripted model whose turns stand in a JSON or JSONL file."""
+"""``scripted:FILE``: a scripted model with its turns in a JSON or JSONL file."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _ERRORS = {
 
 
 def script_model(path: str, *, delay: float = 0.0, loop: bool = False) -> ScriptedModel:
-    """The model for ``scripted:PATH``.
+    """Make the model for ``scripted:PATH``.
 
     Each turn is a text, or ``{"tool": NAME, "arguments": {...}}``, or a list of these, or
     ``{"error": NAME, "message": TEXT}`` with the name of a :class:`~hookline.models.ProviderError`. The file is a
-    JSON list of turns, or ``{"turns": [...], "delay": SECONDS, "loop": true}``, or has one turn on each line.
+    JSON list of turns, or ``{"turns": [...], "delay": SECONDS, "loop": true}``, or has one turn per line.
 
     Raises:
-        RegistrationError: the file is missing or holds something else.
+        RegistrationError: the file is missing or is not a list of turns.
     """
     if not path:
         raise RegistrationError("scripted:FILE needs a file of turns, such as scripted:turns.json")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise RegistrationError(f"scripted:{path}: there is no file {path!r} of turns") from error
+        raise RegistrationError(f"scripted:{path}: the file {path!r} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RegistrationError(f"cannot read the script {path!r}: {describe(error)}") from error
     try:
@@ -67,12 +67,12 @@ def _turn(turn: Any) -> Turn:
     if isinstance(turn, dict) and isinstance(turn.get("tool"), str):
         arguments = turn.get("arguments", {})
         if not isinstance(arguments, dict):
-            raise ValueError(f"the arguments for {turn['tool']!r} are an object, not {arguments!r:.80}")
+            raise ValueError(f"the arguments for {turn['tool']!r} must be an object, not {arguments!r:.80}")
         return call(turn["tool"], **arguments)
     if isinstance(turn, dict) and "error" in turn:
         kind = _ERRORS.get(turn["error"]) if isinstance(turn["error"], str) else None
         if kind is None:
-            raise ValueError(f"no error {turn['error']!r:.80}; there are {', '.join(_ERRORS)}")
+            raise ValueError(f"unknown error {turn['error']!r:.80}; use one of {', '.join(_ERRORS)}")
         return kind(str(turn.get("message", "scripted")))
     if isinstance(turn, list):
         return [_turn(part) for part in turn]

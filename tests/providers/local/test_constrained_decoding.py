@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hookline import Message, ModelRequest
 from hookline.payloads import ToolCall, ToolSpec
-from hookline.providers.local.constrained import AnswerReader, Constrained
-from hookline.providers.wire import ToolNames
+from hookline.providers.apis.common import ToolNames
+from hookline.providers.local.constrained_decoding import AnswerReader, ConstrainedApi
 
 ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 ASK = (Message("user", "What is 1 + 2?"),)
@@ -17,7 +17,7 @@ SHAPE = {"type": "object", "properties": {"n": {"type": "integer"}}, "required":
 
 
 def dialect(**options):
-    return Constrained(ModelRequest(ASK, **{"tools": (ADD,), **options}))
+    return ConstrainedApi(ModelRequest(ASK, **{"tools": (ADD,), **options}))
 
 
 def read(text, finish="stop", **options):
@@ -26,7 +26,7 @@ def read(text, finish="stop", **options):
 
 def body(*messages, **options):
     request = ModelRequest(messages or ASK, **options)
-    return Constrained(request).body(request, "m", ToolNames.of(request))
+    return ConstrainedApi(request).body(request, "m", ToolNames.from_request(request))
 
 
 @st.composite
@@ -218,7 +218,7 @@ def test_calls_and_results_become_text_that_the_template_can_show(tools):
 )
 def test_the_arguments_of_a_tool_are_an_object_whatever_its_schema_says(schema):
     request = ModelRequest([Message("user", "go")], (ToolSpec("look", "Look.", schema),))
-    body = Constrained(request).body(request, "m", ToolNames.of(request))
+    body = ConstrainedApi(request).body(request, "m", ToolNames.from_request(request))
     call = json.loads(body["messages"][2]["content"])
     assert call["tool"] == "look"
     assert isinstance(call["arguments"], dict)

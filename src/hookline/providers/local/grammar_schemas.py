@@ -1,7 +1,7 @@
-"""JSON schemas that can hold a model while it writes.
+"""JSON schemas for constrained decoding.
 
-llama.cpp drops the whole constraint, without a word, for one keyword it does not know. So only what it surely knows is
-kept; what is lost makes a schema wider, and the tool's own validation still judges the arguments.
+llama.cpp silently drops the whole constraint if a schema has a keyword that it does not know. So only keywords that it
+surely knows are kept. That makes a schema wider, and the tool's own validation still checks the arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..._base.text import is_number
 from ..._kernel.values import ToolSpec
-from ..schemas import parameters_of
+from ..apis.common import parameters_schema
 
 TOOL, ARGUMENTS, ANSWER = "tool", "arguments", "answer"
 
@@ -25,45 +25,47 @@ _LIMITS = {
     "integer": ("minimum", "maximum"),
     "number": ("minimum", "maximum"),
 }
-_LONGEST, _LEAST, _LARGEST = 1000, 1e-9, 1e15  # beyond these, a grammar is too large to be made
-_DEEPEST = 6
-_SAME_REFERENCE = 2
+_MAX_LENGTH, _MIN_NUMBER, _MAX_NUMBER = 1000, 1e-9, 1e15  # beyond these limits the grammar becomes too large
+_MAX_DEPTH = 6
+_MAX_RECURSION = 2
 
 _BLANK = repeat(("...", 1))
 
-# One way to write each value: a small model that may choose its white space wanders off in it.
+# There is one way to write each value, because a small model that may choose its whitespace gets lost in it.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def reply_shape(
+def reply_schema(
     tools: tuple[ToolSpec, ...], *, answer: Mapping[str, Any] | None = None, may_answer: bool = True
 ) -> dict[str, Any]:
-    """One branch for each tool, ``{"tool": ..., "arguments": ...}``, and one for the final ``{"answer": ...}``."""
-    branches = [_closed({TOOL: {"const": tool.name}, ARGUMENTS: plain_shape(arguments_of(tool))}) for tool in tools]
+    """Return one branch for each tool, ``{"tool": ..., "arguments": ...}``, and one for ``{"answer": ...}``."""
+    branches = [
+        _closed({TOOL: {"const": tool.name}, ARGUMENTS: simple_schema(arguments_schema(tool))}) for tool in tools
+    ]
     if may_answer:
-        branches.append(_closed({ANSWER: {"type": "string"} if answer is None else plain_shape(answer)}))
+        branches.append(_closed({ANSWER: {"type": "string"} if answer is None else simple_schema(answer)}))
     return {"anyOf": branches, "x-guidance": _LAYOUT}
 
 
-def arguments_of(tool: ToolSpec) -> dict[str, Any]:
-    """The schema of a tool's arguments: an object, whatever else is said of it."""
-    said = ("type", "default", "examples", "enum", "const")
-    return {**{key: value for key, value in parameters_of(tool).items() if key not in said}, "type": "object"}
+def arguments_schema(tool: ToolSpec) -> dict[str, Any]:
+    """Return the schema of a tool's arguments, which is always an object."""
+    replaced = ("type", "default", "examples", "enum", "const")
+    return {**{key: value for key, value in parameters_schema(tool).items() if key not in replaced}, "type": "object"}
 
 
-def text_shape(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The shape of a whole reply that must fit a schema."""
-    return {**plain_shape(schema), "x-guidance": _LAYOUT}
+def text_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a whole reply."""
+    return {**simple_schema(schema), "x-guidance": _LAYOUT}
 
 
-def plain_shape(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema with nothing in it but what llama.cpp surely knows, references put in place."""
-    return _plain(schema, schema, _DEEPEST)
+def simple_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with only the keywords that llama.cpp surely knows, and with references resolved."""
+    return _plain(schema, schema, _MAX_DEPTH)
 
 
 def example(schema: Any, fill: Iterator[tuple[str, int]] = _BLANK) -> Any:
-    """A value of this shape, to show a model what one looks like; its texts and numbers are taken from ``fill``."""
-    return _example(schema, schema, _DEEPEST, fill)
+    """Return an example value for a schema. Its texts and numbers are taken from ``fill``."""
+    return _example(schema, schema, _MAX_DEPTH, fill)
 
 
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:
@@ -76,14 +78,14 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(schema: Any, root: Any, within: tuple[str, ...]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The schema that a reference stands for, and the references it is within; of one alternative, that one.
+    """Resolve a reference, or an ``allOf`` with one alternative. Return the schema and the references around it.
 
-    A reference within itself is followed only so often: each time, the schema could grow by a factor.
+    Recursive references are followed only a few times, because each time the schema may grow by a factor.
     """
     while isinstance(schema, Mapping):
         reference, only = schema.get("$ref"), _list(schema, "allOf")
         if isinstance(reference, str):
-            if within.count(reference) >= _SAME_REFERENCE:
+            if within.count(reference) >= _MAX_RECURSION:
                 return {}, within
             within, schema = (*within, reference), _found(reference, root)
         elif len(only) == 1:
@@ -134,12 +136,12 @@ def _plain(schema: Any, root: Any, depth: int, within: tuple[str, ...] = ()) -> 
 
 
 def _limits(schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The limits that mean something for this type, if there is a value between them that can be written."""
+    """Return the limits that apply to this type, if some value satisfies them."""
     given = {name: schema[name] for name in _LIMITS.get(kind, ()) if is_number(schema.get(name))}
     if kind in ("string", "array"):
-        given = {name: value for name, value in given.items() if 0 <= value <= _LONGEST}
+        given = {name: value for name, value in given.items() if 0 <= value <= _MAX_LENGTH}
     else:
-        given = {name: value for name, value in given.items() if value == 0 or _LEAST <= abs(value) <= _LARGEST}
+        given = {name: value for name, value in given.items() if value == 0 or _MIN_NUMBER <= abs(value) <= _MAX_NUMBER}
     if kind != "number":
         given = {name: ceil(value) if name.startswith("min") else floor(value) for name, value in given.items()}
     return given if list(given.values()) == sorted(given.values()) else {}

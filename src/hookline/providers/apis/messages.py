@@ -9,14 +9,13 @@ from ..._base.frozen import json_text, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequestError
-from ..schemas import parameters_of
-from ..wire import Json, Reply, ToolNames, count, finish, fit_id, text_of
+from .common import Json, Reply, ToolNames, final_reason, parameters_schema, text_of, token_count, valid_id
 
 OPENING = "(The conversation begins.)"
-"""The user's first words where a conversation begins with the assistant's, which the API does not take."""
+"""The first user message of a conversation that starts with the assistant, which the API does not allow."""
 
 ANSWER = "hookline_final_answer"
-"""The tool by which the model gives a final answer in JSON. Its call is read as the text of the reply."""
+"""The tool through which the model returns a final answer in JSON. Its input becomes the text of the reply."""
 
 _FINISHES = {
     "end_turn": "stop",
@@ -29,14 +28,14 @@ _FINISHES = {
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
-class Messages:
-    """The Messages API. It knows no ``seed``, so that one is left out.
+class MessagesApi:
+    """The Messages API. It has no ``seed``, so that parameter is dropped.
 
-    A ``response_format`` goes out as a tool for the final answer, beside the tools of the request: every model of this
-    API knows tools, and the input of a tool keeps to its schema.
+    A ``response_format`` is sent as an additional tool for the final answer: every model of this API supports tools,
+    and the input of a tool matches its schema.
 
     Args:
-        max_tokens: the limit of a reply whose request names none; the API wants one.
+        max_tokens: the limit for a reply if the request has none; the API requires one.
     """
 
     path = "/v1/messages"
@@ -45,7 +44,7 @@ class Messages:
         self._max_tokens = max_tokens
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
-        """The request, as this API wants it."""
+        """Return the body of a request."""
         body: Json = {"model": model, "max_tokens": self._max_tokens, "messages": _turns(request.messages, names)}
         system = "\n\n".join(m.content for m in request.messages if m.role == "system" and m.content.strip())
         if system:
@@ -53,7 +52,7 @@ class Messages:
         params = dict(request.params)
         schema = request.response_format
         body |= _tools(request, names, params)
-        if schema is not None and not _is_object(schema):  # the input of a tool is an object
+        if schema is not None and not _is_object(schema):  # the input of a tool must be an object
             body["output_config"] = {"format": {"type": "json_schema", "schema": _schema(schema)}}
         params.pop("parallel_tool_calls", None)
         params.pop("seed", None)
@@ -65,11 +64,11 @@ class Messages:
         return body | params
 
     def streamed(self, body: Json) -> Json:
-        """The same request, for a reply in pieces."""
+        """Return the body of a request for a streamed reply."""
         return {**body, "stream": True}
 
     def read(self, data: Json) -> Reply | None:
-        """What a whole reply says; ``None`` if it holds no answer."""
+        """Parse a whole reply; ``None`` if it has no content."""
         blocks = data.get("content")
         if not isinstance(blocks, list):
             return None
@@ -81,22 +80,26 @@ class Messages:
             if block.get("name") != ANSWER
         ]
         reason = _FINISHES.get(data.get("stop_reason") or "", "other")
-        if used and not calls:  # an answer beside other calls came too early: the model gets their results first
+        if used and not calls:  # an answer beside other calls is premature: the model gets their results first
             text = _text_of_answer(used[0].get("input"))
             reason = "stop" if reason == "tool_calls" else reason
         usage = data.get("usage")
         return Reply(
-            text, calls, finish(reason, calls, refused=False), data.get("model") or "",
-            _usage(usage), _written(usage),
-        )  # fmt: skip
+            text,
+            calls,
+            final_reason(reason, calls, refused=False),
+            data.get("model") or "",
+            _usage(usage),
+            _cache_writes(usage),
+        )
 
     def stream(self) -> MessagesStream:
-        """Puts a streamed reply together."""
+        """Return an object that assembles a streamed reply."""
         return MessagesStream()
 
 
 class MessagesStream:
-    """A streamed message."""
+    """Assembles a streamed message."""
 
     def __init__(self) -> None:
         self._message: Json = {}
@@ -104,7 +107,7 @@ class MessagesStream:
         self._inputs: dict[int, str] = {}
 
     def add(self, event: Json) -> str:
-        """Take in one event; gives the text in it."""
+        """Add one event and return the text in it."""
         kind, index = event.get("type"), event.get("index", 0)
         if kind == "message_start":
             self._message = dict(event["message"])
@@ -120,7 +123,7 @@ class MessagesStream:
         return ""
 
     def whole(self) -> Json | None:
-        """The message that the events make up."""
+        """Return the message that the events make up; ``None`` if it is incomplete."""
         if not self._message.get("stop_reason"):
             return None
         for index, text in self._inputs.items():
@@ -140,7 +143,7 @@ class MessagesStream:
 
 
 def _turns(messages: Sequence[Message], names: ToolNames) -> list[Json]:
-    """The conversation in turns that alternate, with no empty ones."""
+    """Return the conversation as alternating turns without empty ones."""
     turns: list[Json] = []
     for message in messages:
         if message.role == "system":
@@ -154,13 +157,13 @@ def _turns(messages: Sequence[Message], names: ToolNames) -> list[Json]:
         turns.insert(0, {"role": "user", "content": [_text(OPENING)]})
     last = turns[-1]["content"][-1]
     if turns[-1]["role"] == "assistant" and last["type"] == "text":
-        last["text"] = last["text"].rstrip()  # the API takes no white space at the end of words it shall go on with
+        last["text"] = last["text"].rstrip()  # the API rejects trailing whitespace in text that the model continues
     return turns
 
 
 def _blocks(message: Message, names: ToolNames) -> list[Json]:
     if message.role == "tool" and message.call_id:
-        result: Json = {"type": "tool_result", "tool_use_id": fit_id(message.call_id)}
+        result: Json = {"type": "tool_result", "tool_use_id": valid_id(message.call_id)}
         if message.content.strip() or message.is_error:
             result["content"] = message.content if message.content.strip() else "The call failed."
         if message.is_error:
@@ -168,7 +171,7 @@ def _blocks(message: Message, names: ToolNames) -> list[Json]:
         return [result]
     blocks = [_text(message.content)] if message.content.strip() else []
     for call in message.tool_calls:
-        used = {"id": fit_id(call.id), "name": names.out(call.name), "input": call.arguments}
+        used = {"id": valid_id(call.id), "name": names.encode(call.name), "input": call.arguments}
         blocks.append({"type": "tool_use", **used})
     return blocks
 
@@ -178,26 +181,27 @@ def _text(text: str) -> Json:
 
 
 def _tools(request: ModelRequest, names: ToolNames, params: Mapping[str, Any]) -> Json:
-    """The tools and the choice among them. Calls in the history need their tools named, even where none is offered."""
+    """Return the tools and the tool choice.
+
+    The API requires tools for calls in the history, even if none are offered.
+    """
     tools: list[Json] = [
-        {"name": names.out(tool.name), "description": tool.description, "input_schema": parameters_of(tool)}
+        {"name": names.encode(tool.name), "description": tool.description, "input_schema": parameters_schema(tool)}
         for tool in request.tools
     ]
     choice: str = request.tool_choice or "auto" if tools else "none"
     if not tools:
-        called = dict.fromkeys(names.out(call.name) for message in request.messages for call in message.tool_calls)
+        called = dict.fromkeys(names.encode(call.name) for message in request.messages for call in message.tool_calls)
         tools = [{"name": name, "input_schema": {"type": "object"}} for name in called]
-    chosen: Json = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": names.out(choice)}
+    chosen: Json = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": names.encode(choice)}
     if _is_object(request.response_format) and choice in ("auto", "none"):
         if any(tool["name"] == ANSWER for tool in tools):
-            raise BadRequestError(
-                f"the name {ANSWER!r} is taken by the tool for the final answer: rename the agent's tool"
-            )
+            raise BadRequestError(f"the tool name {ANSWER!r} is reserved for the final answer: rename the agent's tool")
         tools.append(_answer_tool(request.response_format))
         chosen = {"type": "any"} if choice == "auto" else {"type": "tool", "name": ANSWER}
         thinking = params.get("thinking")
         if isinstance(thinking, Mapping) and thinking.get("type") != "disabled":
-            chosen = {"type": "auto"}  # a model that thinks cannot be forced
+            chosen = {"type": "auto"}  # with extended thinking the API allows no forced tool
     if not tools:
         return {}
     if params.get("parallel_tool_calls", True) is False and chosen["type"] != "none":
@@ -211,7 +215,7 @@ def _answer_tool(schema: Mapping[str, Any]) -> Json:
 
 
 def _text_of_answer(given: Any) -> str:
-    """The JSON of an answer; one that was streamed is JSON as the model wrote it, and may be cut off."""
+    """Return the JSON of an answer. A streamed answer is the model's own text, and may be incomplete."""
     return given if isinstance(given, str) else json_text(given)
 
 
@@ -220,27 +224,27 @@ def _is_object(schema: Any) -> bool:
 
 
 def _schema(schema: Any) -> Json:
-    """A schema for replies with what the API wants in one, as its own client writes it."""
+    """Convert a reply schema with the vendor's own helper."""
     from anthropic import transform_schema
 
     try:
         return transform_schema(thaw(schema))
     except ValueError as error:
-        raise BadRequestError(f"response_format is no schema that anthropic takes: {error}") from error
+        raise BadRequestError(f"anthropic does not accept the schema in response_format: {error}") from error
 
 
 def _usage(usage: Any) -> Usage | None:
     if not usage or not isinstance(usage, dict):
         return None
-    read = count(usage, "cache_read_input_tokens")
-    given = count(usage, "input_tokens") + read + count(usage, "cache_creation_input_tokens")
-    return Usage(given, count(usage, "output_tokens"), read)
+    read = token_count(usage, "cache_read_input_tokens")
+    given = token_count(usage, "input_tokens") + read + token_count(usage, "cache_creation_input_tokens")
+    return Usage(given, token_count(usage, "output_tokens"), read)
 
 
-def _written(usage: Any) -> dict[str, int]:
-    written = {
-        "cache_write_tokens": count(usage, "cache_creation_input_tokens"),
-        "cache_write_5m_tokens": count(usage, "cache_creation", "ephemeral_5m_input_tokens"),
-        "cache_write_1h_tokens": count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
+def _cache_writes(usage: Any) -> dict[str, int]:
+    cache_writes = {
+        "cache_write_tokens": token_count(usage, "cache_creation_input_tokens"),
+        "cache_write_5m_tokens": token_count(usage, "cache_creation", "ephemeral_5m_input_tokens"),
+        "cache_write_1h_tokens": token_count(usage, "cache_creation", "ephemeral_1h_input_tokens"),
     }
-    return {kind: tokens for kind, tokens in written.items() if tokens}
+    return {kind: tokens for kind, tokens in cache_writes.items() if tokens}

@@ -1,4 +1,4 @@
-"""Tool calls that a small model wrote as text, because nobody taught it the form its template expects."""
+"""Find tool calls that a small model wrote as text instead of in the form of its chat template."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import ToolCall, ToolSpec
-from ..dialects.chat import Chat, ChatStream
-from ..wire import Json, Reply, ToolNames
-from .shapes import text_shape
+from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
+from ..apis.common import Json, Reply, ToolNames
+from .grammar_schemas import text_schema
 
 _TAGGED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```[a-zA-Z_]*[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -21,40 +21,40 @@ _CODE = re.compile(r"[\[\s]*([\w.]+)\s*\(")
 _NAMES, _ARGUMENTS = ("name", "tool", "tool_name", "function"), ("arguments", "parameters", "args", "input")
 
 
-class Recovering(Chat):
-    """Chat completions with the model's own tool template, for one request; calls it wrote as text are found."""
+class TextCallsApi(ChatCompletionsApi):
+    """Chat completions with the model's own tool template, which also find calls in the text. Used for one request."""
 
     def __init__(self, request: ModelRequest, names: ToolNames) -> None:
         super().__init__("max_tokens")
         callable_now = () if request.tool_choice == "none" else request.tools
-        shown = [tool.replace(name=names.out(tool.name)) for tool in callable_now]
+        shown = [tool.replace(name=names.encode(tool.name)) for tool in callable_now]
         self._tools = (*callable_now, *shown)
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
-        """The request, with a schema that llama.cpp does not drop."""
+        """Return the body of a request, with a schema that llama.cpp supports."""
         if request.response_format is not None:
-            request = request.replace(response_format=text_shape(request.response_format))
+            request = request.replace(response_format=text_schema(request.response_format))
         return super().body(request, model, names)
 
-    def _reply_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-        return schema, False  # llama.cpp keeps to any schema, and knows limits that strict ones may not have
+    def _response_schema(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
+        return schema, False  # llama.cpp enforces any schema, including keywords that strict mode rejects
 
-    def stream(self) -> ChatStream:
-        """Puts a streamed reply together; what may be a call is not shown as text."""
-        return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatStream()
+    def stream(self) -> ChatCompletionsStream:
+        """Return an object that assembles a streamed reply, and does not show text that may be a call."""
+        return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatCompletionsStream()
 
     def read(self, data: Json) -> Reply | None:
-        """What a whole reply says, its calls wherever they stand."""
+        """Parse a whole reply, including calls in its text."""
         reply = super().read(data)
         if reply is not None and self._tools and not reply.tool_calls:
-            reply.content, calls = recover_calls(reply.content, self._tools)
+            reply.content, calls = find_calls(reply.content, self._tools)
             if calls:
                 reply.tool_calls, reply.finish_reason = calls, "tool_calls"
         return reply
 
 
-class _HoldingStream(ChatStream):
-    """Shows nothing of a reply that begins like a call."""
+class _HoldingStream(ChatCompletionsStream):
+    """A stream that shows no text of a reply that starts like a call."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
@@ -73,28 +73,28 @@ class _HoldingStream(ChatStream):
         return self._seen
 
 
-def recover_calls(text: str, tools: Iterable[ToolSpec]) -> tuple[str, list[ToolCall]]:
-    """The text without the calls in it, and the calls.
+def find_calls(text: str, tools: Iterable[ToolSpec]) -> tuple[str, list[ToolCall]]:
+    """Return the text without the calls in it, and the calls.
 
-    A call is a ``<tool_call>`` tag, a fenced block, a whole line or the whole text that holds JSON with a name and
-    arguments, or ``name(key=value)``. Only names of tools that exist count, so prose and other code stay text.
+    A call is a ``<tool_call>`` tag, a fenced block, a whole line or the whole text, containing JSON with a name and
+    arguments, or ``name(key=value)``. Only names of existing tools count, so prose and other code stay text.
     """
     known = {tool.name: tool for tool in tools}
     found: list[tuple[int, int, list[ToolCall]]] = []
-    for begin, end, inside in _places(text):
+    for begin, end, inside in _candidates(text):
         if not any(begin < other_end and end > other for other, other_end, _ in found):
             calls = list(_calls_in(inside, known))
             if calls:
                 found.append((begin, end, calls))
     left = text
-    for begin, end, _ in sorted(found, reverse=True, key=lambda place: place[0]):
+    for begin, end, _ in sorted(found, reverse=True, key=lambda found: found[0]):
         left = left[:begin] + left[end:]
-    calls = [call for _, _, some in sorted(found, key=lambda place: place[0]) for call in some]
+    calls = [call for _, _, some in sorted(found, key=lambda found: found[0]) for call in some]
     return (left.strip(), calls) if calls else (text, [])
 
 
-def _places(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where a call may stand: from the surest form to the least sure."""
+def _candidates(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield the parts of a text that may be a call, from the most to the least certain form."""
     for match in _TAGGED.finditer(text):
         yield match.start(), match.end(), match[2]
     for match in _FENCED.finditer(text):
@@ -119,7 +119,7 @@ def _calls_in(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
 def _from_json(item: Any, known: Mapping[str, ToolSpec]) -> ToolCall | None:
     if not isinstance(item, dict):
         return None
-    if isinstance(item.get("function"), dict):  # the form of the OpenAI API
+    if isinstance(item.get("function"), dict):  # the format of OpenAI's API
         item = item["function"]
     name = next((item[key] for key in _NAMES if isinstance(item.get(key), str)), "")
     if name not in known:
@@ -129,7 +129,7 @@ def _from_json(item: Any, known: Mapping[str, ToolSpec]) -> ToolCall | None:
 
 
 def _from_code(text: str, known: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:
-    """``name(key=value)``, also several in a list or on lines of their own, with literal values only."""
+    """Yield the calls in ``name(key=value)`` form, also in a list or on several lines, with literal values only."""
     begins = _CODE.match(text)
     if begins is None or begins[1] not in known:
         return

@@ -1,4 +1,4 @@
-"""OpenAI's Responses API, used without its memory: each request holds the whole conversation."""
+"""OpenAI's Responses API, used without server-side state: each request holds the whole conversation."""
 
 from __future__ import annotations
 
@@ -7,28 +7,37 @@ from typing import Any
 
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
-from ..schemas import parameters_of, reply_schema
-from ..wire import Json, Reply, ToolNames, arguments_text, count, finish, text_of
+from .common import (
+    Json,
+    Reply,
+    ToolNames,
+    arguments_text,
+    final_reason,
+    parameters_schema,
+    strict_schema,
+    text_of,
+    token_count,
+)
 
-_CUT_SHORT = {"max_output_tokens": "length", "content_filter": "content_filter"}
+_INCOMPLETE_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
-class Responses:
-    """The Responses API. It knows no ``seed``, so that one is left out."""
+class ResponsesApi:
+    """The Responses API. It has no ``seed``, so that parameter is dropped."""
 
     path = "/responses"
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
-        """The request, as this API wants it."""
+        """Return the body of a request."""
         items = [item for message in request.messages for item in _items(message, names)]
         body: Json = {"model": model, "input": items, "store": False}
         if request.tools:
             body["tools"] = [
                 {
                     "type": "function",
-                    "name": names.out(tool.name),
+                    "name": names.encode(tool.name),
                     "description": tool.description,
-                    "parameters": parameters_of(tool),
+                    "parameters": parameters_schema(tool),
                     "strict": False,
                 }
                 for tool in request.tools
@@ -37,9 +46,9 @@ class Responses:
             if choice in ("auto", "none", "required"):
                 body["tool_choice"] = choice
             elif choice:
-                body["tool_choice"] = {"type": "function", "name": names.out(choice)}
+                body["tool_choice"] = {"type": "function", "name": names.encode(choice)}
         if request.response_format is not None:
-            schema, strict = reply_schema(request.response_format)
+            schema, strict = strict_schema(request.response_format)
             shape = {"type": "json_schema", "name": "reply", "schema": schema, "strict": strict}
             body["text"] = {"format": shape}
         for key, value in request.params.items():
@@ -50,11 +59,11 @@ class Responses:
         return body
 
     def streamed(self, body: Json) -> Json:
-        """The same request, for a reply in pieces."""
+        """Return the body of a request for a streamed reply."""
         return {**body, "stream": True}
 
     def read(self, data: Json) -> Reply | None:
-        """What a whole reply says; ``None`` if it holds no answer."""
+        """Parse a whole reply; ``None`` if it has no content."""
         if not isinstance(data.get("output"), list):
             return None
         text, calls, refused = [], [], False
@@ -68,24 +77,24 @@ class Responses:
                     text.append(part.get("text") or part.get("refusal") or "")
         reason = "stop"
         if data.get("status", "completed") != "completed":
-            reason = _CUT_SHORT.get((data.get("incomplete_details") or {}).get("reason") or "", "other")
+            reason = _INCOMPLETE_REASONS.get((data.get("incomplete_details") or {}).get("reason") or "", "other")
         model, usage = data.get("model") or "", _usage(data.get("usage"))
-        return Reply("".join(text), calls, finish(reason, calls, refused), model, usage)
+        return Reply("".join(text), calls, final_reason(reason, calls, refused), model, usage)
 
     def stream(self) -> ResponsesStream:
-        """Puts a streamed reply together."""
+        """Return an object that assembles a streamed reply."""
         return ResponsesStream()
 
 
 class ResponsesStream:
-    """A streamed response: its last event holds all of it, but for servers that leave the items out there."""
+    """Assembles a streamed response. The last event holds the whole response, but some servers leave out its items."""
 
     def __init__(self) -> None:
         self._items: list[Json] = []
         self._last: Json | None = None
 
     def add(self, event: Json) -> str:
-        """Take in one event; gives the text in it."""
+        """Add one event and return the text in it."""
         kind = event.get("type")
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             return text_of(event.get("delta"))
@@ -98,7 +107,7 @@ class ResponsesStream:
         return ""
 
     def whole(self) -> Json | None:
-        """The response that the events make up."""
+        """Return the response that the events make up; ``None`` if it is incomplete."""
         if self._last is None:
             return None
         return {**self._last, "output": self._last.get("output") or self._items}
@@ -116,12 +125,12 @@ def _items(message: Message, names: ToolNames) -> Iterator[Json]:
         role = "user" if message.role == "tool" else message.role
         yield {"type": "message", "role": role, "content": message.content}
     for call in message.tool_calls:
-        name, arguments = names.out(call.name), arguments_text(call)
+        name, arguments = names.encode(call.name), arguments_text(call)
         yield {"type": "function_call", "call_id": call.id, "name": name, "arguments": arguments}
 
 
 def _usage(usage: Any) -> Usage | None:
     if not usage or not isinstance(usage, dict):
         return None
-    cached = count(usage, "input_tokens_details", "cached_tokens")
-    return Usage(count(usage, "input_tokens"), count(usage, "output_tokens"), cached)
+    cached = token_count(usage, "input_tokens_details", "cached_tokens")
+    return Usage(token_count(usage, "input_tokens"), token_count(usage, "output_tokens"), cached)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from hookline import Agent, Message, ModelRequest, tool
 from hookline.payloads import ToolSpec
-from hookline.providers.local.recover import Recovering, recover_calls
-from hookline.providers.wire import ToolNames
+from hookline.providers.apis.common import ToolNames
+from hookline.providers.local.text_calls import TextCallsApi, find_calls
 
 ADD = ToolSpec("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})
 SAY = ToolSpec("say", "Say.", {"type": "object", "properties": {"text": {"type": "string"}}})
@@ -16,7 +16,7 @@ TOOLS = (ADD, SAY, READ)
 
 
 def found(text):
-    left, calls = recover_calls(text, TOOLS)
+    left, calls = find_calls(text, TOOLS)
     return left, [(call.name, dict(call.arguments)) for call in calls]
 
 
@@ -112,7 +112,7 @@ def test_text_around_calls_is_kept():
     ],
 )
 def test_what_is_no_call_stays_text(text):
-    assert recover_calls(text, TOOLS) == (text, [])
+    assert find_calls(text, TOOLS) == (text, [])
 
 
 PARTS = st.sampled_from(
@@ -123,7 +123,7 @@ PARTS = st.sampled_from(
 
 @given(st.text() | st.lists(PARTS, max_size=12).map("".join))
 def test_no_text_at_all_makes_it_fail(text):
-    left, calls = recover_calls(text, TOOLS)
+    left, calls = find_calls(text, TOOLS)
     assert calls or left == text
     assert all(call.name in ("add", "say", "files.read") and call.raw is None for call in calls)
 
@@ -135,7 +135,7 @@ def test_no_text_at_all_makes_it_fail(text):
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_text_that_is_nested_too_deep_stays_text(text):
-    assert recover_calls(text, TOOLS) == (text, [])
+    assert find_calls(text, TOOLS) == (text, [])
 
 
 def chunks(*pieces):
@@ -145,7 +145,7 @@ def chunks(*pieces):
 
 def streamed(*pieces, **options):
     request = ModelRequest((Message("user", "Hi."),), tools=TOOLS, **options)
-    dialect = Recovering(request, ToolNames.of(request))
+    dialect = TextCallsApi(request, ToolNames.from_request(request))
     stream = dialect.stream()
     shown = [stream.add(chunk) for chunk in chunks(*pieces)]
     return "".join(shown), dialect.read(stream.whole())
@@ -171,8 +171,8 @@ def test_a_call_that_comes_in_pieces_is_not_shown(pieces):
 @pytest.mark.parametrize("written", ["files_read", "files.read"])
 def test_a_tool_may_be_called_by_the_name_that_was_shown(written):
     _, reply = streamed(f'{{"name": "{written}", "arguments": {{"path": "x"}}}}')
-    names = ToolNames.of(ModelRequest((), tools=TOOLS))
-    assert [names.back(call.name) for call in reply.tool_calls] == ["files.read"]
+    names = ToolNames.from_request(ModelRequest((), tools=TOOLS))
+    assert [names.decode(call.name) for call in reply.tool_calls] == ["files.read"]
 
 
 def test_where_no_call_is_allowed_none_is_found():
@@ -184,8 +184,8 @@ def test_where_no_call_is_allowed_none_is_found():
 def test_a_model_with_a_tool_template_is_given_the_tools_so(taught):
     plain = ModelRequest((Message("user", "Hi."),))
     request = plain.replace(tools=TOOLS)
-    names = ToolNames.of(request)
-    body = taught._dialect(taught.load(), request, names).body(request, "m", names)
+    names = ToolNames.from_request(request)
+    body = taught._api(taught.load(), request, names).body(request, "m", names)
     assert [entry["function"]["name"] for entry in body["tools"]] == ["add", "say", "files_read"]
     assert "grammar" not in body
     assert "response_format" not in body
