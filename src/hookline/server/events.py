@@ -1,4 +1,4 @@
-"""What a server adds to the events of a run: a first and a last one, which every run has, however it goes."""
+"""The first and the last event of every served run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .._kernel.values import Usage
 
 
 class RunAccepted(Event, frozen=True):
-    """The first event of a served run: it is stored, and waits for its turn."""
+    """The first event of a served run: the run is stored and queued."""
 
     agent: str = ""
     session: str = ""
@@ -16,7 +16,7 @@ class RunAccepted(Event, frozen=True):
 
 
 class RunClosed(Event, frozen=True):
-    """The last event of a served run, also of one that never began or whose program was gone."""
+    """The last event of a served run, also if it never started or its process died."""
 
     status: str = ""
     reply: str = ""
