@@ -211,7 +211,7 @@ async def test_a_cancelled_run_leaves_nothing_waiting(store):
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"
     assert [event.decision for event in log.of(ApprovalDecided)] == ["cancelled"]
-    with pytest.raises(DecisionRefusedError, match="its run is over"):
+    with pytest.raises(DecisionRefusedError, match="its run has ended"):
         says(store, "approve")(row)
     assert ran == []
 

@@ -117,7 +117,7 @@ class ApprovalsHook:
             row = self.store.ask(request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id)
             asked.append(row)
             if left.is_set():
-                self.store.settle(row.id, "cancelled")
+                self.store.end_pending(row.id, "cancelled")
             return row
 
         try:
@@ -142,11 +142,11 @@ class ApprovalsHook:
 
         telling = None if self.tell is None else asyncio.ensure_future(self._tell(row))
         try:
-            with self.store.waiting(row.id, tell):
+            with self.store.watch(row.id, tell):
                 until = loop.time() + self.seconds
                 while not news.done() and loop.time() < until and time.time() < row.expires:
                     await asyncio.wait([news], timeout=min(until - loop.time(), CLOCK))
-            outcome = news.result() if news.done() else await in_thread(self.store.settle, row.id, "expired")
+            outcome = news.result() if news.done() else await in_thread(self.store.end_pending, row.id, "expired")
         except asyncio.CancelledError:
             await self._cancel(row)
             raise
@@ -169,7 +169,7 @@ class ApprovalsHook:
 
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
-            await with_timeout(CLEANING, in_thread(self.store.settle, row.id, "cancelled"), shielded=True)
+            await with_timeout(CLEANING, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
 
 
 def answer_of(row: ApprovalRow, seconds: float) -> HookResult:

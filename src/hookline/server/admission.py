@@ -16,7 +16,7 @@ from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
 from ..stores.errors import StoreError
-from ..stores.keys import FRESH_SECONDS, RIGHTS, KeyRow, KeyStore
+from ..stores.keys import CACHE_SECONDS, RIGHTS, KeyRow, KeyStore
 from .callers import ANYBODY, LOCAL, Caller
 from .endpoints import OPEN, ApiError
 from .headers import secret_of
@@ -62,7 +62,7 @@ class Visit(msgspec.Struct):
     @property
     def took_its_time(self) -> bool:
         """Whether it began so long ago that its key may not be good any more."""
-        return time.monotonic() > self.began + FRESH_SECONDS
+        return time.monotonic() > self.began + CACHE_SECONDS
 
 
 class Ended(Exception):
@@ -133,9 +133,9 @@ class Admission:
         keys = self._keys
         if keys is None:
             return
-        if keys.is_due:
+        if keys.is_stale:
             async with self._reading:  # one looks, those behind it wait for that
-                if keys.is_due:
+                if keys.is_stale:
                     await in_thread(keys.refresh)
         if keys.problem is not None:
             raise keys.problem
@@ -146,13 +146,13 @@ class Admission:
         secret, why = secret_of(scope)
         row: KeyRow | None = None
         if secret is not None and self._keys is not None:
-            row = self._keys.known(secret)
+            row = self._keys.lookup(secret)
         if row is not None and self._keys is not None:
             visit.caller = Caller(row.id, row.name, frozenset(row.scopes), freeze(row.metadata))
             state = self._keys.state(row)
             if state == "active":
                 visit.key = row
-                self._keys.used(row)
+                self._keys.mark_used(row)
                 return
             why = f"the key is {state}"
         elif secret is not None:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from ..stores.runs import RunRecord, RunStore, StoredEvent, fitting
+from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .live import Live
 
 PAGE = 200
@@ -48,7 +48,7 @@ class Reader:
             if found is None:
                 found = await self._from_file()
             if found:
-                found = fitting(found, PAGE_BYTES)
+                found = limit_bytes(found, PAGE_BYTES)
                 self.seq = found[-1].seq
                 return found
             if self._live is not None:

@@ -44,7 +44,7 @@ class A2aPart:
 
         keep_quiet()
         self._service, self._options = service, service.options
-        self.push = Push(service, store.pushes, hosts=self._options.push_hosts, **push)
+        self.push = Push(service, store.push_subscriptions, hosts=self._options.push_hosts, **push)
         self._dispatcher = JsonRpcDispatcher(Handler(service, self.push, audit), Contexts(), enable_v0_3_compat=True)
 
     async def open(self) -> None:

@@ -22,7 +22,7 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
-from ...stores.push_subscriptions import Pushes, PushRow
+from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
 from ...stores.runs import RunRecord
 from ..callers import Caller
 from ..errors import Busy, UnknownRunError
@@ -60,7 +60,7 @@ class Push:
     """
 
     def __init__(
-        self, service: RunService, store: Pushes, *, hosts: Sequence[str] = (), seconds: float = SECONDS,
+        self, service: RunService, store: PushSubscriptionStore, *, hosts: Sequence[str] = (), seconds: float = SECONDS,
         pauses: Sequence[float] = PAUSES,
     ) -> None:  # fmt: skip
         self._service, self._store = service, store
@@ -74,7 +74,7 @@ class Push:
         Raises:
             StoreError: the file cannot be used.
         """
-        for row in await asyncio.to_thread(self._store.adopt):
+        for row in await asyncio.to_thread(self._store.claim_abandoned):
             self._begin(row)
 
     async def close(self, grace: float = 2.0) -> None:
@@ -120,11 +120,11 @@ class Push:
         """
         proof = config.authentication
         seq = 1 if new else run.last_seq - 1 if run.is_over else run.last_seq
-        row = PushRow(
+        row = PushSubscription(
             run.id, config.id or run.id, caller.id, config.url, config.token, proof.scheme, proof.credentials, version,
             time.time(), seq,
         )  # fmt: skip
-        if not await asyncio.to_thread(self._store.put, row, MAX_RECEIVERS):
+        if not await asyncio.to_thread(self._store.save, row, MAX_RECEIVERS):
             raise InvalidParamsError(f"a task has at most {MAX_RECEIVERS} push notification configs: delete one")
         self._begin(row)
         return _config(row, caller)
@@ -135,7 +135,7 @@ class Push:
         Raises:
             StoreError: the file cannot be used.
         """
-        return [_config(row, caller) for row in await asyncio.to_thread(self._store.of, run.id)]
+        return [_config(row, caller) for row in await asyncio.to_thread(self._store.for_run, run.id)]
 
     async def delete(self, run: RunRecord, id: str) -> bool:
         """Tell a receiver no more; false if there is none.
@@ -150,14 +150,14 @@ class Push:
 
     # Telling them.
 
-    def _begin(self, row: PushRow) -> None:
+    def _begin(self, row: PushSubscription) -> None:
         key = row.run_id, row.id
         if key in self._tasks:
             self._tasks[key].cancel()
         task = self._tasks[key] = asyncio.create_task(self._tell(row), name=f"hookline-push-{row.run_id}")
         task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
 
-    async def _tell(self, row: PushRow) -> None:
+    async def _tell(self, row: PushSubscription) -> None:
         while True:
             try:
                 await self._follow(row)
@@ -170,7 +170,7 @@ class Push:
                 log.error("nobody is told of the run %s: %s", row.run_id, error_text(error))
                 return
 
-    async def _follow(self, row: PushRow) -> None:
+    async def _follow(self, row: PushSubscription) -> None:
         run = await self._service.get(row.run_id, _MYSELF)
         reader = await self._service.read(row.run_id, _MYSELF)
         try:
@@ -189,13 +189,13 @@ class Push:
         finally:
             reader.close()
 
-    async def _sent(self, row: PushRow, seq: int, *, over: bool) -> None:
+    async def _sent(self, row: PushSubscription, seq: int, *, over: bool) -> None:
         try:
-            await asyncio.to_thread(self._store.sent, row, seq, done=over)
+            await asyncio.to_thread(self._store.mark_delivered, row, seq, done=over)
         except StoreError as error:  # it is told once more after a restart
             log.error("what was told of the run %s is not stored: %s", row.run_id, error_text(error))
 
-    async def _send(self, row: PushRow, task: Task) -> None:
+    async def _send(self, row: PushSubscription, task: Task) -> None:
         """Post a task, more than once if need be; a receiver that does not take it misses it."""
         headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
         if row.token:
@@ -237,13 +237,13 @@ class Push:
                 egress.resolve(where)
 
 
-def _body(row: PushRow, task: Task) -> bytes:
+def _body(row: PushSubscription, task: Task) -> bytes:
     if row.version == "0.3":
         return to_compat_task(task).model_dump_json(by_alias=True, exclude_none=True).encode()
     return msgspec.json.encode(MessageToDict(StreamResponse(task=task)))
 
 
-def _config(row: PushRow, caller: Caller) -> TaskPushNotificationConfig:
+def _config(row: PushSubscription, caller: Caller) -> TaskPushNotificationConfig:
     config = TaskPushNotificationConfig(id=row.id, task_id=row.run_id, url=row.url)
     if row.owner != caller.id:
         return config
