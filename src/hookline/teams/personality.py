@@ -1,4 +1,4 @@
-"""What a personality is, and how it is read from its file."""
+"""Personality: its fields, and reading them from files."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from ..config.settings import KEYS, About, Count, DeclaredHook, Key
 from ..config.sources import anchored, checked, parse, why_not_trusted
 
 MAIN, TEXT = "personality.toml", "instructions.md"
-"""The files of a personality that has a folder of its own."""
+"""The file names of a personality in a folder of its own."""
 
 MAX_SIZE = 1_000_000
-"""How many bytes a file of a personality may have."""
+"""Maximum size of a file in bytes."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Personality(Frozen, frozen=True):
-    """Who an agent can be. What is left out (``None``) is as the settings say; the settings' hooks always hold.
+    """A variant of the agent in the settings: other instructions, model or tools, and additional guards.
+
+    Fields that are ``None`` are taken from the settings. The hooks of the settings always apply.
 
     Args:
-        id: what it is known by; the file's or folder's name if the file says none.
-        name: what people are told.
-        description: what others are told who may hand work to it.
-        instructions: its system prompt; ``instructions.md`` beside a ``personality.toml`` may hold it instead.
+        id: its id; by default the name of its file or folder.
+        name: the name that users see.
+        description: a description for agents that may delegate to it.
+        instructions: its system prompt; it may also be in ``instructions.md`` beside a ``personality.toml``.
         model: its model.
-        params: settings handed to the model.
-        tools: names or globs of the settings' tools, and references to others.
-        plugins: those whose hooks and tools take part.
-        guards: hooks on top of the settings'.
-        delegates: whom it may delegate to and hand over to: ids or globs.
-        max_steps: its step limit; never more than the settings allow.
-        file: where it was read from.
+        params: parameters of the model.
+        tools: names or globs of tools of the settings, and references to other tools.
+        plugins: the plugins whose hooks and tools are used.
+        guards: additional hooks.
+        delegates: ids or globs of the personalities that it may delegate and hand over to.
+        max_steps: its step limit; at most that of the settings.
+        file: the file that it was read from.
     """
 
     id: str
@@ -61,12 +63,12 @@ class Personality(Frozen, frozen=True):
 
     @property
     def shown(self) -> str:
-        """How people are told of it."""
+        """The name for users."""
         return self.name or self.id or "default"
 
     @property
     def code(self) -> list[Path]:
-        """The Python files that it names."""
+        """The Python files that its guards and tools refer to."""
         uses = [item if isinstance(item, str) else item.use for item in (*self.guards, *(self.tools or ()))]
         return list(dict.fromkeys(file for use in uses if (file := parse(use).file) is not None))
 
@@ -88,11 +90,11 @@ FIELDS: Mapping[str, Key] = {
     "delegates": _key("delegates", tuple[str, ...]),
     "max_steps": _key("max_steps", Count),
 }
-"""What a personality file may say, by name."""
+"""The keys of a personality file."""
 
 
 class PersonalityFiles(Frozen, frozen=True):
-    """The files of one personality, as they were read: the TOML file, then its instructions, if they are a file."""
+    """The contents of the files of one personality: the TOML file, and its instructions if they are a file."""
 
     main: Path
     data: bytes
@@ -100,36 +102,36 @@ class PersonalityFiles(Frozen, frozen=True):
 
     @classmethod
     def read(cls, main: Path) -> PersonalityFiles:
-        """Read them.
+        """Read the files.
 
         Raises:
-            ConfigError: one cannot be read, is too large, or somebody else could have written it.
+            ConfigError: a file cannot be read, is too large, or is not trusted.
         """
         text = main.with_name(TEXT)
-        own = main.name == MAIN and text.exists()
-        return cls(main, _bytes(main), _bytes(text) if own else None)
+        has_text = main.name == MAIN and text.exists()
+        return cls(main, _read(main), _read(text) if has_text else None)
 
     @property
-    def usual_id(self) -> str:
-        """The id of a personality whose file gives none."""
+    def default_id(self) -> str:
+        """The default id."""
         return self.main.parent.name if self.main.name == MAIN else self.main.stem
 
     def personality(self) -> Personality:
-        """What they say.
+        """Parse the files.
 
         Raises:
-            ConfigError: with the file, the key and what is expected.
+            ConfigError: the contents are invalid; the message has the file, the key and what is expected.
         """
         table = self._table()
         fields = read_fields(table, self.main.parent.resolve(), str(self.main))
-        fields.setdefault("id", self.usual_id)
+        fields.setdefault("id", self.default_id)
         if not is_id(fields["id"]):
             where = f"{self.main}: id" if "id" in table else str(self.main)
-            rule = "use letters, digits, - and _, at most 64, a letter or digit first"
-            raise ConfigError(f"{where}: {fields['id']!r:.80} is no id: {rule}")
+            rule = "use at most 64 letters, digits, - and _, beginning with a letter or digit"
+            raise ConfigError(f"{where}: {fields['id']!r:.80} is not a valid id: {rule}")
         if self.text is not None:
             if "instructions" in fields:
-                raise ConfigError(f"{self.main}: instructions are given here and in {TEXT}: keep one of the two")
+                raise ConfigError(f"{self.main}: instructions are given here and in {TEXT}: remove one")
             try:
                 fields["instructions"] = self.text.decode().strip()
             except UnicodeDecodeError as error:
@@ -137,8 +139,8 @@ class PersonalityFiles(Frozen, frozen=True):
         return Personality(**fields, file=str(self.main))
 
     def _table(self) -> dict[str, Any]:
-        if not self.data.strip():  # also what a file is for a moment while it is being saved
-            raise ConfigError(f'{self.main} is empty: give it at least a line such as description = "..."')
+        if not self.data.strip():  # also for a moment while an editor saves it
+            raise ConfigError(f'{self.main} is empty: add at least a line such as description = "..."')
         try:
             return tomllib.loads(self.data.decode())
         except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -148,15 +150,15 @@ class PersonalityFiles(Frozen, frozen=True):
 
 
 def is_id(text: str) -> bool:
-    """Whether a personality can be called so: a simple name, the same on every file system."""
+    """Whether a text is a valid id: a simple name that works on every file system."""
     return _ID.fullmatch(text) is not None
 
 
 def read_fields(given: Mapping[str, Any], folder: Path, where: str) -> dict[str, Any]:
-    """The fields of a personality, checked; relative paths are taken from ``folder``.
+    """Check the fields of a personality. Relative paths are relative to ``folder``.
 
     Raises:
-        ConfigError: an unknown key or a wrong value; ``where`` says in what.
+        ConfigError: a key is unknown or a value is invalid; the message begins with ``where``.
     """
     fields: dict[str, Any] = {}
     for name, value in given.items():
@@ -169,7 +171,7 @@ def read_fields(given: Mapping[str, Any], folder: Path, where: str) -> dict[str,
 
 
 def main_files(folder: Path) -> list[Path]:
-    """The TOML files of the personalities in a folder, in order.
+    """The TOML files of the personalities in a folder, sorted.
 
     Raises:
         ConfigError: the folder cannot be read.
@@ -190,9 +192,9 @@ def main_files(folder: Path) -> list[Path]:
     return [Path(path) for path in sorted(found)]
 
 
-def _bytes(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     if not path.is_file():
-        raise ConfigError(f"there is no file {path}: make one, it may be short")
+        raise ConfigError(f"there is no file {path}: create it")
     problem = why_not_trusted(path)
     if problem is not None:
         raise ConfigError(f"{path} is ignored: {problem}")
@@ -202,11 +204,11 @@ def _bytes(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > MAX_SIZE:
-        raise ConfigError(f"{path} is larger than {MAX_SIZE:,} bytes: make it shorter")
+        raise ConfigError(f"{path} is larger than the maximum of {MAX_SIZE:,} bytes")
     return data
 
 
-def outside(files: list[Path], folder: Path) -> list[str]:
-    """Those of these files that do not lie in a folder."""
+def files_outside(files: list[Path], folder: Path) -> list[str]:
+    """The files that are not below a folder."""
     inside = folder.resolve()
     return [str(file) for file in files if below(inside, file) is None]

@@ -1,4 +1,4 @@
-"""Personalities that delegate to others, and hand conversations over."""
+"""Personalities that delegate to each other and hand conversations over."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_only_those_who_have_delegates_are_offered_the_tools_and_only_for_them(folder):
+def test_only_personalities_with_delegates_are_offered_the_tools(folder):
     company = Company(folder, boss=["hi"], coder=["hi"])
     company.roster.run("x")
     company.roster.run("x", session=Session(personality_id="coder"))
@@ -59,7 +59,7 @@ def test_only_those_who_have_delegates_are_offered_the_tools_and_only_for_them(f
     assert "coder: Writes code" in spec.description
 
 
-def test_a_delegate_works_under_the_base_guards_and_answers(folder):
+def test_guards_of_the_base_apply_to_a_delegate(folder):
     @guard("before_tool", tools="look")
     def blind(ctx, payload):
         return HookResult.block("no")
@@ -78,17 +78,17 @@ def test_a_delegate_works_under_the_base_guards_and_answers(folder):
     assert seen == [("coder", "look", "blocked"), ("boss", "delegate", "ok")]
 
 
-def test_one_who_is_no_delegate_is_refused(folder):
+def test_delegating_to_another_personality_is_rejected(folder):
     company = Company(
         folder, boss=[call("delegate", to="other", task="go"), call("handoff", to="other", message=""), "ok"]
     )
     result = company.roster.run("x")
     told = [message.content for message in result.messages if message.role == "tool"]
     assert len(told) == 2
-    assert all("boss may not turn to other. Choose from: coder, critic." in text for text in told)
+    assert all("boss may not use other. Choose from: coder, critic." in text for text in told)
 
 
-def test_the_plugin_filter_of_the_delegate_holds_in_its_run(folder):
+def test_the_plugin_filter_of_a_delegate_applies_in_its_run(folder):
     seen = []
 
     @observer("on_run_start")
@@ -108,7 +108,7 @@ def test_the_plugin_filter_of_the_delegate_holds_in_its_run(folder):
     assert "extra" not in company.tools["critic"]
 
 
-def test_after_a_handoff_the_other_personality_goes_on_at_once_and_keeps_the_conversation(folder):
+def test_after_a_handoff_the_other_personality_continues_and_keeps_the_session(folder):
     switched = []
 
     @observer("personality_switched")
@@ -123,7 +123,7 @@ def test_after_a_handoff_the_other_personality_goes_on_at_once_and_keeps_the_con
     assert switched == [("boss", "coder")]
 
 
-async def test_drivers_of_runs_follow_a_handoff_up(folder):
+async def test_callers_can_follow_up_a_handoff(folder):
     company = Company(folder, boss=[call("handoff", to="coder", message="Write it.")], coder=["code"])
     session = Session()
     first = await company.roster.start("x", session=session).result()
@@ -134,7 +134,7 @@ async def test_drivers_of_runs_follow_a_handoff_up(folder):
     assert company.roster.follow_up(session, second) is None
 
 
-def test_a_handler_may_change_who_takes_over_for_this_session(folder):
+def test_a_hook_can_change_the_personality_that_takes_over(folder):
     @hook("personality_switched")
     def stricter(ctx, payload):
         return {"personality": {"id": "other", "instructions": "guest", "tools": []}}
@@ -147,7 +147,7 @@ def test_a_handler_may_change_who_takes_over_for_this_session(folder):
 
 
 @pytest.mark.parametrize("answer", [ZeroDivisionError("oh"), {"personality": "nobody"}, {"personality": {"x": 1}}])
-def test_a_handler_that_fails_keeps_the_conversation_where_it_is(folder, answer):
+def test_a_failing_hook_rejects_the_handoff(folder, answer):
     @hook("personality_switched")
     def decide(ctx, payload):
         if isinstance(answer, Exception):
@@ -158,10 +158,10 @@ def test_a_handler_that_fails_keeps_the_conversation_where_it_is(folder, answer)
     session = Session()
     result = company.roster.run("x", session=session)
     assert (result.reply, session.personality_id) == ("still me", "boss")
-    assert "the switch to coder is undone" in result.messages[2].content
+    assert "the switch to coder was rejected" in result.messages[2].content
 
 
-def test_a_handoff_that_a_hook_takes_back_changes_nothing(folder):
+def test_a_handoff_rejected_after_the_tool_changes_nothing(folder):
     @hook("after_tool", tools="handoff")
     def take_back(ctx, payload):
         return payload.replace(error="no, you go on", result="no, you go on")
@@ -176,7 +176,7 @@ def test_a_handoff_that_a_hook_takes_back_changes_nothing(folder):
     assert (session.personality_id, dict(session.personality_changes)) == ("boss", {})
 
 
-def test_a_delegate_that_does_not_exist_is_told_and_the_rest_works(folder):
+def test_an_unknown_delegate_is_reported_and_the_rest_works(folder):
     (folder / "boss.toml").write_text('instructions = "boss"\ndelegates = ["coder", "critc"]')
     company = Company(folder, boss=["hi"])
     assert company.roster.run("x").reply == "hi"
@@ -185,7 +185,7 @@ def test_a_delegate_that_does_not_exist_is_told_and_the_rest_works(folder):
     assert list(company.tools["boss"]["delegate"].parameters["properties"]["to"]["enum"]) == ["coder"]
 
 
-def test_a_changed_delegate_counts_from_its_next_run(folder):
+def test_a_changed_delegate_takes_effect_in_its_next_run(folder):
     def edit(request):
         (folder / "coder.toml").write_text('instructions = "newcoder"')
         return call("delegate", to="coder", task="go")
@@ -202,7 +202,7 @@ def test_a_changed_delegate_counts_from_its_next_run(folder):
     assert company.roster.run("x").messages[2].content == "new"
 
 
-def test_the_plugins_of_whoever_takes_over_are_asked_as_after_any_switch(folder):
+def test_a_handoff_fires_for_the_plugins_of_the_new_personality(folder):
     @hook("personality_switched")
     def restrict(ctx, switched):
         return {"personality": {"tools": []}} if switched.to == "coder" else None
@@ -219,7 +219,7 @@ def test_the_plugins_of_whoever_takes_over_are_asked_as_after_any_switch(folder)
     assert company.tools["coder"] == {}
 
 
-def test_a_handoff_does_not_widen_the_filter_of_whoever_started_the_run(folder):
+def test_a_handoff_does_not_widen_the_plugin_filter_of_the_run(folder):
     asked = []
 
     @hook("personality_switched")

@@ -1,7 +1,7 @@
-"""A registry on top of another."""
+"""LayeredRegistry: a registry on top of another."""
 
 from hookline import HookRegistry, guard
-from hookline.teams.layers import LayeredRegistry
+from hookline.teams.personality_folder import LayeredRegistry
 
 
 def named(name):
@@ -16,7 +16,7 @@ def names(registry):
     return [entry.name for entry in registry.stack.entries("before_tool")]
 
 
-def test_hooks_of_the_base_come_first_whatever_their_priority():
+def test_hooks_of_the_base_run_first_regardless_of_priority():
     base = HookRegistry([named("base")])
     layered = LayeredRegistry(base)
     layered.register(named("own"), priority=500)
@@ -24,7 +24,7 @@ def test_hooks_of_the_base_come_first_whatever_their_priority():
     assert names(base) == ["base"]
 
 
-def test_the_base_stays_live():
+def test_changes_of_the_base_take_effect():
     base = HookRegistry()
     layered = LayeredRegistry(base, [named("own")])
     take_out = base.register(named("late"))
@@ -33,7 +33,7 @@ def test_the_base_stays_live():
     assert names(layered) == ["own"]
 
 
-def test_hooks_of_the_base_cannot_be_taken_out_from_above():
+def test_hooks_of_the_base_cannot_be_removed_in_the_layer():
     rule = named("base")
     base = HookRegistry([rule])
     base.register(named("plugin's"), plugin="p")
@@ -44,7 +44,7 @@ def test_hooks_of_the_base_cannot_be_taken_out_from_above():
     assert names(layered) == ["base", "plugin's"]
 
 
-def test_a_copy_and_a_registry_made_of_it_lose_nothing():
+def test_a_copy_has_all_hooks():
     base = HookRegistry([named("base")])
     layered = LayeredRegistry(base, [named("own")])
     for other in (layered.copy(), HookRegistry(layered)):

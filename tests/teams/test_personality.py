@@ -1,4 +1,4 @@
-"""What a personality file may say, and what people are told when it says something else."""
+"""Reading personality files, and their errors."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hookline._base.frozen import plain
 from hookline.config.errors import ConfigError
 from hookline.config.settings import DeclaredHook
-from hookline.teams.personalities import PersonalityFiles, is_id, main_files
+from hookline.teams.personality import PersonalityFiles, is_id, main_files
 
 
 def read(path):
@@ -57,13 +57,13 @@ def test_every_field_is_read_and_paths_are_taken_from_the_file(tmp_path):
     assert found.code == [tmp_path / "hooks.py", tmp_path / "tools.py"]
 
 
-def test_what_is_left_out_is_as_the_settings_say(tmp_path):
+def test_missing_fields_are_taken_from_the_settings(tmp_path):
     found = read(written(tmp_path, 'description = "x"'))
     assert (found.id, found.shown) == ("coder", "coder")
     assert [found.instructions, found.model, found.tools, found.plugins, found.max_steps] == [None] * 5
 
 
-def test_a_folder_has_its_instructions_in_a_file_of_their_own(tmp_path):
+def test_a_personality_folder_can_have_an_instructions_file(tmp_path):
     main = written(tmp_path, 'description = "x"', "critic/personality.toml")
     written(tmp_path, "# Be strict\n\nSay what is wrong.\n", "critic/instructions.md")
     written(tmp_path, "", "critic/hooks.py")
@@ -83,28 +83,28 @@ def test_a_folder_has_its_instructions_in_a_file_of_their_own(tmp_path):
         ("max_steps = -1", "max_steps: expected a whole number, 0 or more; got -1"),
         ("guards = [{ use = 'x', pints = [] }]", "guards: a hook has no 'pints'. Did you mean 'points'?"),
         ("params = 'hot'", 'params: expected a table such as { key = "value" }'),
-        ("id = '../hookline'", "id: '../hookline' is no id: use letters, digits"),
-        ("id = ''", "id: '' is no id"),
+        ("id = '../hookline'", "id: '../hookline' is not a valid id: use at most 64 letters, digits"),
+        ("id = ''", "id: '' is not a valid id"),
         ("description = ", "is not valid TOML"),
         ("x = " + "[" * 100_000, "is not valid TOML"),
-        ("  \n", "is empty: give it at least a line such as"),
-        ("x" * 1_000_001, "is larger than 1,000,000 bytes"),
+        ("  \n", "is empty: add at least a line such as"),
+        ("x" * 1_000_001, "is larger than the maximum of 1,000,000 bytes"),
     ],
 )
-def test_a_mistake_is_told_with_the_file_the_key_and_what_to_do(tmp_path, text, words):
+def test_an_error_names_the_file_the_key_and_the_remedy(tmp_path, text, words):
     path = written(tmp_path, text)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as error:
         read(path)
-    assert str(told.value).startswith(str(path))
-    assert words in str(told.value)
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
 
 
-def test_an_id_is_a_simple_name_also_where_it_is_the_files_own(tmp_path):
-    with pytest.raises(ConfigError, match="'two words' is no id"):
+def test_the_id_from_a_file_name_must_be_valid_too(tmp_path):
+    with pytest.raises(ConfigError, match="'two words' is not a valid id"):
         read(written(tmp_path, 'description = "x"', "two words.toml"))
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path):
+def test_a_file_that_is_not_utf8_gives_an_error(tmp_path):
     (tmp_path / "coder.toml").write_bytes(b'description = "\xff"')
     with pytest.raises(ConfigError, match=r"coder\.toml is not UTF-8 text"):
         read(tmp_path / "coder.toml")
@@ -114,14 +114,14 @@ def test_bytes_that_are_no_text_are_told(tmp_path):
         read(main)
 
 
-def test_instructions_in_two_places_are_told(tmp_path):
+def test_instructions_in_two_places_give_an_error(tmp_path):
     main = written(tmp_path, 'instructions = "x"', "critic/personality.toml")
     written(tmp_path, "y", "critic/instructions.md")
-    with pytest.raises(ConfigError, match=r"instructions are given here and in instructions\.md: keep one"):
+    with pytest.raises(ConfigError, match=r"instructions are given here and in instructions\.md: remove one"):
         read(main)
 
 
-def test_a_folder_with_instructions_alone_is_told_what_it_lacks(tmp_path):
+def test_a_folder_with_only_instructions_gives_an_error(tmp_path):
     written(tmp_path, "y", "critic/instructions.md")
     (main,) = main_files(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no file .*personality\.toml"):
@@ -129,7 +129,7 @@ def test_a_folder_with_instructions_alone_is_told_what_it_lacks(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["coder/personality.toml", "coder/instructions.md"])
-def test_a_file_that_everybody_may_write_is_not_trusted(tmp_path, name):
+def test_a_world_writable_file_is_not_trusted(tmp_path, name):
     main = written(tmp_path, 'description = "x"', "coder/personality.toml")
     written(tmp_path, "y", "coder/instructions.md")
     (tmp_path / name).chmod(0o666)
@@ -139,7 +139,7 @@ def test_a_file_that_everybody_may_write_is_not_trusted(tmp_path, name):
 
 
 @given(st.text(max_size=80))
-def test_no_id_leads_out_of_a_folder_or_means_two_things(text):
+def test_ids_cannot_be_paths_or_differ_only_by_case(text):
     if is_id(text):
         assert text.isascii()
         assert os.path.basename(text) == text
