@@ -12,10 +12,9 @@ from hookline.channels.options import GatewayOptions
 from hookline.cli.options import sentence
 from hookline.config.secrets import masked
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
-from hookline.plugins.manifest import Manifest
-from hookline.plugins.settings import Setting
+from hookline.plugins.manifest import Manifest, Setting
 from hookline.server.options import ServerOptions
-from hookline.teams.personalities import FIELDS, Personality
+from hookline.teams.personality import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
 

@@ -141,7 +141,7 @@ def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     lines = out.splitlines()
     named = {line.split()[0]: index for index, line in enumerate(lines) if line[2:3].strip() and line[:2] == "  "}
     assert set(named) == set(BUILTINS)
-    assert "Blocks calls that name a path" in lines[named["PathGuard"]]
+    assert "Blocks tool calls with paths outside" in lines[named["PathGuard"]]
     assert lines[named["PathGuard"] + 1].strip() == "before_tool · guard · 100"
     assert "Safety and access" in lines
     rows = {row["name"]: row for row in json.loads(hookline("hooks", "--built-in", "--json")[1])}

@@ -95,7 +95,7 @@ def test_without_a_terminal_nothing_is_enabled_unless_it_is_said(hookline, here,
     code, out, err = hookline("plugins", "enable", "one")
     assert (code, "say --yes" in err) == (2, True)
     shown = [" ".join(line.split()) for line in out.splitlines()]
-    assert "network reach other computers" in shown
+    assert "network connect to other computers" in shown
     assert "rewrite* change tasks, prompts, requests, replies, tool calls or results" in shown
     assert "secrets:ACME_KEY* read the environment variable ACME_KEY" in shown
     assert "A plugin is Python code: it runs with all your rights." in shown

@@ -41,6 +41,15 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
 
 
 @pytest.mark.slow
+def test_the_question_about_a_call_is_shown_once(terminal, script):
+    screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
+    screen.wait_for("edit: ")
+    screen.send("yes\n")
+    assert screen.end() == 0
+    assert [screen.text.count(part) for part in ("Is this needed?", "rule 7", "careful")] == [1, 1, 1]
+
+
+@pytest.mark.slow
 def test_ctrl_c_at_the_question_cancels_the_run(terminal, script):
     screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
     screen.wait_for("edit: ")

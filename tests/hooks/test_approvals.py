@@ -120,7 +120,7 @@ async def test_nobody_in_time_means_no(store):
 
 @pytest.mark.parametrize(("jump", "seconds"), [(7200, 3600), (-7200, 0.3)])
 async def test_whatever_is_done_to_the_clock_a_call_expires_for_all_at_once(store, monkeypatch, jump, seconds):
-    monkeypatch.setattr("hookline.hooks.approvals.CLOCK", 0.01)
+    monkeypatch.setattr("hookline.hooks.approvals.CLOCK_INTERVAL", 0.01)
     real = time.time
 
     def sleep(row):
@@ -256,7 +256,7 @@ async def failing(store, break_it, caplog):
     assert (ran, result.status) == ([], "completed")
     assert result.messages[2].content == "The approval failed."
     assert [(event.decision, event.by) for event in log.of(ApprovalDecided)] == [("denied", "approvals")]
-    assert "could not be put to anybody, and is denied" in caplog.text
+    assert "is denied, because the approval store cannot be used" in caplog.text
     return [event.error.message for event in log.of(Failed) if event.error.type == "StoreError"][0]
 
 
@@ -283,10 +283,10 @@ async def test_a_file_that_is_damaged_meanwhile_means_no(store, caplog):
 
 async def test_a_file_that_cannot_be_written_or_is_locked_means_no(store, caplog, monkeypatch):
     def refuse(self, *args, **more):
-        raise StoreError("it was locked for 5 s by another program")
+        raise StoreError("another program held the lock for more than 5 s")
 
     monkeypatch.setattr(Store, "ask", refuse)
-    assert "was locked" in await failing(store, None, caplog)
+    assert "held the lock" in await failing(store, None, caplog)
 
 
 async def test_a_decision_about_another_call_is_none(store, caplog):
@@ -296,7 +296,7 @@ async def test_a_decision_about_another_call_is_none(store, caplog):
             db.execute("UPDATE approvals SET digest = 'other', arguments = '{}'")
         says(store, "approve")(store.find(row.id))
 
-    assert "is not the call that waits" in await failing(store, swap, caplog)
+    assert "is for a different call" in await failing(store, swap, caplog)
 
 
 # Telling somebody.
@@ -479,9 +479,9 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("",), "store= is a SQLite file"),
-        ((None,), "store= is a SQLite file"),
-        ((ApprovalStore,), "store= is a SQLite file"),
+        (("",), "store must be a SQLite file"),
+        ((None,), "store must be a SQLite file"),
+        ((ApprovalStore,), "store must be a SQLite file"),
     ],
 )
 def test_a_store_is_needed(args, why):

@@ -287,7 +287,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
     assert len(session.messages) == len(first.messages)
 
     third = it.run("look at b", session)
-    assert (third.status, third.hook_ended) == ("ended", "loop: read was called 3 times alike")
+    assert (third.status, third.hook_ended) == ("ended", "loop: read was called 3 times with the same arguments")
     fourth = it.run("and now", session)
     assert (fourth.status, fourth.errors[-1].type) == ("failed", "ValueError")
 

@@ -22,7 +22,6 @@ from hookline import (
 )
 from hookline._run.session import added_messages
 from hookline.payloads import ToolCall, Usage
-from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
 
 
@@ -53,22 +52,6 @@ async def test_a_run_inside_a_run_has_its_own_guard_beside_one_of_the_same_kind(
     agent = scripted_agent([call("ask_inside"), reply("done")], tools=[ask_inside], hooks=[outer])
     await agent.arun("go")
     assert asked == [("outer", "ask_inside"), ("outer", "add"), ("inner", "add")]
-
-
-async def test_a_plugin_that_is_renewed_keeps_the_hook_that_both_versions_have():
-    blocked = []
-
-    @guard(BEFORE_TOOL)
-    def both_have_it(ctx, request):
-        blocked.append(request.name)
-        return HookResult.block("no")
-
-    agent = scripted_agent(
-        [call("add", a=1, b=2), reply("ok")], tools=[add], plugins=[Plugin("p", hooks=[both_have_it])]
-    )
-    agent.plug(Plugin("p", hooks=[both_have_it]), replace=True)
-    await agent.arun("go")
-    assert blocked == ["add"]
 
 
 def test_the_limits_of_a_parent_hold_for_a_budget_with_limits_of_its_own():

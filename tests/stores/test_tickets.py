@@ -112,7 +112,7 @@ def test_people_move_tickets_anywhere_and_say_why(board):
         ("nowhere", {}, "'nowhere' is not a column to move to: give one of todo, running"),
         ("running", {}, "T-1 has no assignee: name one to run it"),
         ("needs_revision", {}, "T-1 needs a reason for the revision"),
-        ("todo", {}, "T-1 is todo already: created by ann"),
+        ("todo", {}, "T-1 is already todo: created by ann"),
         ("done", {"expected": "running"}, "T-1 is todo, not running: created by ann"),
     ):
         with pytest.raises(TicketError, match=problem):
@@ -140,7 +140,7 @@ def test_what_is_over_or_not_begun_cannot_be_completed_and_the_error_says_what_i
         board.start("T-1", by="bob", run_id="r1")
     with pytest.raises(TicketError, match="started by bob .* ago: if that was you, continue with it"):
         board.start("T-1", by="bob", run_id="r2")
-    with pytest.raises(TicketError, match="T-1 is running, started by bob .* ago: choose another one"):
+    with pytest.raises(TicketError, match="T-1 is running, started by bob .* ago: choose another ticket"):
         board.start("T-1", by="eve")
     completed(board, "T-1", "bob")
     with pytest.raises(TicketError, match="T-1 is done, accepted by bob"):

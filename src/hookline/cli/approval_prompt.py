@@ -201,6 +201,11 @@ class Approver:
         self._told = False
         self._deciding: set[str] = set()
 
+    @property
+    def prompts(self) -> bool:
+        """Whether the questions are shown at the terminal, so that a view need not repeat them."""
+        return self._terminal is not None
+
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Decide about one call."""
         if self._mode == "yes":
@@ -212,7 +217,7 @@ class Approver:
             sys.stderr.write(f"denied: {name} needs approval, and there is no terminal to ask at; see --yes, --wait\n")
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
         try:
-            result: HookResult = await self._waiting().put(ctx, request)
+            result: HookResult = await self._waiting().wait_for_decision(ctx, request)
         except StoreError as error:
             if self._terminal is None:
                 raise

@@ -68,7 +68,9 @@ def chat(
     quiet_logs(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, patience=is_capable(sys.stdout.isatty()))
     recorders = recorder(settings)
-    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorders]
+    approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
+    hooks = [approver, *recorders]
     conversation = opened(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
     with suppress(ImportError):

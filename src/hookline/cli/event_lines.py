@@ -18,7 +18,6 @@ _VERBS = {
     "replace": "rewrites",
     "block": "blocks",
     "answer": "answers instead",
-    "ask": "asks first",
     "retry": "wants another try",
     "stop": "stops the run",
     "end": "ends the run",
@@ -68,6 +67,7 @@ class Story:
         self._failure: str | None = None
         self._said = ""  # the last reply is the run's own, and not told here
         self._arguments: dict[str, Any] = {}
+        self._askers: dict[str, list[str]] = {}  # by call: hooks that ask for approval, with their reasons
         self._changed = False  # whether a hook or a person changed a call of this batch
 
     def tell(self, event: Event) -> Iterator[Line]:
@@ -106,6 +106,9 @@ class Story:
                 self._changed = self._changed or (event.verb, event.point) == ("replace", "before_tool")
                 if event.verb == "keep_going":
                     yield from self._tell_said()
+                if event.verb == "ask" and event.error is None:  # shown with the question, by ApprovalAsked
+                    reason = f" ({short(event.reason)})" if event.reason else ""
+                    self._askers.setdefault(event.call_id, []).append(f"{event.hook}{reason}")
                 yield from _verdict(event)
             case e.ToolStarted() if event.attempt > 1:
                 yield Line("call", f"tool {event.tool}, attempt {event.attempt}: {arguments_text(event.arguments)}")
@@ -117,7 +120,9 @@ class Story:
                 text = short(event.text, FULL) if event.outcome == "error" else short(event.text)
                 yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")
             case e.ApprovalAsked():
-                yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
+                askers = ", ".join(self._askers.pop(event.call_id, ()))
+                by = f" for {askers}" if askers else ""
+                yield Line("question", f"{event.tool} needs approval{by}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
                 yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))

@@ -52,6 +52,7 @@ _LOOKS = {
     "retry": ("↻", "yellow"),
     "keep_going": ("↻", "yellow"),
     "ask": ("?", "cyan"),
+    "question": ("?", "cyan"),
     "answer": ("✎", "blue"),
 }
 
@@ -136,6 +137,7 @@ class LiveView:
         self._cost: float | None = 0.0
         self._spinner = Spinner("dots", style="cyan")
         self._held: list[Event] | None = None
+        self.prompts = False
 
     def __enter__(self) -> Self:
         self._began = time.monotonic()
@@ -154,6 +156,8 @@ class LiveView:
         if isinstance(inner, e.ToolProgressed):
             return  # it moves below
         for line in self._story.tell(event):
+            if self.prompts and line.kind == "question":
+                continue
             self._print(*_LOOKS.get(line.kind, ("·", "dim")), line)
 
     @contextmanager

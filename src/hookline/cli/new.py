@@ -87,7 +87,7 @@ def new(
 
 def new_personality(name: str, folder: Path) -> int:
     """Write NAME.toml into a folder of personalities."""
-    from ..teams.personalities import is_id
+    from ..teams.personality import is_id
 
     if not is_id(name):
         raise HooklineError(f"{name!r} is no id: use letters, digits, - and _; how about {suggested(name)!r}?")
@@ -337,7 +337,7 @@ def write_plugin(name: str, folder: Path) -> Path:
     Raises:
         HooklineError: the name or the place cannot be used.
     """
-    from ..plugins.plugin import HOOKLINE_API
+    from ..plugins.manifest import HOOKLINE_API
 
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         made = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-plugin"

@@ -211,7 +211,7 @@ def _brings(found: FoundPlugin) -> str:
 
 
 def _describe(found: FoundPlugin) -> None:
-    from ..plugins.permissions import ENFORCED, meaning
+    from ..plugins.manifest import ENFORCED, permission_meaning
 
     manifest = found.manifest
     if manifest is None:
@@ -221,7 +221,8 @@ def _describe(found: FoundPlugin) -> None:
         sys.stdout.write(f"{short(manifest.description, 500)}\n")
     sys.stdout.write(f"It brings {_brings(found) or 'nothing'}.\n")
     asked = [
-        (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions
+        (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", permission_meaning(name))
+        for name in manifest.permissions
     ]
     if asked:
         facts("It asks to (what is marked with * would be refused otherwise)", asked)

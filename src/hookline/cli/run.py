@@ -77,6 +77,7 @@ def run(
     conversation = opened(settings, session)
     ctx = context(settings, conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
     tapes = [TapeHook(tape)] if tape else []
     lines = JsonLines(ctx.interrupt) if json else None
     try:

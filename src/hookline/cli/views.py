@@ -18,6 +18,9 @@ from .text import printable, short, wrapped
 class View(Protocol):
     """A sink of events that owns stderr between ``__enter__`` and ``__exit__``."""
 
+    prompts: bool
+    """Whether a prompt shows the questions about calls, so that the view does not."""
+
     def __enter__(self) -> Self:
         """Begin to show."""
         ...
@@ -61,6 +64,7 @@ class PlainView:
         self._out = out
         self._story = Story()
         self._held: list[Event] | None = None
+        self.prompts = False
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +78,7 @@ class PlainView:
             self._held.append(event)
             return
         for line in self._story.tell(event):
-            if line.kind in self.untold:
+            if line.kind in self.untold or (self.prompts and line.kind == "question"):
                 continue
             text = f"{line.who}: {line.text}" if line.who else line.text
             self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")
