@@ -14,7 +14,7 @@ from hookline.config.secrets import masked
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
 from hookline.plugins.manifest import Manifest, Setting
 from hookline.server.options import ServerOptions
-from hookline.teams.personalities import FIELDS, Personality
+from hookline.teams.personality import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
 

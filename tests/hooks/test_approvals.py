@@ -283,7 +283,7 @@ async def test_a_file_that_is_damaged_meanwhile_means_no(store, caplog):
 
 async def test_a_file_that_cannot_be_written_or_is_locked_means_no(store, caplog, monkeypatch):
     def refuse(self, *args, **more):
-        raise StoreError("it was locked for 5 s by another program")
+        raise StoreError("another program held the lock for more than 5 s")
 
     monkeypatch.setattr(Store, "ask", refuse)
     assert "was locked" in await failing(store, None, caplog)

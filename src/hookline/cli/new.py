@@ -87,7 +87,7 @@ def new(
 
 def new_personality(name: str, folder: Path) -> int:
     """Write NAME.toml into a folder of personalities."""
-    from ..teams.personalities import is_id
+    from ..teams.personality import is_id
 
     if not is_id(name):
         raise HooklineError(f"{name!r} is no id: use letters, digits, - and _; how about {suggested(name)!r}?")

@@ -14,7 +14,7 @@ from .options import takes_settings
 from .output import facts, nearby, write_json
 
 if TYPE_CHECKING:
-    from ..teams.personalities import Personality
+    from ..teams.personality import Personality
     from ..teams.roster import Roster
 
 EPILOG = """

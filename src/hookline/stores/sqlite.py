@@ -31,6 +31,7 @@ _ADVICE = {
     sqlite3.SQLITE_ERROR: "is not as Hookline made it: move it away, or give another path",
 }
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []  # of the parent process, see Database._after_fork
 
 
 class Database:
@@ -282,9 +283,7 @@ class Database:
         self._lock = threading.Lock()
         connection = self._connection
         if connection is not None and not self.in_memory:
-            from ctypes import py_object, pythonapi
-
-            pythonapi.Py_IncRef(py_object(connection))
+            _inherited.append(connection)
             self._connection = None
 
 
