@@ -33,13 +33,13 @@ def test_it_calculates(expression, result):
         ("1 / 0", "division by zero"), ("1 % 0", "division by zero"), ("0 ** -1", "division by zero"),
         ("9 ** 9 ** 9", "too large"), ("9.0 ** 9999", "too large"), ("1e308 * 10", "too large"),
         ("factorial(99999999)", "too large"), ("(2 ** 9999) * (2 ** 9999)", "too large"), ("-1e999", "too large"),
-        ("round(1, -999999999)", "too many digits"), ("2 ^ 3", r"write \*\* for powers"), ("(-8) ** 0.5", "no real"),
-        ("sqrt(-1)", "."), ("1,000 + 1", "commas"), ("sqr(4)", "no 'sqr'. Did you mean 'sqrt'"), ("x + 1", "no 'x'"),
+        ("round(1, -999999999)", "too many digits"), ("2 ^ 3", r"write \*\* for powers"), ("(-8) ** 0.5", "not a real number"),
+        ("sqrt(-1)", "."), ("1,000 + 1", "commas"), ("sqr(4)", "unknown name 'sqr'. Did you mean 'sqrt'"), ("x + 1", "unknown name 'x'"),
         ("", "not an arithmetic"), ("2 +", "not an arithmetic"), ("'a' * 9", "not an arithmetic"),
         ("True", "not an arithmetic"), ("1j", "not an arithmetic"), ("[1] * 9", "not an arithmetic"),
-        ("().__class__", "not an arithmetic"), ("min", "no 'min'"), ("min(1)", "."), ("min()", "."),
+        ("().__class__", "not an arithmetic"), ("min", "unknown name 'min'"), ("min(1)", "."), ("min()", "."),
         ("sqrt(1, 2)", "."),
-        ("__import__('os')", "there is no '__import__'"), ("(lambda: 1)()", "not an arithmetic"), ("max(*[1])", "."),
+        ("__import__('os')", "unknown name '__import__'"), ("(lambda: 1)()", "not an arithmetic"), ("max(*[1])", "."),
         ("round(1, ndigits=2)", "."), ("1 if 1 else 2", "not an arithmetic"), ("1 << 9999", "not an arithmetic"),
         ("1 < 2", "not an arithmetic"), ("(" * 250 + "1" + ")" * 249, "not an arithmetic"),
         ("1" * 501, "too long"), ("a\0b", "."), ("1\ud800", "."), ("log(0)", "."), ("factorial(0.5)", "."),
@@ -127,7 +127,7 @@ def test_the_local_time_is_the_default():
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "Europe", "../../etc/passwd", "/etc/passwd", "a\0b", "x" * 5000])
 def test_an_unknown_zone_is_explained(zone):
-    with pytest.raises(ValueError, match="there is no time zone") as caught:
+    with pytest.raises(ValueError, match="unknown time zone") as caught:
         clock(zone)
     assert len(str(caught.value)) < 250
 

@@ -10,7 +10,7 @@ from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from ..models.protocol import Model
-from ..tools._tool import Checked, Tool
+from ..tools._tool import CheckedArguments, Tool
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,7 +29,7 @@ class Boundary(Protocol):
         """The model to ask in the place of this one."""
         ...
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """What ``tool.validate(arguments)`` gives."""
         ...
 
@@ -89,7 +89,7 @@ class Environment:
         """The same sources and boundary, for a run inside this one."""
         return Environment(self.clock, self.new_id, self._random, self.boundary)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Check arguments: what the tool will be called with, or what is wrong with them."""
         return tool.validate(arguments) if self.boundary is None else self.boundary.validate(tool, arguments)
 
