@@ -158,12 +158,12 @@ def test_what_a_model_says_cannot_move_the_cursor_or_add_lines(approvals, store)
     ],
 )
 def test_a_no_may_say_why(text, message):
-    assert (approval_prompt._NO.match(text)[1] or "").strip() == message
+    assert (approval_prompt._DENY.match(text)[1] or "").strip() == message
 
 
 @pytest.mark.parametrize("text", ["nothing", "not sure", "now", "maybe no"])
 def test_what_only_begins_like_a_no_is_none(text):
-    assert approval_prompt._NO.match(text) is None
+    assert approval_prompt._DENY.match(text) is None
 
 
 # At the terminal of a run.

@@ -92,7 +92,7 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(hookline, here, monkeypatch, width):
     (here / "rules.py").write_text(RULES)
-    monkeypatch.setattr("hookline.cli.output.WIDE", width)
+    monkeypatch.setattr("hookline.cli.output.PIPE_WIDTH", width)
     _, out, _ = hookline("hooks", "rules.py", "guards")
     lines = [line.split() for line in out.splitlines()]
     for name in ("careful", "ExecutionTimeLimitHook", "TokenUsageLimitHook"):

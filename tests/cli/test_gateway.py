@@ -12,9 +12,9 @@ import pytest
 from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.cli.gateway import status_table
-from hookline.cli.services import logged
+from hookline.cli.services import timestamped
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import new_code
@@ -83,7 +83,7 @@ def test_an_interrupt_stops_it_gracefully(gateway):
 @pytest.mark.parametrize("package", ["starlette", "websockets"])
 def test_a_missing_package_is_told_before_the_model_is_loaded(here, monkeypatch, tmp_path, package):
     (tmp_path / "hookline.toml").write_text('channels = ["web"]\n[gateway]\ndatabase = "gateway.db"\nport = 0\n')
-    monkeypatch.setattr("hookline.cli.weights.make_ready", lambda model: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("hookline.cli.weights.prepare_model", lambda model: pytest.fail("the model was loaded"))
     monkeypatch.setitem(sys.modules, package, None)
     code, told = here()
     assert code == 2
@@ -119,7 +119,7 @@ def here(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["gateway", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, "".join(capsys.readouterr())
 
     return run
@@ -157,7 +157,7 @@ def test_a_line_that_is_too_long_goes_on_below_its_beginning():
 
     console = Console(width=30, force_terminal=False)
     with console.capture() as shown:
-        console.print(logged("telegram: the server cannot be reached\x1b[2J"))
+        console.print(timestamped("telegram: the server cannot be reached\x1b[2J"))
     first, *rest = shown.get().splitlines()
     assert first[8:].startswith(" telegram: the")
     assert [line[:9].strip() for line in rest] == [""] * len(rest)

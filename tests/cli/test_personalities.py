@@ -7,7 +7,7 @@ import pytest
 
 from hookline import HooklineError
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.providers.local import weights
 from hookline.stores import JsonSessionStore
 
@@ -93,7 +93,7 @@ def program(folder, monkeypatch, capsys):
         try:
             code = run_app(args)
         except HooklineError as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hookline.config.build import build_agent, context
+from hookline.config.factory import build_agent, make_context
 from hookline.config.settings import Settings
 from hookline.tape import TapeHook
 
@@ -26,7 +26,7 @@ def tape(script, folder, monkeypatch):
     (folder / "notes.txt").write_text("Buy milk.\n")
     (folder / "rules.py").write_text(RULES)
     settings = Settings(model=script(READ, "Milk."))
-    build_agent(settings, hooks=[TapeHook("monday.tape")]).run("What must I buy?", ctx=context(settings))
+    build_agent(settings, hooks=[TapeHook("monday.tape")]).run("What must I buy?", ctx=make_context(settings))
     return folder / "monday.tape"
 
 
@@ -86,6 +86,6 @@ def test_tools_may_not_change_a_tape(script, tape):
     before = tape.read_bytes()
     turns = {"tool": "write_file", "arguments": {"path": "monday.tape", "content": "x"}}, "ok"
     settings = Settings(model=script(*turns, name="write.json"), write=True)
-    result = build_agent(settings).run("go", ctx=context(settings))
+    result = build_agent(settings).run("go", ctx=make_context(settings))
     assert [error.source for error in result.errors] == ["PathGuard"]
     assert tape.read_bytes() == before

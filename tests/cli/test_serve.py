@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from hookline._kernel.payloads import Question
-from hookline.cli.serve import ServerLog, ServerScreen, status_table, view_of
-from hookline.cli.text import roughly
+from hookline.cli.serve import ServerLog, ServerScreen, make_view, status_table
+from hookline.cli.text import rough_duration
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status
 from hookline.stores import verify_audit
@@ -259,7 +259,7 @@ def here(in_process, monkeypatch, tmp_path):
     """Call the command in this process; the exit code and what it wrote."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "turns.json").write_text("[]")
-    monkeypatch.setattr("hookline.cli.weights.make_ready", lambda model: None)
+    monkeypatch.setattr("hookline.cli.weights.prepare_model", lambda model: None)
 
     def run(*args, server="port = 0"):
         (tmp_path / "hookline.toml").write_text(
@@ -391,7 +391,7 @@ def test_an_idle_server_says_so():
 
 def test_ages_are_short():
     ages = {-1: "0 s", 0.4: "0 s", 59: "59 s", 60: "1 min", 3700: "1 h", 200_000: "2 d"}
-    assert {seconds: roughly(seconds) for seconds in ages} == ages
+    assert {seconds: rough_duration(seconds) for seconds in ages} == ages
 
 
 @pytest.mark.parametrize(
@@ -405,4 +405,4 @@ def test_a_terminal_gets_the_live_view_unless_json_is_wanted(monkeypatch, logs, 
     server, Options.logs = type("S", (), {"options": Options})(), logs
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    assert type(view_of(server)) is kind
+    assert type(make_view(server)) is kind

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.stores import Skill, SkillStore
 from hookline.stores.skills import QueuedRun, SkillQueue
 
@@ -33,7 +33,7 @@ def skills(capsys, monkeypatch, folder):
         try:
             code = run_app(["skills", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run

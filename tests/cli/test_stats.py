@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
-from hookline.cli.stats import since_time, spark
+from hookline.cli.errors import report_error
+from hookline.cli.stats import parse_since, spark
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
 from hookline.hooks import ObservabilityHook
@@ -44,7 +44,7 @@ def stats(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["stats", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -169,18 +169,18 @@ def test_a_run_has_one_line_however_long_the_name_of_its_agent(stats, tmp_path, 
     [("30m", 1000 - 1800), ("24h", 1000 - 86400), ("2d", 1000 - 2 * 86400), ("1w", 1000 - 7 * 86400)],
 )
 def test_a_time_ago_counts_from_now(text, expected):
-    assert since_time(text, now=1000) == expected
+    assert parse_since(text, now=1000) == expected
 
 
 def test_a_date_begins_at_midnight_here():
-    assert since_time("2026-11-01") == datetime(2026, 11, 1).timestamp()
-    assert since_time("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
+    assert parse_since("2026-11-01") == datetime(2026, 11, 1).timestamp()
+    assert parse_since("2026-11-01 12:30") == datetime(2026, 11, 1, 12, 30).timestamp()
 
 
 @given(st.text(st.characters()) | st.text("0123456789mhdw-:T. "))
 def test_any_other_text_is_refused_in_words(text):
     try:
-        told = since_time(text)
+        told = parse_since(text)
     except ConfigError as error:
         told = str(error)
     assert isinstance(told, float) or told.startswith("--since: expected")

@@ -6,7 +6,7 @@ import pytest
 
 from hookline.cli import tickets as command
 from hookline.cli.app import run_app
-from hookline.cli.errors import report
+from hookline.cli.errors import report_error
 from hookline.stores import TicketBoard
 
 EVIL = "evil\x1b[2J\u202ename"
@@ -24,7 +24,7 @@ def tickets(capsys, monkeypatch, tmp_path):
         try:
             code = run_app(["tickets", *args])
         except Exception as error:
-            code = report(error, args)
+            code = report_error(error, args)
         return code, *capsys.readouterr()
 
     return run
@@ -185,4 +185,4 @@ def test_somebody_whom_the_system_does_not_know_has_a_name_too(monkeypatch):
         raise OSError("no such user")
 
     monkeypatch.setattr(command, "getuser", nobody)
-    assert command.person() == "person:unknown"
+    assert command.current_user() == "person:unknown"

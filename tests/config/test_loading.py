@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from hookline import HookRegistry
-from hookline.config.loading import load_hooks, load_tools, origin
+from hookline.config.loading import load_hooks, load_tools, source_location
 from hookline.config.settings import DeclaredHook
 from hookline.plugins import Plugin
 from hookline.plugins.errors import LoadError
@@ -237,7 +237,7 @@ def test_a_broken_file_leaves_no_module_behind_and_can_be_mended(folder):
 def test_each_hook_remembers_the_file_and_line_it_is_written_at(folder):
     hooks, _ = load_hooks([str(folder / "rules.py")], folder)
     lines = RULES.splitlines()
-    assert [origin(item.hook) for item in hooks] == [
+    assert [source_location(item.hook) for item in hooks] == [
         f"{folder}/rules.py:{lines.index('@guard(BEFORE_TOOL)') + 1}",
         f"{folder}/rules.py:{lines.index('class Limit:') + 1}",
         f"{folder}/rules.py:{lines.index('''    @observer('on_run_end')'''.replace(chr(39), chr(34))) + 1}",

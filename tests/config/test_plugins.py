@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from hookline._toolbox.files import file_tools
-from hookline.config.build import build_agent, build_hooks, build_plugins, use_plugins
-from hookline.config.editing import add_to_list, take_from_list
+from hookline.config.editing import add_to_list, remove_from_list
 from hookline.config.errors import ConfigError
+from hookline.config.factory import build_agent, build_hooks, build_plugins, use_plugins
 from hookline.config.settings import Settings
 from hookline.config.sources import load
 from hookline.plugins import PluginError, PluginManager
@@ -146,9 +146,9 @@ def test_a_list_in_a_file_is_changed_and_all_else_stays(tmp_path):
     assert add_to_list(path, "plugins", "b")
     assert path.read_text() == COMMENTED.replace('  "a",  # first\n', '  "a",  # first\n  "b",\n')
     assert not add_to_list(path, "plugins", "b")
-    assert take_from_list(path, "plugins", "b")
+    assert remove_from_list(path, "plugins", "b")
     assert path.read_text() == COMMENTED
-    assert not take_from_list(path, "plugins", "b")
+    assert not remove_from_list(path, "plugins", "b")
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -161,7 +161,7 @@ def test_a_list_that_is_not_there_is_put_before_the_tables(tmp_path):
 
 def test_a_file_that_is_not_there_is_made(tmp_path):
     path = tmp_path / "hookline.toml"
-    assert not take_from_list(path, "plugins", "b")
+    assert not remove_from_list(path, "plugins", "b")
     assert not path.exists()
     add_to_list(path, "plugins", "b")
     assert path.read_text() == 'plugins = ["b"]\n'

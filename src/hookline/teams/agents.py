@@ -12,7 +12,7 @@ from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from ..config.errors import ConfigError
 from ..config.loading import load_hooks, load_tools
-from ..config.sources import parse
+from ..config.sources import parse_reference
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .layers import LayeredRegistry
@@ -121,7 +121,7 @@ def _tools(base: Agent[Any, Any], personality: Personality, home: Path) -> list[
     chosen: set[str] = set()
     own: list[str] = []
     for item in wanted:
-        reference = parse(item)
+        reference = parse_reference(item)
         if reference.file is not None or reference.name:
             own.append(item)
             continue

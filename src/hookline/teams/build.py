@@ -10,10 +10,10 @@ import msgspec
 
 from .._kernel.hook import Hook
 from .._run.agent import Agent
-from ..config.build import build_agent, build_keepers, build_model
 from ..config.errors import ConfigError
+from ..config.factory import build_agent, build_file_guards, build_model
 from ..config.settings import Settings
-from ..config.sources import OF_MODEL
+from ..config.sources import MODEL_OPTIONS
 from ..models.protocol import Model
 from ..plugins.manager import PluginManager
 from .roster import Roster
@@ -54,11 +54,11 @@ def build_answerer(
 
     def model(name: str) -> Model:
         same = name.partition(":")[0] == settings.model.partition(":")[0]
-        others = {} if same else dict.fromkeys(OF_MODEL)  # another vendor's server must not get this one's key
+        others = {} if same else dict.fromkeys(MODEL_OPTIONS)  # another vendor's server must not get this one's key
         return build_model(msgspec.structs.replace(settings, model=name, **others))
 
     agent = build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
     return Roster(
         agent, settings.personalities, first=settings.personality, home=home, models=model,
-        keep=lambda files: build_keepers(settings, files),
+        keep=lambda files: build_file_guards(settings, files),
     )  # fmt: skip

@@ -15,8 +15,8 @@ from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
-from ..config.build import code_of
 from ..config.errors import ConfigError
+from ..config.factory import code_files
 from .agents import Models, make_agent, make_hooks
 from .personalities import MAIN, TEXT, Personality, PersonalityFiles, main_files, outside
 from .watch import Watch
@@ -170,7 +170,7 @@ class Crew:
             for member in self.members.values()
             for item in (*member.personality.guards, *(member.personality.tools or ()))
         ]
-        kept = outside(list(map(Path, code_of(references, self.home))), self.folder)
+        kept = outside(list(map(Path, code_files(references, self.home))), self.folder)
         if kept != self._kept:
             released, self._kept = self._release, kept
             self._release = [self.base.hooks.register(guard) for guard in self._keep(kept)] if kept else []
