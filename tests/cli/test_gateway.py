@@ -76,7 +76,7 @@ def test_an_interrupt_stops_it_gracefully(gateway):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "what is running may finish" in err
+    assert "stopping after the current runs" in err
     assert "stopped: 0 messages received" in err
 
 
@@ -133,22 +133,22 @@ def test_a_gateway_without_channels_says_what_to_do(here):
 
 
 def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
-    assert "Nobody" in here("list")[1]
+    assert "No senders" in here("list")[1]
     database = gateway_database(tmp_path / "gateway.db")
     with database.transaction(write=True) as db:
         code = new_code(db, "console", "bob\x1b[2J")
     database.close()
-    assert re.search(r"console +bob.* +has a code until", here("list")[1])
-    assert here("pair", code)[1].endswith("may talk to the channel console now.\n")
+    assert re.search(r"console +bob.* +code valid until", here("list")[1])
+    assert here("pair", code)[1].endswith("may now talk to the agent through console.\n")
     listed = here("list")[1]
-    assert re.search(rf"console +bob.* +let in {time.strftime('%Y-')}", listed)
+    assert re.search(rf"console +bob.* +paired {time.strftime('%Y-')}", listed)
     assert "\x1b" not in listed
     assert here("pair", code) == (
         2,
         "error: there is no such code, or it has expired: let them write again, and they get a new one\n",
     )
-    assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Done")
-    assert "was not let in" in here("revoke", "console", "bob")[1]
+    assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Revoked")
+    assert "is not paired" in here("revoke", "console", "bob")[1]
     assert here("pair")[0] == 2
 
 

@@ -33,7 +33,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.wait_for("Hello.")
     chat.wait_for("coder> ")
     chat.send("What of this?\n")
-    chat.wait_for("(critic speaks now)")
+    chat.wait_for("(critic takes over)")
     chat.wait_for("It is weak.")
     chat.wait_for("critic> ")
     (people / "critic.toml").write_text("instructions = ")
@@ -109,7 +109,7 @@ def test_the_personalities_are_shown_with_what_is_wrong(program, people, script)
     code, out, _ = program("personalities", "--model", model, "--personality", "nobody")
     assert code == 2
     assert "unknown key 'toolz'" in out
-    assert "there is none called 'nobody' to begin with" in out
+    assert "no personality is called 'nobody'" in out
     code, out, _ = program("personalities", "--model", model, "--json")
     assert code == 2
     shown = json.loads(out)
@@ -126,8 +126,8 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert (code, "critic · Finds what is wrong" in out) == (0, True)
     code, _, told = program("new", "personality", "critic")
     assert code == 2
-    assert "is already there; nothing was written" in told
-    assert "how about 'a_b'?" in program("new", "personality", "../a b")[2]
+    assert "already exists; nothing was written" in told
+    assert "try 'a_b'" in program("new", "personality", "../a b")[2]
     assert [path.name for path in folder.iterdir()] == ["personalities", "turns.json"]
 
 

@@ -47,7 +47,7 @@ def test_a_new_rule_shows_what_it_would_have_done_and_the_exit_code_tells(in_pro
     code, out, _ = in_process("replay", "monday.tape", "tuesday.tape", "--hooks", "rules.py")
     assert code == 1
     assert out.count("now before_tool no_notes: block (rule 7); then nothing") == 2
-    assert "from there on the tape has no answers: the model would have been sent other messages" in out
+    assert "the tape has no answers after this: the model would have been sent other messages" in out
     assert out.rstrip().endswith("2 tapes, 2 different")
 
 
@@ -79,7 +79,7 @@ def test_a_torn_tape_is_told(in_process, tape):
 
 def test_plugins_that_take_no_part_are_told(in_process, tape):
     (tape.parent / "hookline.toml").write_text('plugins = ["absent"]\n')
-    assert "note: plugins take no part in a replay: absent" in in_process("replay", "monday.tape")[2]
+    assert "note: a replay does not use plugins: absent" in in_process("replay", "monday.tape")[2]
 
 
 def test_tools_may_not_change_a_tape(script, tape):

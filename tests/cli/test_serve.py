@@ -275,12 +275,12 @@ def here(in_process, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("server", "args", "told"),
     [
-        ("prot = 1", (), "there is no setting 'prot'. Did you mean 'port'?"),
+        ("prot = 1", (), "unknown option 'prot'. Did you mean 'port'?"),
         ("port = 99999", (), "server.port: "),
         ("", ("--grace", "-1"), "server.grace: "),
         ("logs = 'yaml'", (), "server.logs: expected one of auto, json, text"),
         ("agents = ['hooklin']", (), "server.agents: there is no agent 'hooklin'. Did you mean 'hookline'?"),
-        ("max_steps = 3", (), "it belongs above [server]"),
+        ("max_steps = 3", (), "move it above [server]"),
         ("", ("--host", "0.0.0.0", "--port", "0"), "make one with hookline keys add"),
         ("port = 0", ("--host", "host.of.nobody"), "there is none: make one with hookline keys add"),
     ],
@@ -351,20 +351,20 @@ def call_of(number):
 def test_the_view_shows_where_it_listens_what_goes_on_and_what_waits(width):
     runs = ((run_of(1), "read_file", "ci\x1b[2J"), (run_of(2, status="queued"), "", "local"))
     text = shown(width, runs=runs, approvals=(call_of(7),), streams=2, refused=3, per_second=4.25, needs_keys=True)
-    assert "http://127.0.0.1:8420 · keys needed" in text
+    assert "http://127.0.0.1:8420 · keys required" in text
     assert "http://127.0.0.1:8420/a2a/desk" in text
     assert "run_000000000000  desk" in text
     assert "read_file" in text
     assert "1 min" in text
     assert "queued   Do this" in text
-    assert "1 call waits for approval" in text
+    assert "1 call waiting for approval" in text
     assert "hookline approvals approve 00000000  for 5 s, 2 h left" in text
     assert "4.2 requests/s · 2 streams · 3 refused · Ctrl-C stops it" in text
     assert "12:00:00 GET  /runs 200 xx" in text
 
 
 def test_the_view_says_whether_other_machines_reach_it():
-    assert "8420 and all other addresses of this machine · keys needed" in shown(host="0.0.0.0", needs_keys=True)
+    assert "8420 and all other addresses of this machine · keys required" in shown(host="0.0.0.0", needs_keys=True)
     assert "other addresses" not in shown()
 
 
@@ -379,13 +379,13 @@ def test_the_view_of_a_busy_server_fits_the_terminal(height):
     assert "http://127.0.0.1:8420 is stopping" in many
     assert "Ctrl-C stops it at once" in many
     assert "✗ runs cannot be stored: the disk is full" in many
-    assert "more than 5 calls wait for approval" in many
+    assert "more than 5 calls waiting for approval" in many
     assert "more" in many
 
 
 def test_an_idle_server_says_so():
     text = shown()
-    assert "no runs under way" in text
+    assert "no active runs" in text
     assert "no keys needed on this machine" in text
 
 

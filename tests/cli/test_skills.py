@@ -77,9 +77,9 @@ def test_an_unknown_name_is_told(skills, store, command, name):
 
 
 def test_an_empty_folder_is_no_error(skills):
-    assert skills("list")[:2] == (0, "There are no skills in skills.\n")
-    assert skills("review")[:2] == (0, "There is nothing to review.\n")
-    assert skills("analyse")[:2] == (0, "There are no runs to look at.\n")
+    assert skills("list")[:2] == (0, "No skills in skills.\n")
+    assert skills("review")[:2] == (0, "No proposals to review.\n")
+    assert skills("analyse")[:2] == (0, "No runs to analyse.\n")
 
 
 def test_without_a_terminal_review_says_what_to_type(skills, store):
@@ -92,7 +92,7 @@ def test_without_a_terminal_review_says_what_to_type(skills, store):
 
 def test_the_folder_is_that_of_the_setting_or_of_the_hook(skills, store, folder):
     store.folder.rename(folder / "mine")
-    assert "no skills" in skills("list")[1]
+    assert "No skills" in skills("list")[1]
     assert "tidy-notes" in skills("list", "--skills", "mine")[1]
     (folder / "hookline.toml").write_text('hooks = [{ use = "SkillEvolverHook", args = { folder = "mine" } }]')
     assert "tidy-notes" in skills("list")[1]
@@ -116,7 +116,7 @@ def test_a_person_decides_at_a_terminal(terminal, store, folder, env):
     at.wait_for("tidy-notes  (2 of 2)")
     at.wait_for("quit: ")
     at.send("edit\n")
-    at.wait_for("type edit to go on")
+    at.wait_for("type edit to continue")
     at.wait_for("quit: ")
     at.send("edit\n")
     at.wait_for("right-name  (2 of 2)")

@@ -68,7 +68,7 @@ def test_everything_is_shown_and_nothing_that_a_model_sent_is_obeyed(stats, reco
     assert code == 0
     words = (
         "2 runs in runs.db", "completed 1", "failed 1", "$0.5000", "Models", "scripted", "Tools", "add", "Hooks",
-        "no_nines", "block 1", "What hooks did not let happen", "nines", "Errors", "TimeoutError", "InvalidCall",
+        "no_nines", "block 1", "Blocked by hooks", "nines", "Errors", "TimeoutError", "InvalidCall",
     )  # fmt: skip
     for word in words:
         assert word in out, word
@@ -90,7 +90,7 @@ def test_runs_are_chosen_by_agent_model_and_time(stats, recorded):
     assert json.loads(stats("--model", "scripted", "--json")[1])["totals"]["runs"] == 1  # the other one got no reply
     assert json.loads(stats("--since", "1h", "--json")[1])["totals"]["runs"] == 2
     code, out, _ = stats("--since", "2999-01-01")
-    assert (code, out.splitlines()[0]) == (0, "No run is like that.")
+    assert (code, out.splitlines()[0]) == (0, "No runs match.")
 
 
 def test_the_last_runs_have_a_line_each(stats, recorded):
@@ -104,7 +104,7 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
     code, out, _ = stats("--run", run_id[:10])
     assert code == 0
     assert out.startswith(f"{run_id}  completed")
-    for word in ("agent helper", "2 steps", "3 tool calls", "scripted", "blocked", "█", "What hooks said", "no_nines"):
+    for word in ("agent helper", "2 steps", "3 tool calls", "scripted", "blocked", "█", "Verdicts of hooks", "no_nines"):
         assert word in out, word
     told = json.loads(stats("--run", run_id, "--json")[1])
     assert [call["kind"] for call in told["calls"]].count("tool") == 3
@@ -114,11 +114,11 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["nowhere.db"], "there is no file 'nowhere.db'"),
+        (["nowhere.db"], "no such file: 'nowhere.db'"),
         (["--run", "run_x"], "there is no run 'run_x'"),
         (["--since", "soon"], "--since: expected 30m, 24h, 7d, 2w or a date"),
-        (["--last", "3", "--run", "x"], "--last goes alone"),
-        (["--run", "x", "--agent", "a"], "--run goes alone"),
+        (["--last", "3", "--run", "x"], "--last cannot be combined"),
+        (["--run", "x", "--agent", "a"], "--run cannot be combined"),
         (["--last", "0"], "greater than or equal to 1"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_file_of_somebody_else_is_told(stats, tmp_path):
 def test_where_nothing_is_recorded_it_says_how_and_makes_no_file(stats, tmp_path, monkeypatch):
     code, out, _ = stats()
     assert code == 0
-    assert "Nothing is recorded in runs.db yet." in out
+    assert "No runs recorded in runs.db yet." in out
     assert "ObservabilityHook" in out
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("HOOKLINE_RUNS", "none")
@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_used_is_noted_and_the_run_goes_on(hookline, scrip
     (folder / "bad.db").write_text("this is no database, and never was one" * 100)
     done = hookline("run", "hi", "--model", script("hello"), "--runs", "bad.db")
     assert (done.returncode, done.stdout) == (0, "hello\n")
-    assert "note: this is not recorded: " in done.stderr
+    assert "note: this run is not recorded: " in done.stderr
     assert "is not a SQLite database" in done.stderr
 
 

@@ -80,7 +80,7 @@ def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of
     outcome = run_once(team_of(*DEEP), "go", AgentContext(), [seen.append])
     inside = [event.event for event in seen if isinstance(event, SubagentEvent)]
     assert len([event for event in inside if isinstance(event, RunFinished)]) == 2
-    said = run_summary(outcome.result, outcome.broken, outcome.within)
+    said = run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     assert said.startswith("completed · 2 steps · 1 tool call · 2 subagents (4 steps, 2 tool calls) · ")
     assert "cost $0.5000" in said
     line = next(line for line in lines_of(team_of(*DEEP)) if "writer: completed" in line)
@@ -89,7 +89,7 @@ def test_the_end_tells_what_the_runs_inside_did_and_tokens_and_cost_are_those_of
 
 def test_a_run_without_subagents_is_summed_up_as_ever():
     outcome = run_once(team_of(("chief", ["hi"])), "go", AgentContext(), [])
-    assert "subagent" not in run_summary(outcome.result, outcome.broken, outcome.within)
+    assert "subagent" not in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
 
 
 def test_several_of_one_name_at_once_are_kept_apart_and_one_after_another_are_not():
@@ -124,7 +124,7 @@ def test_a_subagent_that_fails_and_a_hook_that_fails_in_it_are_told_and_counted(
     team.add(Agent("writer", llm=ScriptedModel([call("copy", path="a")]), tools=[copy]))
     out = io.StringIO()
     outcome = run_once(team, "go", AgentContext(), [PlainView(out)])
-    assert "1 hook failed" in run_summary(outcome.result, outcome.broken, outcome.within)
+    assert "1 hook failed" in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     shown = out.getvalue().splitlines()
     assert "    writer: hook 'broken' failed at before_tool: ValueError: oops" in shown
     assert "    writer: model failed: the script has 1 turns, and this is request 2" in shown
@@ -164,7 +164,7 @@ def test_runs_after_one_another_sum_up_with_what_was_inside_them():
     team = handing_over([ask("judge", "look")])
     team.members["judge"].model.turns.insert(0, "seen")
     outcome = combine(list(run_with_handovers(team, "go", AgentContext(), [])))
-    assert (outcome.within.runs, outcome.within.steps) == (1, 1)
+    assert (outcome.subagents.runs, outcome.subagents.steps) == (1, 1)
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
 
 def test_a_conversation_streams_its_own_words_only_and_tells_what_subagents_do():
     out, notes = io.StringIO(), io.StringIO()
-    view = StreamView(out, notes, patience=True)
+    view = StreamView(out, notes, show_progress=True)
     result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
     view.finish(result.reply)
     assert "roses" not in out.getvalue()
@@ -259,7 +259,7 @@ def test_a_run_broken_off_by_a_hook_in_the_middle_shows_what_a_subagent_had_said
     team.add(Agent("writer", llm=ScriptedModel(["one two three"])))
     with LiveView(console) as view:
         run_once(team, "go", AgentContext(), [view])
-    assert any("writer “ said so far: one two" in line for line in out.getvalue().replace("\r", "\n").splitlines())
+    assert any("writer “ unfinished reply: one two" in line for line in out.getvalue().replace("\r", "\n").splitlines())
 
 
 @pytest.fixture

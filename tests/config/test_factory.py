@@ -155,7 +155,7 @@ def test_the_model_gets_the_params_and_the_instructions(script):
 
 
 def test_a_folder_that_is_not_there_is_an_error(script):
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="no such folder"):
         build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
 
 
@@ -214,7 +214,7 @@ def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
 
 def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_path):
     settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skils"))
-    with pytest.raises(ConfigError, match=r"skills: there is no folder '.*skils': make it"):
+    with pytest.raises(ConfigError, match=r"skills: no such folder: '.*skils'. Create it"):
         build_agent(settings)
     build_agent(msgspec.structs.replace(settings, hooks=("SkillEvolverHook",)))
     assert not (tmp_path / "skils").exists()
@@ -222,7 +222,7 @@ def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_pat
 
 def test_a_file_is_no_folder_of_skills(script, tmp_path):
     (tmp_path / "skills").write_text("x")
-    with pytest.raises(ConfigError, match="name a folder"):
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))
 
 

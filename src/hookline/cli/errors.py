@@ -29,7 +29,7 @@ COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2
 EXIT_CODES = {
     COMPLETED: "completed",
     FAILED: "failed",
-    BAD_INPUT: "invalid input or setup: options, configuration, hooks, API key, model or server",
+    BAD_INPUT: "invalid input or setup: options, settings, hooks, API key, model, server",
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
     CANCELLED: "cancelled with Ctrl-C",

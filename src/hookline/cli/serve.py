@@ -289,7 +289,7 @@ def _all_addresses(host: str) -> str:
 
 
 def _keys_text(needed: bool) -> str:
-    return "API keys required" if needed else "no API keys needed on this machine"
+    return "keys required" if needed else "no keys needed on this machine"
 
 
 def _agents(status: Status, limit: int) -> Any:
