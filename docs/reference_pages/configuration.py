@@ -12,10 +12,9 @@ from hookline.channels.options import GatewayOptions
 from hookline.cli.options import capitalize
 from hookline.config.secrets import mask
 from hookline.config.settings import CONTROL, KEYS, LIMITS, MODEL, WORK, DeclaredChannel, DeclaredHook, Key
-from hookline.plugins.manifest import Manifest
-from hookline.plugins.settings import Setting
+from hookline.plugins.manifest import Manifest, Setting
 from hookline.server.options import ServerOptions
-from hookline.teams.personalities import FIELDS, Personality
+from hookline.teams.personality import FIELDS, Personality
 
 from .markdown import GENERATED, cell, code, default_words, listed, table
 
@@ -45,7 +44,7 @@ embedded model's weights are kept in. API keys are no settings either: they stay
 GROUPS = {"The model": MODEL, "Tools and hooks": WORK, "Limits": LIMITS, "Control": CONTROL}
 TYPES = {str: "text", bool: "true or false", int: "whole number", float: "number", dict: "table", Any: "any"}
 JSON = {"True": "true", "False": "false"}
-IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs.db", "approval_file": "approvals.db"}
+IN_DATA_FOLDER = {"sessions": "sessions", "runs": "runs-PROJECT-DIGEST.db", "approval_file": "approvals.db"}
 
 
 def page(_: str) -> str:

@@ -141,7 +141,7 @@ def test_the_built_in_hooks_are_shown_with_what_they_do(hookline):
     lines = out.splitlines()
     named = {line.split()[0]: index for index, line in enumerate(lines) if line[2:3].strip() and line[:2] == "  "}
     assert set(named) == set(BUILTINS)
-    assert "Blocks calls that name a path" in lines[named["PathGuard"]]
+    assert "Blocks tool calls with paths outside" in lines[named["PathGuard"]]
     assert lines[named["PathGuard"] + 1].strip() == "before_tool · guard · 100"
     assert "Safety and access" in lines
     rows = {row["name"]: row for row in json.loads(hookline("hooks", "--built-in", "--json")[1])}
@@ -183,6 +183,7 @@ def test_config_shows_each_value_and_where_it_comes_from(hookline, here, monkeyp
     assert data["base_url"] == {"value": "https://***@host/v1", "from": "flag:--base-url"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hook", "tool"])
 def test_what_new_writes_works_and_its_test_passes(hookline, here, kind):
     code, out, _ = hookline("new", kind, "my_thing", "--dir", "made")

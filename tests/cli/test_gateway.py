@@ -40,6 +40,7 @@ def gateway(folder, env, script):
     return start
 
 
+@pytest.mark.slow
 def test_lines_in_and_answers_out(gateway):
     out, err = gateway().communicate("hi\n", timeout=60)
     assert out == "Hello.\n"
@@ -47,6 +48,7 @@ def test_lines_in_and_answers_out(gateway):
     assert "stopped: 1 message received, 1 sent" in err
 
 
+@pytest.mark.slow
 def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
     (folder / "rules.py").write_text(
         "from hookline import HookResult, guard\n\n\n"
@@ -69,6 +71,7 @@ def test_who_may_approve_is_asked_in_the_conversation(gateway, folder):
     assert (row.status, row.by, row.owner) == ("approved", "console:you", "channel:console")
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_it_gracefully(gateway):
     process = gateway()
     while "listening" not in process.stderr.readline():

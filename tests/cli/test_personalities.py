@@ -25,6 +25,7 @@ def people(folder):
 HANDOFF = {"tool": "handoff", "arguments": {"to": "critic", "message": "Judge it."}}
 
 
+@pytest.mark.slow
 def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat = terminal("chat", "--model", script("Hello.", HANDOFF, "It is weak.", "Still weak."), "--session", "s")
     chat.wait_for("coder · turns.json")
@@ -38,7 +39,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.wait_for("critic> ")
     (people / "critic.toml").write_text("instructions = ")
     chat.send("/personality\n")
-    chat.wait_for("(speaks now)")
+    chat.wait_for("(active)")
     chat.wait_for("note: ")
     chat.wait_for("is used")
     chat.wait_for("critic> ")
@@ -48,7 +49,7 @@ def test_a_chat_shows_who_speaks_and_switches(terminal, people, script):
     chat.send("/personality nobody\n")
     chat.wait_for("There is no personality 'nobody'.")
     chat.send("/personality coder\n")
-    chat.wait_for("coder speaks now.")
+    chat.wait_for("Switched to coder.")
     chat.wait_for("coder> ")
     chat.send("/clear\n")
     chat.wait_for("coder> ")
@@ -123,7 +124,7 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert program("new", "personality", "critic")[0] == 0
     model = script("hm")
     code, out, _ = program("personalities", "--personalities", "personalities", "--model", model)
-    assert (code, "critic · Finds what is wrong" in out) == (0, True)
+    assert (code, "critic · Finds weak points" in out) == (0, True)
     code, _, told = program("new", "personality", "critic")
     assert code == 2
     assert "already exists; nothing was written" in told
@@ -131,6 +132,7 @@ def test_a_new_personality_can_be_used_at_once(program, folder, script):
     assert [path.name for path in folder.iterdir()] == ["personalities", "turns.json"]
 
 
+@pytest.mark.slow
 def test_a_personality_on_the_embedded_model(hookline, people, folder):
     (people / "critic.toml").write_text(
         'instructions = "Answer in one word."\ntools = []\nparams = { max_tokens = 12 }'

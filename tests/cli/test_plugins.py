@@ -29,6 +29,7 @@ def write(folder, id, more=""):
     return place
 
 
+@pytest.mark.slow
 def test_a_new_plugin_works_and_its_test_passes(hookline, here):
     code, out, _ = hookline("new", "plugin", "word-watch")
     assert code == 0
@@ -57,6 +58,7 @@ def test_a_new_plugin_overwrites_nothing(hookline, here):
     assert list((here / "plugins" / "mine").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_plugin_is_enabled_used_and_disabled(hookline, here):
     (here / "turns.json").write_text(
         json.dumps([{"tool": "count_words", "arguments": {"text": "a password"}}, "done"])
@@ -93,7 +95,7 @@ def test_without_a_terminal_nothing_is_enabled_unless_it_is_said(hookline, here,
     code, out, err = hookline("plugins", "enable", "one")
     assert (code, "add --yes" in err) == (2, True)
     shown = [" ".join(line.split()) for line in out.splitlines()]
-    assert "network reach other computers" in shown
+    assert "network connect to other computers" in shown
     assert "rewrite* change tasks, prompts, requests, replies, tool calls or results" in shown
     assert "secrets:ACME_KEY* read the environment variable ACME_KEY" in shown
     assert "A plugin is Python code that runs with your permissions." in shown
@@ -150,7 +152,7 @@ def test_a_broken_plugin_keeps_a_run_from_starting_and_says_what_to_do(hookline,
     write(here / "plugins", "bad", 'hooks = ["gone.py:x"]')
     (here / "hookline.toml").write_text('model = "scripted:turns.json"\nplugins = ["bad"]')
     code, _, err = hookline("run", "go")
-    assert (code, "'hookline plugins disable bad', or '--plugin none'" in err) == (2, True)
+    assert (code, "'hookline plugins disable bad', or run once without plugins with '--plugin none'" in err) == (2, True)
     assert hookline("run", "go", "--plugin", "none")[0] == 0
     write(here / "plugins", "soft", 'hooks = ["gone.py:x"]\nrequired = false\n')
     (here / "hookline.toml").write_text('model = "scripted:turns.json"\nplugins = ["soft"]')

@@ -76,7 +76,7 @@ def test_the_exit_code_says_how_it_ended(hookline, script, rules, turns, args, c
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["run", "task", "-m", "nonsense:x"], "error: no kind of model 'nonsense'"),
+        (["run", "task", "-m", "nonsense:x"], "error: unknown kind of model 'nonsense'"),
         (["run", "task", "--hooks", "broken.py"], "broken.py, line 1: invalid syntax: def f(:"),
         (["run", "task", "--max-steps", "x"], "error: --max-steps: expected a whole number"),
         (["run", "task", "--max-stps", "3"], "--max-steps"),
@@ -113,6 +113,7 @@ def test_piped_text_is_the_task_or_follows_it(hookline, script, folder):
     assert hookline("run", *args, input="some text\n").stdout == "some text\n"
 
 
+@pytest.mark.slow
 def test_a_pipe_that_stays_open_is_mentioned_once_and_read_to_its_end(start, script):
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
     assert select.select([process.stderr], [], [], 30)[0]
@@ -146,7 +147,7 @@ def test_a_hook_that_asks_is_denied_without_a_terminal_and_approved_with_yes(hoo
     asked = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful")
     assert "denied: calculate needs approval, and there is no terminal to ask at (see --yes and --wait)" in asked.stderr
     assert "tool calculate blocked" in asked.stderr
-    assert "hook careful asks for approval at before_tool: rule 7" in asked.stderr
+    assert asked.stderr.count("calculate needs approval for careful (rule 7): ") == 1
     approved = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful", "--yes")
     assert "tool calculate ok: 42" in approved.stderr
     denied = hookline("run", "task", "-m", model, "--hooks", "rules.py:careful", HOOKLINE_APPROVALS="deny")
@@ -173,6 +174,7 @@ def test_an_approver_of_the_users_own_comes_first(hookline, script, rules):
     assert "tool calculate ok: 42" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
     assert process.stderr.readline() == "step 1\n"
@@ -183,6 +185,7 @@ def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, fold
     assert (folder / "ended.txt").read_text() == "cancelled"
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
     process = start("run", "task", "-m", script("done"), "--hooks", "rules.py:hang")
     while not (folder / "hanging.txt").exists():
@@ -193,6 +196,7 @@ def test_ctrl_c_twice_ends_at_once(start, script, rules, folder):
     assert process.stderr.read() == "step 1\n"  # no summary: it did not wait for the hook
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_ends_the_run_without_noise(start, script, rules, folder):
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()

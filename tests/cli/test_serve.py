@@ -26,6 +26,9 @@ from hookline.stores.runs import RunRecord, RunStore
 
 from .conftest import COMMAND, ROOT
 
+pytestmark = pytest.mark.slow
+
+
 EXAMPLE = ROOT / "examples" / "serve"
 CONFIG = """
 sessions = "sessions.db"

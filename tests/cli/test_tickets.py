@@ -96,6 +96,7 @@ def test_a_board_on_which_all_is_done_says_so(tickets, board):
     assert tickets("list")[1] == "No open tickets (--column all shows all).\n"
 
 
+@pytest.mark.slow
 def test_lists_are_chosen_paged_and_given_as_json(tickets, board):
     for n in range(5):
         board.create(f"job {n}", by="ann", assignee="bob" if n % 2 else "")

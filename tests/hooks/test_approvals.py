@@ -120,7 +120,7 @@ async def test_nobody_in_time_means_no(store):
 
 @pytest.mark.parametrize(("jump", "seconds"), [(7200, 3600), (-7200, 0.3)])
 async def test_whatever_is_done_to_the_clock_a_call_expires_for_all_at_once(store, monkeypatch, jump, seconds):
-    monkeypatch.setattr("hookline.hooks.approvals.CLOCK", 0.01)
+    monkeypatch.setattr("hookline.hooks.approvals.CLOCK_INTERVAL", 0.01)
     real = time.time
 
     def sleep(row):
@@ -256,7 +256,7 @@ async def failing(store, break_it, caplog):
     assert (ran, result.status) == ([], "completed")
     assert result.messages[2].content == "The approval failed."
     assert [(event.decision, event.by) for event in log.of(ApprovalDecided)] == [("denied", "approvals")]
-    assert "could not be put to anybody, and is denied" in caplog.text
+    assert "is denied, because the approval store cannot be used" in caplog.text
     return [event.error.message for event in log.of(Failed) if event.error.type == "StoreError"][0]
 
 
@@ -296,7 +296,7 @@ async def test_a_decision_about_another_call_is_none(store, caplog):
             db.execute("UPDATE approvals SET digest = 'other', arguments = '{}'")
         says(store, "approve")(store.find(row.id))
 
-    assert "is not the call that waits" in await failing(store, swap, caplog)
+    assert "is for a different call" in await failing(store, swap, caplog)
 
 
 # Telling somebody.
@@ -426,6 +426,7 @@ def test_each_call_gets_one_decision_and_what_runs_is_what_was_decided(plans, se
 # Another program, and a real model.
 
 
+@pytest.mark.slow
 async def test_a_run_of_another_program_is_answered_from_here(store):
     code = """
 import sys
@@ -444,6 +445,7 @@ print(ran)
     assert process.communicate(timeout=60)[0].strip() == "[{'env': 'b'}]"
 
 
+@pytest.mark.slow
 def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
     pytest.importorskip("xllamacpp")
     minutes_set, answered = [], []
@@ -477,9 +479,9 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (("",), "store= is a SQLite file"),
-        ((None,), "store= is a SQLite file"),
-        ((ApprovalStore,), "store= is a SQLite file"),
+        (("",), "store must be a SQLite file"),
+        ((None,), "store must be a SQLite file"),
+        ((ApprovalStore,), "store must be a SQLite file"),
     ],
 )
 def test_a_store_is_needed(args, why):

@@ -62,4 +62,4 @@ def test_cells_name_what_is_the_same_everywhere_once():
     rows = {row.name: row for row in builtin_rows()}
     assert rows["PathGuard"].cells == ("before_tool", "guard", "100")
     assert rows["ResponseCacheHook"].cells == ("before_llm, after_llm", "guard, rewrite", "0, 200")
-    assert rows["shadow"].cells == ("where its hooks do", "", "")
+    assert rows["shadow"].cells == ("those of its hooks", "", "")

@@ -25,7 +25,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import Compactor, ContextCompactionHook, SafetyGuardrailHook, TokenBudgetHook
-from hookline.hooks.compaction import MARK, PATIENCE
+from hookline.hooks.compaction import MARK, RETRY_AFTER_MESSAGES
 from hookline.points import BEFORE_COMPACTION
 from hookline.testing import EventLog
 
@@ -233,7 +233,7 @@ def test_after_a_failure_it_is_not_tried_at_every_step():
     llm = model(*[call("words", n=3)] * 12, "ok", summary=lambda request: OSError("down"))
     compacting(llm).run("now", session=Session("s", talk(5)))
     steps, messages_per_step = 13, 2
-    assert 2 <= len(asked(llm)) <= 1 + steps * messages_per_step // PATIENCE
+    assert 2 <= len(asked(llm)) <= 1 + steps * messages_per_step // RETRY_AFTER_MESSAGES
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -437,6 +437,7 @@ def test_only_a_compactor_is_taken(compactor):
         ContextCompactionHook(compactor if compactor is not True else -1)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_shortens_a_conversation():
     pytest.importorskip("xllamacpp")
     session = Session("s", talk(3, each=3))

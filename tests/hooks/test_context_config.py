@@ -64,10 +64,10 @@ async def test_a_schema_that_is_changed_later_does_not_change_the_hook():
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"system_prompt": None}, "system_prompt is text"),
-        ({"response_format": "json"}, "response_format is a JSON schema"),
-        ({"response_format": {"type": object()}}, "is no JSON"),
-        ({"response_format": {1: "x"}}, "is no JSON"),
+        ({"system_prompt": None}, "system_prompt must be text"),
+        ({"response_format": "json"}, "response_format must be a JSON schema"),
+        ({"response_format": {"type": object()}}, "is not JSON"),
+        ({"response_format": {1: "x"}}, "is not JSON"),
     ],
 )
 def test_nonsense_is_refused(options, problem):

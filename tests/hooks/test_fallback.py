@@ -229,7 +229,7 @@ def test_a_model_can_be_named(tmp_path):
         ("opnai:x", {}, "Did you mean 'openai'"),
         ([], {}, "at least one"),
         (3, {}, "is not a model"),
-        (ScriptedModel, {}, "make an instance"),
+        (ScriptedModel, {}, "create an instance"),
         ([other(), object()], {}, "it lacks name"),
         (other(), {"attempts": 0}, "attempts"),
         (other(), {"on": []}, "on must be a list"),

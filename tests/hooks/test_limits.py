@@ -313,7 +313,7 @@ async def test_a_step_counter_counts_what_it_likes():
 @pytest.mark.parametrize("count", [None, "3", float("nan"), True])
 async def test_a_step_counter_that_gives_nonsense_fails_closed(count):
     agent = agent_of(steps(1), StepsLimitHook(2, lambda state: count))
-    with pytest.raises(RunFailedError, match="it must give a number"):
+    with pytest.raises(RunFailedError, match="it must return a number"):
         await agent.arun("x")
     assert agent.model.requests == []
 
@@ -556,7 +556,7 @@ def test_a_soft_limit_is_a_share(share):
 
 
 def test_a_step_counter_must_be_callable():
-    with pytest.raises(RegistrationError, match="step_counter is a function"):
+    with pytest.raises(RegistrationError, match="step_counter must be a function"):
         StepsLimitHook(3, 5)
 
 

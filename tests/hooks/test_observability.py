@@ -474,6 +474,7 @@ turn = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(turn, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
 def test_the_totals_of_random_runs_are_the_sums_over_their_results(runs, mend):

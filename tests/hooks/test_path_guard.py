@@ -265,7 +265,7 @@ def test_files_with_secrets_are_out_of_reach_unless_that_is_turned_off(place, pa
     (place / "hidden").symlink_to(".ssh")
     outcomes, (text,) = run([call("open_file", path=path)], PathGuard(place))
     assert outcomes == ("blocked",)
-    assert "may hold secrets" in text
+    assert "may contain secrets" in text
     assert run([call("open_file", path=path)], PathGuard(place, secrets=[]))[0] == ("ok",)
 
 

@@ -122,7 +122,7 @@ async def test_a_sync_approver_runs_in_a_thread_and_does_not_hold_up_the_loop():
 async def test_nonsense_means_no_and_is_reported(said):
     ran, told, decision, failed = await outcome(lambda request: said)
     assert (ran, told, decision) == ([], "The approval failed.", "denied")
-    assert "the approver gave" in failed[0]
+    assert "the approver returned" in failed[0]
 
 
 async def test_two_decisions_at_once_are_none():
@@ -254,11 +254,11 @@ def test_it_is_a_guard_at_100_that_fails_closed():
         (("deploy",), {}, r"confirm must be a list: \['deploy'\]"),
         (([],), {}, "at least one"),
         (([3],), {}, "list of names"),
-        ((["x"], "yes"), {}, "approver is a function"),
+        ((["x"], "yes"), {}, "approver must be a function"),
         ((["x"], lambda: True), {}, r"must take \(request\) or \(ctx, request\)"),
         ((["x"], lambda a, b, c: True), {}, "must take"),
-        ((["x"],), {"question": " "}, "question is text"),
-        ((["x"],), {"question": None}, "question is text"),
+        ((["x"],), {"question": " "}, "question must be text"),
+        ((["x"],), {"question": None}, "question must be text"),
     ],
 )
 def test_nonsense_is_refused(args, options, problem):

@@ -118,7 +118,7 @@ async def test_a_retried_call_counts_again():
     assert ran == [0, 1, 0]
     assert texts(result) == [
         "found 0",
-        "Rate limit exceeded: 4/3 tool calls. This call has run and does not run again.",
+        "Rate limit exceeded: 4/3 tool calls. This call has run and is not retried.",
     ]
 
 
@@ -218,9 +218,9 @@ def test_it_judges_first_among_the_guards():
         ({"per_minute": 1.5}, "per_minute must be a"),
         ({"per_tool": -1}, "per_tool of '\\*' must be a"),
         ({"per_tool": {"a": "many"}}, "per_tool of 'a' must be a"),
-        ({"per_tool": {1: 1}}, "maps globs"),
-        ({"max_calls_per_run": None}, "name a limit"),
-        ({"max_calls_per_run": None, "per_tool": {}}, "name a limit"),
+        ({"per_tool": {1: 1}}, "a mapping from globs"),
+        ({"max_calls_per_run": None}, "give a limit"),
+        ({"max_calls_per_run": None, "per_tool": {}}, "give a limit"),
     ],
 )
 def test_nonsense_is_refused(options, problem):

@@ -330,6 +330,7 @@ async def test_concurrent_runs_share_it():
     assert cache.hits + cache.misses == 200
 
 
+@pytest.mark.slow
 def test_it_is_safe_from_several_threads():
     cache = ResponseCacheHook(3)
 
@@ -362,7 +363,7 @@ def test_it_is_safe_from_several_threads():
     [
         ({"max_entries": 0}, "max_entries"),
         ({"max_entries": True}, "max_entries"),
-        ({"ttl": 0}, "keep nothing"),
+        ({"ttl": 0}, "cache nothing"),
         ({"ttl": -1}, "ttl"),
         ({"ttl": float("nan")}, "ttl"),
         ({"purposes": []}, "purposes"),

@@ -99,10 +99,10 @@ def test_it_is_a_guard_at_100():
         ({}, "at least one"),
         (None, "at least one"),
         ([""], "list of names"),
-        ({"deploy": []}, "the roles for 'deploy' must be"),
-        ({"deploy": None}, "the roles for 'deploy' must be"),
-        ({"deploy": [1]}, "the roles for 'deploy' must be"),
-        ({"deploy": ""}, "the roles for 'deploy' must be"),
+        ({"deploy": []}, "the value for 'deploy' must be"),
+        ({"deploy": None}, "the value for 'deploy' must be"),
+        ({"deploy": [1]}, "the value for 'deploy' must be"),
+        ({"deploy": ""}, "the value for 'deploy' must be"),
         ({1: "admin"}, "list of names"),
     ],
 )
@@ -113,5 +113,5 @@ def test_nonsense_is_refused(rules, problem):
 
 @pytest.mark.parametrize("key", ["", None, 3])
 def test_the_key_is_a_name(key):
-    with pytest.raises(RegistrationError, match="key is a name"):
+    with pytest.raises(RegistrationError, match="key must be a metadata key"):
         RoleBasedAccessHook(["deploy"], key=key)

@@ -34,7 +34,7 @@ def test_the_model_gets_the_schema_and_the_next_call_is_held_to_it():
     hint = result.messages[2].content
     assert hint.startswith("Invalid arguments for pay")
     assert "- amount (integer, required): in dollars." in hint
-    assert '- how (one of ["cash","card"], may be left out)' in hint
+    assert '- how (one of ["cash","card"], optional)' in hint
     assert choices == [None, "pay", None]
     assert result.reply == "Done."
 
@@ -92,7 +92,7 @@ def test_any_legal_schema_and_any_tool_name_will_do():
     odd.spec.parameters  # noqa: B018 - it is made once
     odd.__dict__["spec"] = ToolSpec("before_llm", "", {"properties": {"a": {"type": "integer"}, "b": True}})
     result, choices = run([call("before_llm", a="x"), reply("x")], tools=[odd])
-    assert "- b (anything, may be left out)" in result.messages[2].content
+    assert "- b (anything, optional)" in result.messages[2].content
     assert choices == [None, "before_llm"]
 
 
@@ -120,6 +120,7 @@ def test_nonsense_is_refused(given):
         SchemaRetryHook(given)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_is_held_to_the_tool():
     attempts = []
 

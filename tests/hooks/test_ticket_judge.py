@@ -185,7 +185,7 @@ def test_a_hook_that_ends_the_judges_call_ends_the_run_and_the_ticket_is_not_don
 
 
 def test_outside_of_a_run_there_is_nobody_to_ask():
-    with pytest.raises(HookError, match="judges in a run"):
+    with pytest.raises(HookError, match="needs the model of a run"):
         fire_hook(TicketJudgeHook(), BEFORE_TICKET_COMPLETE, ticket_id="T-1", summary="s", criteria=("c",))
 
 
@@ -195,6 +195,7 @@ def test_nonsense_is_told_where_it_is_written(options):
         TicketJudgeHook(**options)
 
 
+@pytest.mark.slow
 def test_the_embedded_model_gives_verdicts_that_can_be_read():
     board = TicketBoard(":memory:")
     board.create("Write a poem", by="ann", criteria=["the poem has two lines"])

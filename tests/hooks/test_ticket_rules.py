@@ -64,7 +64,7 @@ def test_starting_and_completing_have_rules_of_their_own(board):
     assert run(board, START, hooks=[rules])[0] == ["blocked"]
     assert run(board, START, COMPLETE, hooks=[rules], name="worker")[0] == ["ok", "blocked"]
     outcomes, told = run(board, COMPLETE, hooks=[rules], name="checker")
-    assert (outcomes, told) == (["blocked"], ["T-1 is worker's: only they can complete it."])
+    assert (outcomes, told) == (["blocked"], ["T-1 is worker's: only the assignee can complete it."])
     assert board.get("T-1").column == "running"
 
 
@@ -129,13 +129,13 @@ def test_its_files_are_its_own(board):
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ((3,), "board is a TicketBoard, or the path of its file"),
-        (("",), "board is a TicketBoard"),
-        ((":memory:", ["create"]), "may is a mapping"),
+        ((3,), "board must be a TicketBoard, or the path of its file"),
+        (("",), "board must be a TicketBoard"),
+        ((":memory:", ["create"]), "may must be a mapping"),
         ((":memory:", {"creat": ["x"]}), "Did you mean 'create'"),
-        ((":memory:", {3: ["x"]}), "3 is nothing that agents do"),
-        ((":memory:", {"create": [3]}), "who may create must be a list of names"),
-        ((":memory:", {"create": None}), "who may create must be a list of names"),
+        ((":memory:", {3: ["x"]}), "3 is not a ticket action"),
+        ((":memory:", {"create": [3]}), r"may\['create'\] must be a list of names"),
+        ((":memory:", {"create": None}), r"may\['create'\] must be a list of names"),
     ],
 )
 def test_nonsense_is_told_where_it_is_written(args, problem):
@@ -144,7 +144,7 @@ def test_nonsense_is_told_where_it_is_written(args, problem):
 
 
 def test_the_key_is_a_name():
-    with pytest.raises(RegistrationError, match="key is a name in the metadata"):
+    with pytest.raises(RegistrationError, match="key must be a metadata key"):
         TicketRules(":memory:", key="")
 
 

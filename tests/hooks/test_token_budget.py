@@ -179,7 +179,7 @@ def test_the_run_stops_before_the_model_is_asked_when_even_that_does_not_fit():
     agent = scripted_agent([reply("never")], instructions="one two three", hooks=[TokenBudgetHook(5)])
     result = agent.run("four five six", session=Session("s", talk(2)))
     assert (result.status, result.stop.kind, result.stop.hook) == ("stopped", "token_limit", "TokenBudgetHook")
-    assert result.stop.message == "Context limit: what must stay takes 6 tokens, and 5 are allowed."
+    assert result.stop.message == "Context limit: the messages that must stay have 6 tokens, and 5 are allowed."
     assert agent.model.requests == []
 
 
@@ -295,6 +295,7 @@ def test_nonsense_is_refused_at_once(tokens, reserve):
         TokenBudgetHook(tokens, reserve=reserve)
 
 
+@pytest.mark.slow
 def test_the_embedded_models_prompts_really_stay_below():
     pytest.importorskip("xllamacpp")
     replies = []

@@ -148,7 +148,7 @@ def test_the_whole_is_kept_as_an_artifact_that_the_mark_names(store, of_the_cont
     cutter = ToolOutputTruncatorHook(300, artifacts=True if of_the_context else store)
     cut = text_of(call("structure", n=500), cutter, ctx=AgentContext(artifacts=store if of_the_context else None))
     (name,) = store.kept
-    assert f"the whole is artifact {name} ..." in cut.content
+    assert f"the full text is artifact {name} ..." in cut.content
     assert store.kept.pop(name).endswith('{"number":499}]')
     assert len(cut.content) <= 300
 
@@ -247,7 +247,7 @@ def test_a_folder_will_do(tmp_path):
     cut = text_of(call("give", n=1000), ToolOutputTruncatorHook(300, artifacts=str(tmp_path / "kept")))
     (kept,) = ArtifactStore(tmp_path / "kept").list()
     assert (kept.size, kept.media_type) == (1000, "text/plain")
-    assert f"the whole is artifact {kept.name}" in cut.content
+    assert f"the full text is artifact {kept.name}" in cut.content
 
 
 @pytest.mark.parametrize("store", ["", 1, object(), ArtifactStore])

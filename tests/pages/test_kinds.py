@@ -24,8 +24,8 @@ from hookline.config.sources import read_file
 from hookline.hooks import ObservabilityHook
 from hookline.payloads import Question
 from hookline.plugins.manifest import Manifest, read_manifest
-from hookline.providers.script import script_model
-from hookline.server.a2a.messages import Answer
+from hookline.providers.script_file import script_model
+from hookline.server.a2a.messages import DecisionData
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions
 from hookline.stores.approvals import ApprovalRow
@@ -95,8 +95,8 @@ def is_a_script(block, folder):
 
 
 def is_a_decision(block, folder):
-    assert msgspec.json.decode(block.text).keys() <= set(Answer.__struct_fields__)
-    msgspec.json.decode(block.text, type=Answer)
+    assert msgspec.json.decode(block.text).keys() <= set(DecisionData.__struct_fields__)
+    msgspec.json.decode(block.text, type=DecisionData)
 
 
 def is_a_log_line(block, folder):

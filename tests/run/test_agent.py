@@ -364,8 +364,8 @@ def test_a_task_that_is_no_text_is_refused(task):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"llm": "gpt"}, "no kind of model 'gpt'"),
-        ({"llm": ScriptedModel}, "make an instance"),
+        ({"llm": "gpt"}, "unknown kind of model 'gpt'"),
+        ({"llm": ScriptedModel}, "create an instance"),
         ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
         ({"llm": ScriptedModel(), "sinks": [3]}, "sinks are callables"),
         ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),

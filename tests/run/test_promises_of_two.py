@@ -20,9 +20,8 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._run.session import news
+from hookline._run.session import added_messages
 from hookline.payloads import ToolCall, Usage
-from hookline.plugins import Plugin
 from hookline.testing import scripted_agent
 
 
@@ -55,22 +54,6 @@ async def test_a_run_inside_a_run_has_its_own_guard_beside_one_of_the_same_kind(
     assert asked == [("outer", "ask_inside"), ("outer", "add"), ("inner", "add")]
 
 
-async def test_a_plugin_that_is_renewed_keeps_the_hook_that_both_versions_have():
-    blocked = []
-
-    @guard(BEFORE_TOOL)
-    def both_have_it(ctx, request):
-        blocked.append(request.name)
-        return HookResult.block("no")
-
-    agent = scripted_agent(
-        [call("add", a=1, b=2), reply("ok")], tools=[add], plugins=[Plugin("p", hooks=[both_have_it])]
-    )
-    agent.plug(Plugin("p", hooks=[both_have_it]), renew=True)
-    await agent.arun("go")
-    assert blocked == ["add"]
-
-
 def test_the_limits_of_a_parent_hold_for_a_budget_with_limits_of_its_own():
     parent = Budget(Limits(cost=1.0, steps=1))
     budget = Budget(Limits(tokens=1000), parent=parent)
@@ -90,8 +73,8 @@ async def test_two_calls_with_one_id_get_one_each():
 
 def test_a_message_that_was_said_twice_is_not_new():
     yes = Message("user", "yes")
-    assert list(news([yes, yes], [yes, yes])) == []
-    assert list(news([yes, yes], [yes, yes, yes])) == [yes]
+    assert list(added_messages([yes, yes], [yes, yes])) == []
+    assert list(added_messages([yes, yes], [yes, yes, yes])) == [yes]
 
 
 async def test_guards_do_not_judge_a_reply_that_was_broken_off():

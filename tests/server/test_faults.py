@@ -21,6 +21,9 @@ from hookline.stores import sqlite
 from .rig import ADMIN, until
 from .wire import Door, Wire, is_whole, served
 
+pytestmark = pytest.mark.slow
+
+
 ROOT = Path(__file__).parents[2]
 HEAD = b"POST /runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 
@@ -223,7 +226,7 @@ class Full:
 async def test_while_the_file_cannot_be_written_runs_are_refused_and_those_that_go_on_lose_nothing(
     tmp_path, monkeypatch, how
 ):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.05)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.05)
     full = Full(monkeypatch)
     door = Door("word " * 50)
     path = tmp_path / "runs.db"

@@ -28,8 +28,8 @@ from hookline.hooks.metrics import MetricsHook
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
-from hookline.server.gate import Gate
-from hookline.server.traffic import Traffic
+from hookline.server.health import Traffic
+from hookline.server.routing import Gate
 from hookline.stores import verify_audit
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
@@ -104,11 +104,11 @@ async def test_it_is_up_and_ready_and_tells_its_numbers(tmp_path):
         numbers = await client.get("/metrics")
     assert numbers.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = numbers.text.splitlines()
-    assert 'hookline_http_requests_total{method="GET",route="/runs/{id}",status="200"} 1' in lines
-    assert 'hookline_http_requests_total{method="POST",route="/runs",status="201"} 1' in lines
-    assert 'hookline_served_runs{state="running"} 0' in lines
-    assert "hookline_server_ready 1" in lines
-    assert "hookline_store_problem 0" in lines
+    assert 'hookline_http_requests_total{method="GET",route="/runs/{id}",status="200"} 1.0' in lines
+    assert 'hookline_http_requests_total{method="POST",route="/runs",status="201"} 1.0' in lines
+    assert 'hookline_served_runs{state="running"} 0.0' in lines
+    assert "hookline_server_ready 1.0" in lines
+    assert "hookline_store_problem 0.0" in lines
 
 
 async def test_while_it_starts_it_is_up_but_not_ready_and_takes_no_runs(tmp_path):
@@ -149,7 +149,7 @@ async def test_a_server_that_is_started_again_says_so_and_goes_on(tmp_path):
 
 
 async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_they_can(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.02)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.02)
     async with running(tmp_path) as (server, client):
         write, broken = server.service._store.write, True
 
@@ -265,7 +265,7 @@ async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_pa
 
 
 async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("hookline.server.reading.LOOK", 0.01)
+    monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
             "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
@@ -414,7 +414,7 @@ async def test_each_personality_is_an_agent_and_is_counted(tmp_path):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["poet", "clerk"]
         run = (await client.post("/runs", json={"task": "hi", "agent": "clerk", "wait": 60})).json()
         assert (run["status"], run["agent"]) == ("completed", "clerk")
-        assert 'hookline_runs_total{agent="clerk",status="completed"} 1' in (await client.get("/metrics")).text
+        assert 'hookline_runs_total{agent="clerk",status="completed"} 1.0' in (await client.get("/metrics")).text
     async with built(settings(tmp_path, agents=["clerk"]), roster) as (_, client):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["clerk"]
         assert (await client.post("/runs", json={"task": "hi", "agent": "poet"})).status_code == 404
@@ -426,7 +426,7 @@ async def test_how_long_hooks_take_is_a_number_and_no_event(tmp_path):
         run = (await client.post("/runs", json={"task": "hi", "wait": 60})).json()
         text = (await client.get("/metrics")).text
         page = await client.get(f"/runs/{run['id']}/events", headers={"Accept": "application/json"})
-    assert 'hookline_hook_seconds_count{point="before_llm",hook="quiet"} 1' in text
+    assert 'hookline_hook_seconds_count{hook="quiet",point="before_llm"} 1.0' in text
     assert not {"hook_executed", "point_fired"} & {event["type"] for event in page.json()["events"]}
 
 
@@ -440,6 +440,7 @@ async def test_all_numbers_are_in_the_guides(tmp_path):
     assert [name for name in names if f"`{name}`" not in told] == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_read_to_the_end(tmp_path):
     program = f"""
         import asyncio, sys
@@ -476,7 +477,7 @@ async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_
     await server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         left = (await client.get(f"/runs/{run['id']}")).json()
-        assert (left["status"], left["reason"]) == ("interrupted", "its program ended")
+        assert (left["status"], left["reason"]) == ("interrupted", "its process ended")
         events = await read_stream(client, run["id"])
         again = await client.post("/runs", json={"task": "go on", "session": "mine", "wait": 60})
         assert again.json()["status"] == "completed"

@@ -13,9 +13,9 @@ from typing import Any
 from .._base.text import describe, error_text
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
-from .._run.causes import RunFailedError
 from .._run.context import AgentContext
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage

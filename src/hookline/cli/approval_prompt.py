@@ -212,6 +212,11 @@ class Approver:
         self._noted = False
         self._deciding: set[str] = set()
 
+    @property
+    def prompts(self) -> bool:
+        """Whether the questions are shown at the terminal, so that a view need not repeat them."""
+        return self._terminal is not None
+
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Decide about one call."""
         if self._mode == "yes":
@@ -225,7 +230,7 @@ class Approver:
             )
             return HookResult.deny("Nobody is there to approve this call.", by="no terminal")
         try:
-            result: HookResult = await self._store_hook().put(ctx, request)
+            result: HookResult = await self._store_hook().wait_for_decision(ctx, request)
         except StoreError as error:
             if self._terminal is None:
                 raise

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.text import Text
 
 from ..config.errors import ConfigError
-from ..stores.audit.format import MAX_LINE, stamp
+from ..stores.audit.format import MAX_LINE, timestamp
 from .errors import COMPLETED, FAILED
 from .help import Command, Group
 from .output import console, print_table, short_path, write_json
@@ -80,9 +80,9 @@ def verify(
     json: AsJson = False,
 ) -> int:
     """Check that no line was changed, removed, added or moved."""
-    from ..stores.audit.verify import files_of, verify_audit
+    from ..stores.audit.verify import log_files, verify_audit
 
-    total = sum(path.stat().st_size for path in files_of(files))
+    total = sum(path.stat().st_size for path in log_files(files))
     with _progress(total) as update:
         report = verify_audit(*files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update)
     if json:
@@ -173,7 +173,7 @@ def show(
     """Show the records of an audit log, newest last."""
     from collections import deque
 
-    from ..stores.audit.verify import files_of
+    from ..stores.audit.verify import log_files
 
     wanted = Filter(
         run=run,
@@ -185,7 +185,7 @@ def show(
         since=parse_time(since, "--since"),
         until=parse_time(until, "--until"),
     )
-    paths = files_of(files)
+    paths = log_files(files)
     lines = (pair for path in paths for pair in read_records(path) if wanted.matches(pair[1]))
     printer = Printer(json)
     for line, record in deque(lines, tail) if tail else lines:
@@ -315,8 +315,8 @@ def parse_time(text: str | None, option: str) -> str:
     ago = parse_duration(text)
     try:
         if ago is not None:
-            return stamp(time.time() - ago).decode()
-        return stamp(datetime.fromisoformat(text).timestamp()).decode()
+            return timestamp(time.time() - ago).decode()
+        return timestamp(datetime.fromisoformat(text).timestamp()).decode()
     except (ValueError, OverflowError, OSError):
         raise ConfigError(f"{option} takes 10m, 2h, 1d or a time such as 2026-11-15T10:00, not {text!r:.80}") from None
 

@@ -68,7 +68,9 @@ def chat(
     set_up_logging(settings.debug)
     view = StreamView(sys.stdout, sys.stderr, show_progress=can_move_cursor(sys.stdout.isatty()))
     recorders = start_recording(settings)
-    hooks = [Approver(settings.approvals, view.paused, settings.approval_file), *recorders]
+    approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
+    hooks = [approver, *recorders]
     conversation = load_session(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
     with suppress(ImportError):

@@ -39,10 +39,12 @@ EXTRAS = {
     "anthropic": ("anthropic",),
     "mcp": ("mcp",),
     "otel": ("opentelemetry",),
+    "metrics": ("prometheus_client",),
+    "sensitive": ("phonenumbers", "stdnum"),
     "prices": ("genai_prices",),
     "sign": ("cryptography",),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
-    "server": ("a2a", "starlette", "uvicorn"),
+    "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
 }
 """The modules that each extra installs."""

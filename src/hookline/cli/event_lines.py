@@ -19,7 +19,6 @@ _VERBS = {
     "replace": "rewrites",
     "block": "blocks",
     "answer": "answers in its place",
-    "ask": "asks for approval",
     "retry": "requests a retry",
     "stop": "stops the run",
     "end": "ends the run",
@@ -74,6 +73,7 @@ class EventFormatter:
         self._last_reply = ""  # held back: the final reply is printed as the result of the run, not here
         self._arguments: dict[str, Any] = {}
         self._changed = False  # a hook or a person changed a call of this batch
+        self._askers: dict[str, list[str]] = {}  # by call: hooks that ask for approval, with their reasons
 
     def format(self, event: Event) -> Iterator[Line]:
         """Yield the lines worth reading about an event."""
@@ -109,6 +109,9 @@ class EventFormatter:
                     yield Line("call", f"calls {call.name} {sent}")
             case HookExecuted():
                 self._changed = self._changed or (event.verb, event.point) == ("replace", "before_tool")
+                if event.verb == "ask" and event.error is None:  # shown with the question, by ApprovalAsked
+                    reason = f" ({short(event.reason)})" if event.reason else ""
+                    self._askers.setdefault(event.call_id, []).append(f"{event.hook}{reason}")
                 if event.verb == "keep_going":
                     yield from self._format_reply()
                 yield from _verdict_lines(event)
@@ -122,7 +125,9 @@ class EventFormatter:
                 text = short(event.text, ERROR_WIDTH) if event.outcome == "error" else short(event.text)
                 yield Line(event.outcome, f"tool {event.tool} {event.outcome}: {text}")
             case e.ApprovalAsked():
-                yield Line("ask", f"approval asked for {event.tool}: {short('; '.join(event.questions))}")
+                askers = ", ".join(self._askers.pop(event.call_id, ()))
+                by = f" for {askers}" if askers else ""
+                yield Line("question", f"{event.tool} needs approval{by}: {short('; '.join(event.questions))}")
             case e.ApprovalDecided():
                 self._changed = self._changed or event.decision == "edited"
                 yield Line("ask", f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))

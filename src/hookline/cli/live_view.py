@@ -52,6 +52,7 @@ _ICONS = {
     "retry": ("↻", "yellow"),
     "keep_going": ("↻", "yellow"),
     "ask": ("?", "cyan"),
+    "question": ("?", "cyan"),
     "answer": ("✎", "blue"),
 }
 
@@ -136,6 +137,7 @@ class LiveView:
         self._cost: float | None = 0.0
         self._spinner = Spinner("dots", style="cyan")
         self._buffered: list[Event] | None = None
+        self.prompts = False
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
@@ -154,6 +156,8 @@ class LiveView:
         if isinstance(inner, e.ToolProgressed):
             return  # the lines below show progress
         for line in self._formatter.format(event):
+            if self.prompts and line.kind == "question":
+                continue
             self._print(*_ICONS.get(line.kind, ("·", "dim")), line)
 
     @contextmanager

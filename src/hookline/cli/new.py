@@ -86,7 +86,7 @@ def new(
 
 def write_personality(name: str, folder: Path) -> int:
     """Write the personality file NAME.toml."""
-    from ..teams.personalities import is_id
+    from ..teams.personality import is_id
 
     if not is_id(name):
         raise HooklineError(f"{name!r} is not an id: use letters, digits, - and _; try {suggest_name(name)!r}")
@@ -336,7 +336,7 @@ def write_plugin(name: str, folder: Path) -> Path:
     Raises:
         HooklineError: the name is invalid, or the folder exists or cannot be written.
     """
-    from ..plugins.plugin import HOOKLINE_API
+    from ..plugins.manifest import HOOKLINE_API
 
     if not re.fullmatch(r"[a-z][a-z0-9_-]{0,63}", name):
         made = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_0123456789") or "my-plugin"

@@ -14,7 +14,7 @@ from .options import with_settings
 from .output import print_facts, print_parts, print_problems, short_path, write_json
 
 if TYPE_CHECKING:
-    from ..teams.personalities import Personality
+    from ..teams.personality import Personality
     from ..teams.roster import Roster
 
 EPILOG = """

@@ -219,7 +219,7 @@ def _contents(found: FoundPlugin) -> str:
 
 
 def _print_details(found: FoundPlugin) -> None:
-    from ..plugins.permissions import ENFORCED, meaning
+    from ..plugins.manifest import ENFORCED, permission_meaning
 
     manifest = found.manifest
     if manifest is None:
@@ -229,7 +229,8 @@ def _print_details(found: FoundPlugin) -> None:
         sys.stdout.write(f"{short(manifest.description, 500)}\n")
     sys.stdout.write(f"It brings {_contents(found) or 'nothing'}.\n")
     asked = [
-        (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", meaning(name)) for name in manifest.permissions
+        (f"{name}{'*' if name.partition(':')[0] in ENFORCED else ''}", permission_meaning(name))
+        for name in manifest.permissions
     ]
     if asked:
         print_facts("It asks to (what is marked with * would be refused otherwise)", asked)

@@ -64,7 +64,7 @@ def describe_point(point: Point[Any]) -> dict[str, Any]:
 
 def _fields(kind: Any) -> list[dict[str, Any]]:
     return [
-        {"name": f.name, "type": _type_text(f.type), "replaceable": f.name in kind.free}
+        {"name": f.name, "type": _type_text(f.type), "replaceable": f.name in kind.editable}
         for f in msgspec.structs.fields(kind)
     ]
 

@@ -115,7 +115,7 @@ def _print_replays(replays: list[Replay]) -> None:
             (
                 each.tape.name,
                 then.status if then is not None else "unfinished",
-                f"{len(each.then)} / {len(each.now)}",
+                f"{len(each.recorded)} / {len(each.replayed)}",
                 Text("same", style="green") if each.same else Text("different", style="red"),
                 _first_difference(each),
             )
@@ -130,15 +130,17 @@ def _print_replays(replays: list[Replay]) -> None:
             print_parts(Text(f"\n{printable(each.tape.name, keep='')}", style="bold"))
         for difference in each.differences:
             print_parts(Text(f"  {printable(str(difference), keep='')}"))
-        if each.left:
-            print_parts(Text(f"  the tape has no answers after this: {printable(each.left, keep='')}", style="dim"))
+        if each.stop_reason:
+            print_parts(
+                Text(f"  the tape has no answers after this: {printable(each.stop_reason, keep='')}", style="dim")
+            )
     different = sum(not each.same for each in replays)
     if len(replays) > 1:
         print_parts(Text(f"\n{counted(len(replays), 'tape')}, {different} different"))
 
 
 def _first_difference(each: Replay) -> str:
-    return each.first or each.left
+    return each.first_difference or each.stop_reason
 
 
 def _as_json(each: Replay) -> str:
@@ -146,10 +148,10 @@ def _as_json(each: Replay) -> str:
         "tape": each.tape.name,
         "run_id": each.tape.run.ids.run_id,
         "same": each.same,
-        "first": each.first,
-        "left": each.left,
-        "then": each.then,
-        "now": each.now,
+        "first": each.first_difference,
+        "left": each.stop_reason,
+        "then": each.recorded,
+        "now": each.replayed,
         "differences": each.differences,
         "notes": each.notes,
     }

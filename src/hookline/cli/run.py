@@ -20,8 +20,8 @@ from .text import printable, run_summary, wrap_line
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
+    from .._run.cancellation import Interrupt
     from .._run.events import Sink
-    from .._run.interrupt import Interrupt
 
 EPILOG = """
 Examples:
@@ -62,7 +62,7 @@ def run(
 ) -> int:
     """Run an agent on one task."""
     from ..config.factory import build_plugins, make_context
-    from ..tape.record import TapeHook
+    from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
     from .runner import (
@@ -85,6 +85,7 @@ def run(
     conversation = load_session(settings, session)
     ctx = make_context(settings, conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    view.prompts = approver.prompts
     tapes = [TapeHook(tape)] if tape else []
     lines = JsonLines(ctx.interrupt) if json else None
     try:

@@ -20,12 +20,12 @@ from .._kernel.errors import HooklineError
 from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
-from .._run.agent import Agent, Run
-from .._run.causes import RunFailedError
+from .._run.agent import Agent
 from .._run.context import AgentContext
-from .._run.event_loops import background_loop
 from .._run.events import RunFinished, Sink, SubagentEvent
+from .._run.run import Run, background_loop
 from .._run.session import Session
+from .._run.termination import RunFailedError
 from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..config.sources import Configuration

@@ -18,6 +18,9 @@ from .text import printable, short, wrap_line
 class View(Protocol):
     """An event sink that has stderr to itself between ``__enter__`` and ``__exit__``."""
 
+    prompts: bool
+    """Whether a prompt shows the questions about calls, so that the view does not."""
+
     def __enter__(self) -> Self:
         """Start showing events."""
         ...
@@ -60,6 +63,7 @@ class PlainView:
     def __init__(self, out: TextIO | None) -> None:
         self._out = out
         self._formatter = EventFormatter()
+        self.prompts = False
         self._buffered: list[Event] | None = None
 
     def __enter__(self) -> Self:
@@ -74,7 +78,7 @@ class PlainView:
             self._buffered.append(event)
             return
         for line in self._formatter.format(event):
-            if line.kind in self.hidden_kinds:
+            if line.kind in self.hidden_kinds or (self.prompts and line.kind == "question"):
                 continue
             text = f"{line.agent}: {line.text}" if line.agent else line.text
             self.write(text if line.kind in ("step", "speaker") else f"{'  ' * (line.depth + 1)}{text}")

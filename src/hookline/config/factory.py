@@ -23,7 +23,7 @@ from ..plugins.discovery import is_path
 from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
-from ..providers.names import get_model
+from ..providers.factory import get_model
 from .errors import ConfigError
 from .loading import load_hooks, load_tools, source_location
 from .settings import DeclaredHook, Settings

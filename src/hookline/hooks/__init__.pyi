@@ -5,8 +5,8 @@ from .._kernel.hook import observer as observer
 from .._kernel.registry import HookRegistry as HookRegistry
 from .._kernel.registry import Interceptor as Interceptor
 from .._kernel.registry import PassThrough as PassThrough
-from .._kernel.results import Answer as Answer
 from .._kernel.results import HookAction as HookAction
+from .._kernel.results import HookAnswer as HookAnswer
 from .._kernel.results import HookResult as HookResult
 from .._kernel.results import Verdict as Verdict
 from ._sensitive.detectors import SensitiveValue as SensitiveValue

@@ -93,7 +93,7 @@ class OpenTelemetryHook:
         except Exception:
             log.exception("OpenTelemetry failed at %s", point)
 
-    def around(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
+    def wrap(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
         """Have a span of its own be the current one, in a run and in each model call and tool of it."""
         if isinstance(payload, RunStart):
             from ._otel.run_spans import RunSpans

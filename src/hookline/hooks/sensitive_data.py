@@ -25,7 +25,7 @@ from .._kernel.points import (
 from .._kernel.results import HookResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ToolCall
-from ._sensitive.detectors import DEFAULT_KINDS
+from ._sensitive.detectors import KINDS
 from ._sensitive.redactor import Action, RedactedStream, Redactor
 from ._support.tools import find_tool
 from ._support.validation import check_bool, check_names
@@ -84,7 +84,7 @@ class SensitiveDataHook:
 
     def __init__(
         self,
-        kinds: Iterable[str] = DEFAULT_KINDS,
+        kinds: Iterable[str] = KINDS,
         action: Action = "redact",
         *,
         actions: Mapping[str, Action] | None = None,

@@ -189,7 +189,7 @@ async def test_a_name_that_leads_elsewhere_when_it_is_posted_to_is_not_followed(
             door.open.set()
             await idle(rig)
         assert receiver.got == []
-    assert "may not be reached" in caplog.text
+    assert "no longer allowed" in caplog.text
 
 
 async def test_a_receiver_that_fails_is_tried_again_and_one_that_sends_us_on_is_not_followed(tmp_path):

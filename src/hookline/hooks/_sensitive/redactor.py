@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from ..._kernel.errors import RegistrationError
 from .._support.validation import check_bool
 from .credentials import is_secret, name_of_secret
-from .detectors import BREAK, DEFAULT_KINDS, KINDS, SensitiveValue, find, kinds_of, last_break
+from .detectors import BREAK, KINDS, SensitiveValue, find, kinds_of, last_break
 from .lookalikes import Plain
 
 Action = Literal["redact", "mask", "hash", "block"]
@@ -48,7 +48,7 @@ class Redactor:
 
     def __init__(
         self,
-        kinds: Iterable[str] = DEFAULT_KINDS,
+        kinds: Iterable[str] = KINDS,
         action: Action = "redact",
         *,
         actions: Mapping[str, Action] | None = None,

@@ -16,4 +16,4 @@ SECRET_FILES = (
     ".*_history", "etc/shadow*", "etc/gshadow*", "etc/sudoers*", "etc/ssh", "etc/ssl/private",
     "proc/*/environ", "proc/*/task/*/environ", "proc/*/mem", "proc/*/fd", "proc/kcore", "run/secrets",
 )  # fmt: skip
-"""Globs for :func:`~hookline._base.files.is_match`; one that begins with ``!`` names exceptions."""
+"""Globs for :func:`~hookline._base.files.matches_globs`; one that begins with ``!`` names exceptions."""
