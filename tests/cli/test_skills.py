@@ -146,7 +146,7 @@ def test_a_run_that_was_left_is_looked_at_under_the_hooks_of_the_configuration(h
     model = script(json.dumps(FOUND))
     refused = hookline("skills", "analyse", "--model", model, "--hooks", "no.py")
     assert refused.returncode == 1
-    assert "asking the model was ended (skill-evolver)" in refused.stdout
+    assert "the analysis was ended (skill-evolver)" in refused.stdout
     analysed = hookline("skills", "analyse", "--model", model)
     assert analysed.returncode == 0, analysed.stderr
     assert "proposed: read-notes" in analysed.stdout
@@ -161,5 +161,5 @@ def test_a_model_that_fails_leaves_the_run_where_it_was(skills, script, folder):
         "analyse", "--model", script({"error": "OverloadedError", "message": "busy"}), "--runs", "none"
     )
     assert code == 1
-    assert "could not be asked" in out
+    assert "the analysis failed" in out
     assert len(queue.ids()) == 1

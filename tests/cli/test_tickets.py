@@ -136,7 +136,7 @@ def test_without_a_board_one_is_told_how_to_begin(tickets, board, monkeypatch, t
     monkeypatch.delenv("HOOKLINE_TICKETS")
     code, _, problem = tickets("list")
     assert code == 2
-    assert 'add tickets = "tickets.db" to hookline.toml, or give --tickets FILE.db' in problem
+    assert 'add tickets = "tickets.db" to hookline.toml, or --tickets FILE.db' in problem
     assert tickets("list", "--tickets", "board.db")[0] == 0
 
 

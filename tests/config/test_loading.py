@@ -166,7 +166,7 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("Agent", "no built-in hook 'Agent'. 'hookline hooks --built-in' shows all. For your own hook, write"),
         (
             DeclaredHook("default_slm_hooks", priority=5, on_failure="open"),
-            "default_slm_hooks is a bundle of hooks, so priority, on_failure cannot be set for it. Name its hooks one by one",
+            "default_slm_hooks is a bundle of hooks, so priority, on_failure cannot be set for it.",
         ),
         (DeclaredHook("rules.py:several", priority=5), "so priority cannot be set for it"),
         ("no_such_module_here:x", "there is no module 'no_such_module_here'"),
