@@ -69,10 +69,10 @@ def list_tickets(
     json: AsJson = False,
 ) -> int:
     """List the tickets that are not over, the oldest first."""
-    from ..stores.tickets import COLUMNS, OPEN
+    from ..stores.tickets import COLUMNS, OPEN_COLUMNS
 
     path, board = _place(config), _board(config)
-    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN)
+    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN_COLUMNS)
     rows: Sequence[TicketRow] = ()
     total = 0
     if board is not None:
