@@ -113,7 +113,7 @@ def test_permissions_are_given_listed_and_revoked(approvals, store):
     assert len(json.loads(approvals("grants", "--json")[1])) == 2
     for grant in store.grants():
         assert approvals("revoke", grant.id[6:14]) == (0, "revoked\n", "")
-    assert "hookline approvals grants shows them" in approvals("revoke", "nothing")[2]
+    assert "hookline approvals grants lists the ids" in approvals("revoke", "nothing")[2]
     assert approvals("grants")[1] == "No permissions in approvals.db.\n"
 
 
@@ -205,7 +205,7 @@ def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script
     screen.send("session\n")
     screen.wait_for("(empty: these;")
     screen.send("expression='6?['\n")
-    screen.wait_for("is not like")
+    screen.wait_for("does not match")
     screen.wait_for("edit: ")
     screen.send("session expression='6?[78]'\n")
     assert screen.end() == 0

@@ -17,7 +17,7 @@ from hookline.cli.gateway import status_table
 from hookline.cli.services import timestamped
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.pairing import new_code
+from hookline.stores.pairing import create_code
 
 from .conftest import COMMAND
 
@@ -139,7 +139,7 @@ def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
     assert "No senders" in here("list")[1]
     database = gateway_database(tmp_path / "gateway.db")
     with database.transaction(write=True) as db:
-        code = new_code(db, "console", "bob\x1b[2J")
+        code = create_code(db, "console", "bob\x1b[2J")
     database.close()
     assert re.search(r"console +bob.* +code valid until", here("list")[1])
     assert here("pair", code)[1].endswith("may now talk to the agent through console.\n")
@@ -148,7 +148,7 @@ def test_somebody_is_let_in_and_thrown_out(here, tmp_path):
     assert "\x1b" not in listed
     assert here("pair", code) == (
         2,
-        "error: there is no such code, or it has expired: let them write again, and they get a new one\n",
+        "error: the code does not exist or has expired: the sender gets a new one by writing again\n",
     )
     assert here("revoke", "console", "bob\x1b[2J")[1].startswith("Revoked")
     assert "is not paired" in here("revoke", "console", "bob")[1]

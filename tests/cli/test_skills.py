@@ -72,7 +72,7 @@ def test_all_of_a_proposal_is_shown_and_none_of_it_is_obeyed(skills, store, monk
 def test_an_unknown_name_is_told(skills, store, command, name):
     code, _, err = skills(command, name)
     assert code != 0
-    assert "error: there is no" in err or "cannot be the name" in err
+    assert "error: there is no" in err or "is not a valid name" in err
     assert ("Did you mean 'tidy-notes'?" in err) == (name == "tidy-note")
 
 

@@ -127,7 +127,7 @@ def test_a_subagent_that_fails_and_a_hook_that_fails_in_it_are_told_and_counted(
     assert "1 hook failed" in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     shown = out.getvalue().splitlines()
     assert "    writer: hook 'broken' failed at before_tool: ValueError: oops" in shown
-    assert "    writer: model failed: the script has 1 turns, and this is request 2" in shown
+    assert "    writer: model failed: the script has only 1 turn, but this is request 2" in shown
     assert any(line.startswith("    writer: failed · ") for line in shown)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from .._base.text import duration_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from ..stores.run_statistics import RunStats, Totals
+from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .help import Command
 from .options import with_settings
@@ -314,7 +314,7 @@ def spark(values: Sequence[int]) -> str:
     return "".join(_SPARK_LEVELS[-(-value * (len(_SPARK_LEVELS) - 1) // most)] if value else "·" for value in values)
 
 
-def _show_totals(totals: Totals, path: str) -> None:
+def _show_totals(totals: RunTotals, path: str) -> None:
     began = f", since {_when(totals.first)}" if totals.first is not None else ""
     cached = f" ({totals.cached_tokens:,} cached)" if totals.cached_tokens else ""
     unpriced = f" and {counted(totals.unpriced, 'call')} of unknown price" if totals.unpriced else ""

@@ -73,10 +73,10 @@ def list_tickets(
     json: AsJson = False,
 ) -> int:
     """List open tickets, oldest first."""
-    from ..stores.tickets import COLUMNS, OPEN
+    from ..stores.tickets import COLUMNS, OPEN_COLUMNS
 
     path, board = _board_path(config), _open_board(config)
-    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN)
+    text, columns = " ".join(words or ()), COLUMNS if "all" in (column or ()) else tuple(column or OPEN_COLUMNS)
     rows: Sequence[TicketRow] = ()
     total = 0
     if board is not None:
