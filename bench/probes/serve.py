@@ -22,8 +22,8 @@ from probes.serve_client import AGENT, FINAL
 
 from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
+from hookline.server.auth import Caller
 from hookline.server.build import build_server
-from hookline.server.callers import Caller
 
 HERE = Path(__file__).parent
 KINDS = ("bare", "service", "flood", "sse", "stalled", "resume", "a2a", "openai")
@@ -131,7 +131,7 @@ async def outside(kind: str, folder: str, clients: int, delay: float) -> dict[st
         assert client.stdin is not None
         assert client.stdout is not None
         assert await client.stdout.readline() == b"ready\n"
-        while server.service.under_way():
+        while server.service.unfinished():
             await asyncio.sleep(0.1)  # the unread text is being streamed
         await server.service.list(ME)  # everything is on disk now
         gc.collect()

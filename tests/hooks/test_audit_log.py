@@ -298,7 +298,7 @@ OTHERWISE = {
 
 
 def test_every_type_of_event_is_recorded_or_left_out_on_purpose():
-    for name in ("hooks.approvals", "server.records"):
+    for name in ("hooks.approvals", "server.events"):
         import_module(f"hookline.{name}")
     kinds = {kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")}
     assert {kind.__name__ for kind in kinds - RECORDED} == OTHERWISE

@@ -9,9 +9,9 @@ from starlette.applications import Starlette
 
 from hookline._web.http_server import HttpServer
 from hookline.server.api import RunsApi
-from hookline.server.approvals_api import ApprovalsApi
-from hookline.server.gate import Gate
+from hookline.server.approvals import ApprovalsApi
 from hookline.server.openapi import OpenApi
+from hookline.server.routing import Gate
 from hookline.stores.keys import KeyStore
 
 from .rig import service_at
@@ -44,7 +44,7 @@ class Served:
         return [endpoint for part in self.parts for endpoint in part.endpoints()]
 
     def routes(self):
-        return [*self.gate.routes(self.endpoints()), self.gate.rest()]
+        return [*self.gate.routes(self.endpoints()), self.gate.fallback()]
 
     def headers(self, name="me"):
         return {"Authorization": f"Bearer {self.secrets[name]}"}

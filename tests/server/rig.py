@@ -8,9 +8,9 @@ import msgspec
 
 from hookline import Agent, ScriptedModel, reply
 from hookline.server.agents import Agents
-from hookline.server.callers import RIGHTS, Caller
+from hookline.server.auth import RIGHTS, Caller
 from hookline.server.options import ServerOptions
-from hookline.server.service import RunService
+from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore

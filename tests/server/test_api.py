@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hookline import ScriptedModel, reply
 from hookline.server import api as api_module
-from hookline.server import reading
-from hookline.server.endpoints import ApiError
-from hookline.server.requests import body_of
+from hookline.server import live_run
+from hookline.server.errors import ApiError
+from hookline.server.routing import body_of
 from hookline.server.views import RunRequest
 from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
@@ -61,7 +61,7 @@ async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ('{"task": "x", "metadata": {"user_role": "admin"}}', 422, "metadata cannot be set here"),
+        ('{"task": "x", "metadata": {"user_role": "admin"}}', 422, "metadata cannot be sent"),
         ('{"task": "x", "sesion": "a"}', 422, "no field sesion. Did you mean 'session'?"),
         ("{}", 422, "field task is missing"),
         ('{"task": 5}', 422, "task: expected `str`"),
@@ -72,9 +72,9 @@ async def test_whoever_waits_gets_the_run_when_it_is_over_and_its_correlation_id
         ('{"task": "x", "session": "a\\nb"}', 422, "session:"),
         ("[]", 422, "the body: expected `object`"),
         ("", 400, "the body is empty"),
-        ("{", 400, "no JSON"),
-        ('{"task": "\\ud800"}', 400, "no JSON"),
-        (b'{"task": "\xff"}', 400, "no JSON"),
+        ("{", 400, "not valid JSON"),
+        ('{"task": "\\ud800"}', 400, "not valid JSON"),
+        (b'{"task": "\xff"}', 400, "not valid JSON"),
         ("[" * 100_000, 422, "expected `object`"),
         ('{"task": "x", "agent": "nobody"}', 404, "There are: helper"),
     ],
@@ -153,7 +153,7 @@ async def test_many_at_once_with_one_key_start_one_run(tmp_path):
         answers = await asyncio.gather(*sending)
         assert len({answer.json()["id"] for answer in answers}) == 1
         assert len((await served.client().get("/runs")).json()["runs"]) == 1
-        assert not served.service._keys._turns._locks
+        assert not served.service._keys._locks._locks
 
 
 async def test_a_key_whose_run_was_not_started_can_be_used_again(tmp_path):
@@ -263,7 +263,7 @@ async def test_a_page_of_long_runs_is_short_and_none_is_lost(tmp_path, monkeypat
 
 async def test_a_page_of_long_events_is_short_and_none_is_lost(tmp_path, monkeypatch):
     monkeypatch.setattr(api_module, "PAGE_SIZE", 400)
-    monkeypatch.setattr(reading, "PAGE_BYTES", 400)
+    monkeypatch.setattr(live_run, "PAGE_BYTES", 400)
     async with api(tmp_path) as served:
         client = served.client()
         run = await finished(client, "x" * 1000)

@@ -30,10 +30,10 @@ from hookline import (
 from hookline._kernel.points import POINTS
 from hookline._kernel.values import ModelResponse
 from hookline._web.http_server import HttpServer
-from hookline.server.chat import ChatApi
-from hookline.server.gate import Gate
+from hookline.server.chat.api import ChatApi
+from hookline.server.live_run import EventReader
 from hookline.server.options import ServerOptions
-from hookline.server.reading import Reader
+from hookline.server.routing import Gate
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 
@@ -57,7 +57,7 @@ async def chatting(folder, *agents, keys=None, gate=None, **options):
     async with serving(folder, *agents, **options) as service:
         api = ChatApi(service)
         the_gate = Gate(keys, ServerOptions(**{**FAST, **(gate or {})}))
-        part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.rest()])
+        part = SimpleNamespace(routes=lambda: [*the_gate.routes(api.endpoints()), the_gate.fallback()])
         host = HttpServer([part], port=0, grace=1.0)
         await host.start()
         try:
@@ -419,7 +419,7 @@ async def test_a_file_that_cannot_be_read_is_an_error_whose_words_are_in_the_log
         raise StoreError("/secret/path/runs.db is gone")
 
     async with chatting(tmp_path, make()) as place:
-        monkeypatch.setattr(Reader, "more", broken)
+        monkeypatch.setattr(EventReader, "more", broken)
         with pytest.raises(openai.InternalServerError, match="events cannot be read now") as caught:
             await whole(place)
         assert caught.value.response.headers["x-should-retry"] == "false"
@@ -497,7 +497,7 @@ async def test_nobody_gets_in_without_the_right(tmp_path):
         endpoints = ChatApi(service).endpoints()
         gate = Gate(store, ServerOptions(**FAST))
         keys = Keys.of(store)
-        async with client_of([*gate.routes(endpoints), gate.rest()]) as client:
+        async with client_of([*gate.routes(endpoints), gate.fallback()]) as client:
             await walk(client, endpoints, keys, lambda: sum(service.counts().values()) == 0)
         assert await service.list(ADMIN) == []
     store.close()

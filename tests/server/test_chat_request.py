@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline._kernel.values import Message
-from hookline.server.chat_request import Asked, ChatError, read_request
+from hookline.server.chat.request import ChatError, ChatTask, parse_request
 
 HI = {"role": "user", "content": "Hi."}
 
 
 def asked(*messages, **fields):
-    return read_request(json.dumps({"model": "helper", "messages": messages or [HI], **fields}).encode())
+    return parse_request(json.dumps({"model": "helper", "messages": messages or [HI], **fields}).encode())
 
 
 def refusal(*messages, **fields):
@@ -25,7 +25,9 @@ def refusal(*messages, **fields):
 
 def test_the_last_user_message_is_the_task_and_the_rest_is_the_history():
     found = asked(HI, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "And now?"})
-    assert found == Asked("helper", "And now?", (Message("user", "Hi."), Message("assistant", "Hello.")), False, False)
+    assert found == ChatTask(
+        "helper", "And now?", (Message("user", "Hi."), Message("assistant", "Hello.")), False, False
+    )
 
 
 def test_text_parts_are_one_text():
@@ -94,7 +96,7 @@ def test_what_an_agent_does_not_do_is_refused_by_name(fields, param):
 def test_images_audio_and_files_are_refused_with_what_to_do(part):
     code, param, message = refusal({"role": "user", "content": [{"type": "text", "text": "look"}, part]})
     assert (code, param) == ("unsupported_parameter", "messages[0].content[1]")
-    assert "put it into words" in message
+    assert "describe it in words" in message
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_conversation_that_asks_nothing_is_refused(messages, param):
 )
 def test_what_is_no_request_is_refused(body):
     with pytest.raises(ChatError) as caught:
-        read_request(body)
+        parse_request(body)
     assert caught.value.status == 400
 
 
@@ -164,7 +166,7 @@ body = json_values | st.fixed_dictionaries(
 @given(body)
 def test_any_json_is_a_request_or_refused(value):
     try:
-        found = read_request(json.dumps(value).encode())
+        found = parse_request(json.dumps(value).encode())
     except ChatError as error:
         refused = error.status
     else:
@@ -178,4 +180,4 @@ def test_any_json_is_a_request_or_refused(value):
 @given(st.binary(max_size=40))
 def test_any_bytes_are_refused_at_most(value):
     with pytest.raises(ChatError):
-        read_request(value)
+        parse_request(value)

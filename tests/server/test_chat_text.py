@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.server.chat_text import Said
+from hookline.server.chat.reply import ChatReply
 from hookline.stores.runs import StoredEvent
 
 
@@ -36,8 +36,8 @@ CALL = {"id": "c", "name": "look", "arguments": {}}
 
 def told(events, *, live=True):
     """What a stream brings, and what counts."""
-    said = Said(live=live)
-    return "".join(map(said.take, events)), said
+    said = ChatReply(live=live)
+    return "".join(map(said.add_event, events)), said
 
 
 def both(*events):

@@ -7,9 +7,8 @@ import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
+from hookline.server.auth import PUBLIC, Caller
 from hookline.server.build import build_server
-from hookline.server.callers import Caller
-from hookline.server.endpoints import OPEN
 from hookline.stores.keys import RIGHTS
 
 from .rig import until
@@ -104,7 +103,7 @@ async def test_the_table_of_endpoints_is_all_that_is_served(rig):
     routes = rig.server.routes()
     assert {route.path for route in routes} == {each.path for each in endpoints} | {"/{path:path}"}
     assert routes[-1].path == "/{path:path}", "what is unknown is behind the gate too"
-    assert {each.path for each in endpoints if each.scopes == OPEN} == {"/healthz", "/readyz"}
+    assert {each.path for each in endpoints if each.scopes == PUBLIC} == {"/healthz", "/readyz"}
     async with client_of(routes) as client:
         described = (await client.get("/openapi.json", headers=bearer(rig.keys.key("read")))).json()
     assert set(described["paths"]) == {each.path for each in endpoints}
@@ -201,13 +200,13 @@ async def test_every_method_of_a2a_needs_its_right_and_shows_nothing_of_others(r
 
 
 async def test_it_is_the_same_over_a_real_connection(rig):
-    await rig.server._host.start()
+    await rig.server._http.start()
     try:
         async with httpx.AsyncClient(base_url=rig.server.url, timeout=60) as client:
             for each in rig.server.endpoints():
-                if each.scopes != OPEN:
+                if each.scopes != PUBLIC:
                     answer = await client.request(each.method, rig.filled(each.path), content=b"{}")
                     assert answer.status_code == 401, (each.method, each.path)
             assert rig.untouched()
     finally:
-        await rig.server._host.stop()
+        await rig.server._http.stop()

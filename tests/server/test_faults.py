@@ -226,7 +226,7 @@ class Full:
 async def test_while_the_file_cannot_be_written_runs_are_refused_and_those_that_go_on_lose_nothing(
     tmp_path, monkeypatch, how
 ):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.05)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.05)
     full = Full(monkeypatch)
     door = Door("word " * 50)
     path = tmp_path / "runs.db"

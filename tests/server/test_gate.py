@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 
 from hookline._web.http_server import HttpServer
-from hookline.server import admission as admission_module
-from hookline.server.callers import LOCAL, Caller
-from hookline.server.endpoints import OPEN, ApiError, Endpoint, caller_of, correlation_of
-from hookline.server.gate import Gate
-from hookline.server.limits import WrongKeys
+from hookline.server import auth as auth_module
+from hookline.server.auth import LOCAL, PUBLIC, Caller
+from hookline.server.errors import ApiError
 from hookline.server.options import ServerOptions
+from hookline.server.rate_limits import WrongKeyLimiter
+from hookline.server.routing import Endpoint, Gate, caller_of, correlation_of
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.keys import RIGHTS, KeyStore
@@ -35,7 +35,7 @@ class Things:
     def __init__(self):
         self.calls = []
         self.endpoints = [
-            Endpoint("GET", "/healthz", self.call, OPEN, "health"),
+            Endpoint("GET", "/healthz", self.call, PUBLIC, "health"),
             Endpoint("GET", "/runs", self.call, ("read",), "list"),
             Endpoint("POST", "/runs", self.call, ("run",), "start"),
             Endpoint("GET", "/runs/{id}", self.call, ("read", "run"), "show"),
@@ -51,7 +51,7 @@ class Things:
         })  # fmt: skip
 
     def routes(self, gate):
-        return [*gate.routes(self.endpoints), gate.rest()]
+        return [*gate.routes(self.endpoints), gate.fallback()]
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def one(call, scopes=("run",), path="/x", method="GET", **more):
 
 
 async def get(gate, endpoints, path="/x", headers=None, **where):
-    async with client_of([*gate.routes(endpoints), gate.rest()], **where) as client:
+    async with client_of([*gate.routes(endpoints), gate.fallback()], **where) as client:
         return await client.get(path, headers=headers)
 
 
@@ -130,7 +130,7 @@ async def test_a_server_that_others_may_reach_needs_keys_before_there_is_one(sto
 
 async def test_without_a_store_nobody_has_a_key(things):
     assert (await get(Gate(None), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 200
-    assert (await get(Gate(None, needed=True), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 401
+    assert (await get(Gate(None, keys_required=True), things.endpoints, "/runs", bearer(GARBAGE))).status_code == 401
     assert things.calls[0].id == LOCAL
 
 
@@ -172,7 +172,7 @@ async def test_nobody_gets_anywhere_with_garbage(store, things):
 
 async def test_what_is_open_is_open_even_if_the_key_is_wrong_or_no_key_can_be_read(tmp_path, things):
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
-    gate = Gate(KeyStore(tmp_path / "keys.db"), needed=True)
+    gate = Gate(KeyStore(tmp_path / "keys.db"), keys_required=True)
     answer = await get(gate, things.endpoints, "/healthz", bearer(GARBAGE))
     assert (answer.status_code, answer.json()["caller"]) == (200, "")
 
@@ -204,7 +204,7 @@ async def test_a_head_is_answered_where_a_get_is_but_not_by_a_stream(things):
 
 @pytest.mark.parametrize("scopes", [(), ("reed",), ("open", "run"), "run", ("read", "")])
 def test_an_endpoint_that_does_not_say_who_may_is_not_served(scopes, things):
-    with pytest.raises(ValueError, match="OPEN"):
+    with pytest.raises(ValueError, match="PUBLIC"):
         Gate(None).routes([one(things.call, scopes)])
 
 
@@ -225,12 +225,12 @@ def test_a_caller_gets_in_exactly_if_it_has_one_of_the_rights(table, held):
     store, things = KeyStore(":memory:"), Things()
     key = store.add("ci", held or ["admin"])[1] if held else GARBAGE
     store.add("other", ["admin"])
-    endpoints = [Endpoint(m, path, things.call, tuple(r) or OPEN, "x") for path, m, r in table]
+    endpoints = [Endpoint(m, path, things.call, tuple(r) or PUBLIC, "x") for path, m, r in table]
 
     async def call_all():
-        async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.rest()]) as client:
+        async with client_of([*(gate := Gate(store, FAST)).routes(endpoints), gate.fallback()]) as client:
             for n, (path, method, needed) in enumerate(table):
-                gate._admission._wrong = WrongKeys()
+                gate._authenticator._wrong_keys = WrongKeyLimiter()
                 status = (await client.request(method, path, headers=bearer(key))).status_code
                 allowed = not needed or bool(held & needed)
                 assert status == (200 if allowed else 403 if held else 401), (n, method, path, needed, held)
@@ -289,7 +289,7 @@ def break_file(path, how):
 
 @pytest.mark.parametrize("how", ["corrupt", "missing", "a folder", "another database"])
 async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", RIGHTS)
     gate = Gate(store)
     assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 200
@@ -315,7 +315,7 @@ async def test_keys_at_a_place_that_cannot_be_looked_at_let_nobody_in(things, tm
 
 
 async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 3600.0)
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     gate = Gate(KeyStore(tmp_path / "keys.db"))
     statuses = [(await get(gate, things.endpoints, "/runs")).status_code for _ in range(3)]
@@ -323,7 +323,7 @@ async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(th
 
 
 async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
     _, key = store.add("ci", RIGHTS)
     store.close()
@@ -341,7 +341,7 @@ async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, thi
 
 
 async def test_an_emptied_file_of_keys_opens_nothing(store, things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     store.add("ci", RIGHTS)
     gate = Gate(store)
     assert (await get(gate, things.endpoints, "/runs")).status_code == 401
@@ -435,7 +435,7 @@ async def test_every_decision_is_in_the_audit_log_and_no_secret(store, things, t
     told = [line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]
     assert [(line["decision"], line["why"], line["caller"], line["route"], line["right"]) for line in told] == [
         ("denied", "no key was given", "", "/runs/{id}", "read,run"),
-        ("denied", "nobody has this key", "", "/runs/{id}", "read,run"),
+        ("denied", "no such key", "", "/runs/{id}", "read,run"),
         ("denied", "the key is revoked", gone.id, "/runs/{id}", "read,run"),
         ("granted", "", row.id, "/runs/{id}", "read,run"),
         ("granted", "", row.id, "/runs/{id}", "read,run"),
@@ -525,7 +525,7 @@ async def test_only_a_trusted_proxy_is_believed(store, things):
 
 @pytest.mark.parametrize("how", ["revoke", "expire", "lose"])
 async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     now, sent, release = [time.time()], [], asyncio.Semaphore(1)
     store._clock = lambda: now[0]
 
@@ -577,8 +577,8 @@ async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how
 async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_good_any_more(
     store, tmp_path, monkeypatch, how, refused
 ):
-    for module in (keys_module, admission_module):
-        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    for module in (keys_module, auth_module):
+        monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
 
     async def wait(request):
@@ -598,8 +598,8 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
 
 
 async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
-    for module in (keys_module, admission_module):
-        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    for module in (keys_module, auth_module):
+        monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
     entered, begun = asyncio.Event(), []
 
@@ -658,7 +658,7 @@ async def test_over_a_real_connection(store, things, caplog):
 
     class Part:
         def routes(self):
-            return [*gate.routes(endpoints), gate.rest()]
+            return [*gate.routes(endpoints), gate.fallback()]
 
     host = HttpServer([Part()], port=0, max_body=1000, grace=1)
     await host.start()

@@ -143,7 +143,7 @@ async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_
     await until(lambda: not service.approvals.rows(status="pending"))  # nobody is asked for a run that is over
     assert not any(service.counts().values())
     assert not service._live
-    assert not service._performer._turns._locks
+    assert not service._executor._session_locks._locks
     assert asyncio.all_tasks() == before
     for store in (service._store, service.approvals):
         store.close()

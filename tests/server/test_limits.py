@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.server.limits import WRONG_KEYS, WRONG_SECONDS, Rates, WrongKeys
+from hookline.server.rate_limits import MAX_WRONG_KEYS, WRONG_KEY_SECONDS, RateLimiter, WrongKeyLimiter
 
 
 def test_a_burst_passes_and_then_as_much_as_the_rate_allows():
     now = [0.0]
-    rates = Rates(60, 3, clock=lambda: now[0])
+    rates = RateLimiter(60, 3, clock=lambda: now[0])
     assert [rates.take("a") for _ in range(5)] == [0, 0, 0, 1, 1]
     now[0] = 0.5
     assert rates.take("a") == 0.5
@@ -19,7 +19,7 @@ def test_a_burst_passes_and_then_as_much_as_the_rate_allows():
 @given(st.lists(st.floats(0, 100), max_size=60), st.floats(0.1, 600), st.integers(1, 20))
 def test_never_more_than_burst_and_rate_pass_and_waiting_helps(pauses, rate, burst):
     now = [0.0]
-    rates, passed = Rates(rate, burst, clock=lambda: now[0]), 0
+    rates, passed = RateLimiter(rate, burst, clock=lambda: now[0]), 0
     for pause in pauses:
         now[0] += pause
         wait = rates.take("a")
@@ -32,7 +32,7 @@ def test_never_more_than_burst_and_rate_pass_and_waiting_helps(pauses, rate, bur
 
 
 def test_only_so_many_are_remembered_and_the_oldest_are_forgotten():
-    rates, wrong = Rates(1, 1, most=3), WrongKeys(most=3)
+    rates, wrong = RateLimiter(1, 1, max_tracked=3), WrongKeyLimiter(max_tracked=3)
     for who in "abcd":
         rates.take(who)
         wrong.add(who)
@@ -40,18 +40,18 @@ def test_only_so_many_are_remembered_and_the_oldest_are_forgotten():
     rates.take("e")
     assert (len(rates), len(wrong)) == (3, 3)
     assert list(rates._buckets) == ["d", "b", "e"]
-    assert list(wrong._tries) == ["b", "c", "d"]
+    assert list(wrong._attempts) == ["b", "c", "d"]
 
 
 def test_ten_wrong_keys_in_a_minute_make_an_address_wait_for_the_rest_of_it():
     now = [0.0]
-    wrong = WrongKeys(clock=lambda: now[0])
-    for n in range(WRONG_KEYS):
+    wrong = WrongKeyLimiter(clock=lambda: now[0])
+    for n in range(MAX_WRONG_KEYS):
         assert wrong.wait("a") == 0
         now[0] = float(n)
         wrong.add("a")
-    assert (wrong.wait("a"), wrong.wait("b")) == (WRONG_SECONDS - 9, 0)
-    now[0] = WRONG_SECONDS
+    assert (wrong.wait("a"), wrong.wait("b")) == (WRONG_KEY_SECONDS - 9, 0)
+    now[0] = WRONG_KEY_SECONDS
     assert wrong.wait("a") == 0
     wrong.add("a")
     assert wrong.wait("a") == 1

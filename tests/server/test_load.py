@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hookline.server import live, reading
+from hookline.server import live_run
 
 from .rig import ME, serving, until
 from .wire import Door, Wire, is_whole, served
@@ -93,25 +93,25 @@ async def test_five_hundred_runs_and_readers_share_one_service(tmp_path):
         assert len({events[0]["run_id"] for events in found}) == 500
         await until(lambda: not any(service.counts().values()) and asyncio.all_tasks() == before)
         assert not service._live
-        assert not service._performer._turns._locks
+        assert not service._executor._session_locks._locks
 
 
 @pytest.mark.parametrize("where", ["in memory", "in the file"])
 @pytest.mark.parametrize("much", [1_000, 100_000])
 async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, monkeypatch, much, where):
     """A reader that is far behind is given a little at a time, and still all of it."""
-    monkeypatch.setattr(reading, "PAGE_BYTES", 50_000)
-    monkeypatch.setattr(live, "KEEP_BYTES", 10_000_000 if where == "in memory" else 100_000)
+    monkeypatch.setattr(live_run, "PAGE_BYTES", 50_000)
+    monkeypatch.setattr(live_run, "KEPT_BYTES", 10_000_000 if where == "in memory" else 100_000)
     door = Door(" ".join(["x" * much] * (500_000 // much)), before=True)
     most = 0
-    committed = live.Live.committed
+    committed = live_run.LiveRun.mark_stored
 
     def looked(self, seq):
         nonlocal most
         committed(self, seq)
-        most = max(most, sum(len(event.data) for event in self._tail if event.seq <= seq))
+        most = max(most, sum(len(event.data) for event in self._events if event.seq <= seq))
 
-    monkeypatch.setattr(live.Live, "committed", looked)
+    monkeypatch.setattr(live_run.LiveRun, "mark_stored", looked)
     async with serving(tmp_path, door.agent) as service:
         run = await service.start(ME, "go")
         reader = await service.read(run.id, ME)
@@ -123,6 +123,6 @@ async def test_what_is_held_for_readers_is_bounded_by_its_size_too(tmp_path, mon
         reader.close()
         assert len(service._store.events(run.id, size=1)) == 1
     assert is_whole([json.loads(event.data) for page in pages for event in page])
-    assert 0 < most <= live.KEEP_BYTES
+    assert 0 < most <= live_run.KEPT_BYTES
     for page in pages:
         assert sum(len(event.data) for event in page[:-1]) < 50_000, "a page ends with the event that fills it"

@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
 from hookline import ON_RUN_START, Agent, AgentContext, ScriptedModel, call, observer, tool
-from hookline.server.endpoints import Endpoint, caller_of, correlation_of
-from hookline.server.gate import Gate
-from hookline.server.log_fields import LogFieldsHook, log_fields, logging_with
-from hookline.server.logs import JsonFormatter, TextFormatter, redacted, setup_logs
+from hookline.server.logs import (
+    JsonFormatter,
+    LogFieldsHook,
+    TextFormatter,
+    log_fields,
+    logging_with,
+    redacted,
+    setup_logs,
+)
 from hookline.server.options import ServerOptions
+from hookline.server.routing import Endpoint, Gate, caller_of, correlation_of
 from hookline.testing import scripted_agent
 
 from .rig import ADMIN, make, serving

@@ -12,8 +12,9 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.server.endpoints import OPEN, Endpoint
+from hookline.server.auth import PUBLIC
 from hookline.server.openapi import OpenApi, describe
+from hookline.server.routing import Endpoint
 
 from .http_rig import api, finished
 from .rig import make, until
@@ -194,7 +195,7 @@ async def test_what_is_open_is_described_as_such_and_what_nobody_described_can_s
         raise NotImplementedError
 
     table = [
-        Endpoint("GET", "/healthz", nothing, OPEN, "health"),
+        Endpoint("GET", "/healthz", nothing, PUBLIC, "health"),
         Endpoint("POST", "/a2a/{agent}", nothing, ("run",), "a2a", body=dict),
         Endpoint("GET", "/metrics", nothing, ("admin",), "metrics", media="text/plain"),
     ]

@@ -80,5 +80,5 @@ def test_keys_are_beside_the_runs(options, runs, keys):
 
 
 def test_there_is_one_setting_for_the_file_of_runs_and_the_former_one_says_so():
-    with pytest.raises(ConfigError, match=r"server\.database is gone: the setting runs, above \[server\]"):
+    with pytest.raises(ConfigError, match=r"server\.database no longer exists: set runs, above \[server\]"):
         ServerOptions.of({"database": "server.db"})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline.server.proxies import Proxies, parse_address, same_house
+from hookline.server.proxies import Proxies, network_of, parse_address
 
 
 def scope(peer, **headers):
@@ -41,13 +41,13 @@ PROXIES = Proxies(["10.0.0.0/8", "::1", "192.0.2.1"])
     ],
 )
 def test_the_first_from_the_right_who_is_not_trusted_calls(peer, headers, client):
-    assert PROXIES.client(scope(peer, **headers)) == client
+    assert PROXIES.client_address(scope(peer, **headers)) == client
 
 
 def test_two_headers_are_one_list():
     two = scope("10.0.0.1", x_forwarded_for="198.51.100.1")
     two["headers"].append((b"x-forwarded-for", b"198.51.100.2"))
-    assert PROXIES.client(two) == "198.51.100.2"
+    assert PROXIES.client_address(two) == "198.51.100.2"
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_a_scheme_is_taken_from_a_trusted_proxy_alone(peer, given, scheme):
 
 
 def test_nobody_is_trusted_unless_named():
-    assert Proxies().client(scope("127.0.0.1", x_forwarded_for="198.51.100.1")) == "127.0.0.1"
+    assert Proxies().client_address(scope("127.0.0.1", x_forwarded_for="198.51.100.1")) == "127.0.0.1"
 
 
 @given(st.text(st.characters(max_codepoint=255)), st.text(st.characters(max_codepoint=255)))
 def test_whatever_a_proxy_says_an_address_comes_out(forwarded_for, forwarded):
     for headers in ({"x_forwarded_for": forwarded_for}, {"forwarded": forwarded}):
-        assert parse_address(PROXIES.client(scope("10.0.0.1", **headers))) is not None
+        assert parse_address(PROXIES.client_address(scope("10.0.0.1", **headers))) is not None
 
 
 def test_one_network_of_ipv6_is_one_house():
-    assert same_house("2001:db8::1") == same_house("2001:db8::ffff:1") != same_house("2001:db8:0:1::1")
-    assert same_house("192.0.2.1") != same_house("192.0.2.2")
-    assert same_house("") == ""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("192.0.2.1") != network_of("192.0.2.2")
+    assert network_of("") == ""

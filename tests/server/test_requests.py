@@ -3,8 +3,8 @@
 import pytest
 from starlette.requests import Request
 
-from hookline.server.endpoints import ApiError
-from hookline.server.requests import query_of
+from hookline.server.errors import ApiError
+from hookline.server.routing import query_of
 from hookline.server.views import WaitQuery
 
 

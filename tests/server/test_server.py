@@ -28,8 +28,8 @@ from hookline.hooks.metrics import MetricsHook
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
-from hookline.server.gate import Gate
-from hookline.server.traffic import Traffic
+from hookline.server.health import Traffic
+from hookline.server.routing import Gate
 from hookline.stores import verify_audit
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
@@ -149,7 +149,7 @@ async def test_a_server_that_is_started_again_says_so_and_goes_on(tmp_path):
 
 
 async def test_it_is_not_ready_while_runs_cannot_be_stored_and_is_again_when_they_can(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.02)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.02)
     async with running(tmp_path) as (server, client):
         write, broken = server.service._store.write, True
 
@@ -265,7 +265,7 @@ async def test_a_tool_that_blocks_a_thread_does_not_keep_it_from_stopping(tmp_pa
 
 
 async def test_a_stream_of_a_run_that_goes_on_elsewhere_ends_with_the_server(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("hookline.server.reading.LOOK", 0.01)
+    monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
             "run_elsewhere", "helper", "local", "s", "sid", "t", "c", "api", "hi", status="running",
@@ -477,7 +477,7 @@ async def test_a_run_that_its_program_left_is_interrupted_and_its_events_can_be_
     await server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         left = (await client.get(f"/runs/{run['id']}")).json()
-        assert (left["status"], left["reason"]) == ("interrupted", "its program ended")
+        assert (left["status"], left["reason"]) == ("interrupted", "its process ended")
         events = await read_stream(client, run["id"])
         again = await client.post("/runs", json={"task": "go on", "session": "mine", "wait": 60})
         assert again.json()["status"] == "completed"

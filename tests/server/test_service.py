@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.values import Message
 from hookline.hooks import ObservabilityHook
-from hookline.server import live as live_module
-from hookline.server import service as service_module
-from hookline.server.errors import Busy, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
-from hookline.server.places import Places
+from hookline.server import live_run as live_module
+from hookline.server import runs as runs_module
+from hookline.server.concurrency import RunSlots
+from hookline.server.errors import BusyError, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
 from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
@@ -125,7 +125,10 @@ async def test_an_agent_that_cannot_even_start_a_run_closes_it_as_failed(tmp_pat
         run = await service.start(ME, "x")
         events = await read_all(service, run.id)
     assert [event["type"] for event in events] == ["run_accepted", "run_closed"]
-    assert (events[-1]["status"], events[-1]["error"]) == ("failed", "the run could not be made: ZeroDivisionError")
+    assert (events[-1]["status"], events[-1]["error"]) == (
+        "failed",
+        "the run failed with an internal error: ZeroDivisionError",
+    )
 
 
 async def test_the_transcript_is_not_in_the_last_events(tmp_path):
@@ -241,10 +244,10 @@ async def test_what_is_too_much_is_refused_and_nothing_of_it_is_kept(tmp_path):
     async with serving(tmp_path, at_the_door(door), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
         await service.start(ME, "1")
         await service.start(ME, "2")
-        with pytest.raises(Busy, match="of yours"):
+        with pytest.raises(BusyError, match="of your runs"):
             await service.start(ME, "3")
         await service.start(OTHER, "4")
-        with pytest.raises(Busy, match="wait for their turn"):
+        with pytest.raises(BusyError, match="are queued"):
             await service.start(OTHER, "5")
         assert len(await service.list(ADMIN)) == 3
         assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
@@ -257,10 +260,10 @@ async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
     async with serving(tmp_path, max_streams=2, max_streams_per_caller=1) as service:
         mine, theirs = await service.start(ME, "x"), await service.start(OTHER, "x")
         reader = await service.read(mine.id, ME)
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await service.read(mine.id, ME)
         other = await service.read(theirs.id, OTHER)
-        with pytest.raises(Busy):
+        with pytest.raises(BusyError):
             await service.read(mine.id, ADMIN)
         reader.close()
         reader.close()
@@ -273,14 +276,14 @@ async def test_readers_are_limited_and_a_closed_one_makes_room(tmp_path):
 
 
 async def test_messages_that_a_run_does_not_take_in_are_not_heaped_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(service_module, "MAX_UNREAD", 2)
+    monkeypatch.setattr(runs_module, "MAX_UNREAD", 2)
     door = Door()
     async with serving(tmp_path, at_the_door(door)) as service:
         run = await service.start(ME, "x")
         await until(lambda: door.entered == 1)
         for _ in range(2):
             await service.steer(run.id, ME, "hurry")
-        with pytest.raises(Busy, match="2 messages"):
+        with pytest.raises(BusyError, match="2 messages"):
             await service.steer(run.id, ME, "once more")
         door.open.set()
         events = await read_all(service, run.id)
@@ -383,11 +386,11 @@ async def test_a_run_that_waits_for_a_person_keeps_no_place_from_others(tmp_path
 
 
 @given(st.lists(st.sampled_from(("come", "leave", "stop", "wait", "go on")), max_size=40), st.integers(1, 3))
-async def test_places_are_never_lost_and_nobody_who_has_none_runs(moves, most):
-    places, inside, waiting, queue = Places(most), [], [], []
+async def test_slots_are_never_lost_and_no_run_without_one_runs(moves, most):
+    slots, inside, waiting, queue = RunSlots(most), [], [], []
 
     async def enter():
-        await places.take()
+        await slots.acquire()
         inside.append(asyncio.current_task())
 
     for move in moves:
@@ -397,13 +400,13 @@ async def test_places_are_never_lost_and_nobody_who_has_none_runs(moves, most):
             queue.pop(len(queue) // 2).cancel()
         elif move == "leave" and inside:
             inside.pop()
-            places.give_back()
+            slots.release()
         elif move == "wait" and inside:
             waiting.append(inside.pop())
-            places.give_back()
+            slots.release()
         elif move == "go on" and waiting:
             inside.append(waiting.pop())
-            places.take_at_once()
+            slots.acquire_now()
         if len(moves) % 2:
             await asyncio.sleep(0)
     for _ in range(5):
@@ -412,14 +415,14 @@ async def test_places_are_never_lost_and_nobody_who_has_none_runs(moves, most):
     assert left == 0 or len(inside) >= most
     while left:
         inside.pop()
-        places.give_back()
+        slots.release()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (now := sum(not task.done() for task in queue)) >= left - 1
         left = now
     for _ in inside:
-        places.give_back()
-    assert places._free == most
+        slots.release()
+    assert slots._free == most
 
 
 # Reading.
@@ -445,7 +448,7 @@ async def test_a_reader_that_comes_back_at_any_number_gets_exactly_the_rest(tmp_
 
 
 async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_module, "KEEP", 10)
+    monkeypatch.setattr(live_module, "KEPT_EVENTS", 10)
     model = ScriptedModel([call("nothing")] * 60 + [reply("done")])
     async with serving(tmp_path, Agent("helper", llm=model, max_steps=math.inf)) as service:
         run = await service.start(ME, "x")
@@ -453,7 +456,7 @@ async def test_a_long_run_is_not_held_in_memory_and_a_late_reader_still_gets_all
         slow = await service.read(run.id, ME)
         await until(lambda: live.closed)
         await service._recorder.flushed()
-        assert len(live._tail) <= 30 < live.record.last_seq
+        assert len(live._events) <= 30 < live.record.last_seq
         got = [event.seq async for event in slow]
         slow.close()
     assert got == list(range(1, live.record.last_seq + 1))
@@ -506,7 +509,7 @@ async def test_a_run_whose_program_is_gone_is_interrupted_and_has_a_last_event(t
     store.write([left], [])
     async with serving(tmp_path) as service:
         run = await service.get("run_left", ME)
-        assert (run.status, run.reason) == ("interrupted", "its program ended")
+        assert (run.status, run.reason) == ("interrupted", "its process ended")
         events = await read_all(service, "run_left")
         assert [(e["seq"], e["type"], e["status"]) for e in events] == [(1, "run_closed", "interrupted")]
         store.write([msgspec.structs.replace(left, id="run_later")], [])
@@ -519,7 +522,7 @@ async def test_a_file_that_cannot_be_written_refuses_runs_and_loses_no_event_of_
 ):
     door = Door()
     async with serving(tmp_path, at_the_door(door)) as service:
-        monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
+        monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
         run = await service.start(ME, "x")
         await until(lambda: door.entered == 1)
         await service._recorder.flushed()

@@ -13,12 +13,11 @@ from hookline import BEFORE_TOOL, Agent, HookResult, call, guard, reply, tool
 from hookline._kernel.events import Event
 from hookline._kernel.values import ToolCall, Usage
 from hookline.models.scripted import ScriptedModel
-from hookline.server import service as service_module
-from hookline.server.live import Live
-from hookline.server.recorder import Recorder
-from hookline.server.records import RunAccepted
+from hookline.server import runs as runs_module
+from hookline.server.events import RunAccepted
+from hookline.server.live_run import LiveRun, RunRecorder
 from hookline.stores.errors import StoreError
-from hookline.stores.processes import born
+from hookline.stores.processes import process_start
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 
@@ -56,7 +55,7 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
         assert [run.status for run in await service.list(ME)] == ["interrupted"] * 2
 
 
-@pytest.mark.skipif(born(os.getpid()) is None, reason="the system does not tell when programs began")
+@pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
 async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
     async with serving(tmp_path) as service:
@@ -64,7 +63,7 @@ async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tm
 
 
 async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
-    run = left_behind(pid=os.getpid(), born=born(os.getpid()))
+    run = left_behind(pid=os.getpid(), born=process_start(os.getpid()))
     RunStore(tmp_path / "runs.db").write([run], [])
     for jump in (-7200, 7200):
         now = time.time() + jump
@@ -102,9 +101,9 @@ async def test_what_was_said_before_a_handover_that_fails_is_kept(tmp_path, capl
 
     async with serving(tmp_path, Relay(fail)) as service:
         run = await service.wait((await service.start(ME, "x", session="talk")).id, ME)
-        kept = service._performer._sessions.load(run.session_id)
+        kept = service._executor._sessions.load(run.session_id)
     assert (run.status, run.reply) == ("failed", "done")
-    assert run.error == "what was to follow could not be made: RuntimeError"
+    assert run.error == "the follow-up failed with an internal error: RuntimeError"
     assert [message.content for message in kept.messages] == ["x", "done"]
     assert "nobody to hand over to" in caplog.text
 
@@ -119,19 +118,19 @@ async def test_a_run_that_is_cancelled_between_two_agents_is_not_shown_as_done(t
 
 async def test_a_cancellation_that_comes_too_late_changes_nothing(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
-        real = service._performer._saved
+        real = service._executor._save
 
         async def saved(session):
             next(iter(service._live.values())).stop("cancelled by me")
             return await real(session)
 
-        monkeypatch.setattr(service._performer, "_saved", saved)
+        monkeypatch.setattr(service._executor, "_save", saved)
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 
 
 async def test_a_tool_that_cannot_be_cancelled_holds_up_no_shutdown(tmp_path, monkeypatch):
-    monkeypatch.setattr(service_module, "CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr(runs_module, "CANCEL_SECONDS", 0.2)
     free, entered = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -164,7 +163,7 @@ async def test_a_history_that_is_none_leaves_no_run_behind(tmp_path):
     async with serving(tmp_path) as service:
         with pytest.raises(TypeError):
             await service.start(ME, "x", history=[3])
-        assert service.under_way() == []
+        assert service.unfinished() == []
         assert await service.count(ME) == 0
 
 
@@ -176,13 +175,13 @@ async def test_a_caller_that_leaves_once_its_run_is_stored_starts_it_once(tmp_pa
             tidying.set()
             await wait.wait()
 
-        monkeypatch.setattr(service, "_tidy", tidy)
-        first = asyncio.create_task(service.start(ME, "x", once="k", asked={"task": "x"}))
+        monkeypatch.setattr(service, "_prune", tidy)
+        first = asyncio.create_task(service.start(ME, "x", idempotency_key="k", request={"task": "x"}))
         await asyncio.wait_for(tidying.wait(), 30)
         first.cancel()
         await asyncio.wait([first])
         wait.set()
-        again = await service.start(ME, "x", once="k", asked={"task": "x"})
+        again = await service.start(ME, "x", idempotency_key="k", request={"task": "x"})
         assert [run.id for run in await service.list(ME)] == [again.id]
 
 
@@ -192,14 +191,14 @@ class Odd(Event, frozen=True):
 
 def test_an_event_that_cannot_be_written_leaves_no_gap():
     stored = []
-    live = Live(left_behind(), lambda run, event: stored.append(event) if event else None)
-    live.take(RunAccepted())
+    live = LiveRun(left_behind(), lambda run, event: stored.append(event) if event else None)
+    live.add_event(RunAccepted())
     with pytest.raises(TypeError):
-        live.take(Odd(what=object()))
-    live.take(RunAccepted())
+        live.add_event(Odd(what=object()))
+    live.add_event(RunAccepted())
     assert [event.seq for event in stored] == [1, 2]
-    live.committed(2)
-    assert [json.loads(event.data)["seq"] for event in live.after(1, 10)] == [2]
+    live.mark_stored(2)
+    assert [json.loads(event.data)["seq"] for event in live.events_after(1, 10)] == [2]
 
 
 async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_path):
@@ -219,7 +218,7 @@ async def test_counts_that_no_file_can_hold_cost_no_other_run_its_events(tmp_pat
 
 
 async def test_a_write_that_fails_as_none_ever_did_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     real, broken = RunStore.write, []
 
     def write(self, runs, events):
@@ -277,7 +276,7 @@ async def test_calls_of_runs_inside_a_run_wait_under_its_name_each_for_itself(tm
 
 
 async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.recorder.AGAIN", 0.01)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
     store, failed, go_on = RunStore(tmp_path / "runs.db"), threading.Event(), threading.Event()
     real = store.write
 
@@ -289,7 +288,7 @@ async def test_of_two_words_on_a_run_the_later_one_is_stored_though_the_file_fai
         real(runs, events)
 
     store.write = write
-    recorder = Recorder(store, lambda events: None, lambda: None)
+    recorder = RunRecorder(store, lambda events: None, lambda: None)
     mine, other = left_behind(), left_behind(id="run_other")
     recorder.put(mine)
     recorder.put(other)
@@ -312,14 +311,14 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_stays_cancell
 
     async with serving(tmp_path, make([call("wait"), reply("done")], tools=[wait])) as service:
         first, second = [await service.start(ME, text, session="talk") for text in "12"]
-        await until(lambda: service._performer._turns._locks and service._live[first.id].run)
+        await until(lambda: service._executor._session_locks._locks and service._live[first.id].run)
         await asyncio.sleep(0)  # the second one has begun to wait for the first
         assert (await service.cancel(second.id, ME)).status == "cancelled"
         free.set()
         await service.wait(first.id, ME)
         events = await read_all(service, second.id)
         await until(lambda: not service._live)
-        assert (service._performer._turns._locks, service._keys._turns._locks, service.counts()["readers"]) == (
+        assert (service._executor._session_locks._locks, service._keys._locks._locks, service.counts()["readers"]) == (
             {},
             {},
             0,
@@ -340,7 +339,7 @@ async def test_what_an_earlier_program_left_is_seen_to_when_a_service_opens(tmp_
 async def test_what_a_caller_was_told_of_the_end_is_stored(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
         run = await service.start(ME, "x")
-        monkeypatch.setattr("hookline.server.recorder.LINGER", 0.3)
+        monkeypatch.setattr("hookline.server.live_run.COLLECT_SECONDS", 0.3)
         told = await service.wait(run.id, ME)
         assert RunStore(tmp_path / "runs.db").get(run.id) == told
     assert told.status == "completed"

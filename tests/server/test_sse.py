@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, ScriptedModel, call, get_model, reply, tool
-from hookline.server.sse import preferred
+from hookline.server.sse import preferred_media
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 
@@ -253,7 +253,7 @@ async def test_a_reader_that_leaves_is_noticed_though_nothing_happens(tmp_path):
             raw.close()
         await until(lambda: served.service.counts()["readers"] == 0)
         await until(lambda: len(asyncio.all_tasks()) <= before)
-        assert not served.service._live[run_id]._waiting
+        assert not served.service._live[run_id]._waiters
         door.open.set()
         assert (await until_over(served, run_id))["status"] == "completed"
 
@@ -312,7 +312,7 @@ async def test_a_file_that_fails_ends_the_stream_and_whoever_comes_back_reads_on
         monkeypatch.setattr(RunStore, "events", broken)
         answer = await served.client().get(path)
         assert (answer.status_code, events_in(answer.text)) == (200, [])
-        assert "come back later" in answer.text
+        assert "reconnect later" in answer.text
         assert "disk" not in answer.text
         assert served.service.counts()["readers"] == 0
         monkeypatch.setattr(RunStore, "events", real)
@@ -371,7 +371,7 @@ async def test_old_and_curious_clients_are_served_too(tmp_path):
     ],
 )
 def test_how_events_are_sent_is_what_the_caller_likes_best(accept, media):
-    assert preferred(accept, "text/event-stream", "application/json") == media
+    assert preferred_media(accept, "text/event-stream", "application/json") == media
 
 
 async def test_a_caller_that_likes_neither_is_told(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import httpx
 from starlette.applications import Starlette
 
-from hookline.server.endpoints import OPEN
+from hookline.server.auth import PUBLIC
 from hookline.stores.keys import RIGHTS
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -84,7 +84,7 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
     for path, ways in [*table.items(), ("/no/such/path", {})]:
         for method in METHODS:
             scopes = ways.get(method) or (method == "HEAD" and ways.get("GET")) or None
-            if scopes == OPEN:
+            if scopes == PUBLIC:
                 continue
             await expect(method, path, {}, 401, "without a key")
             for what, key in (("revoked", keys.revoked), ("expired", keys.expired)):
@@ -103,7 +103,7 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
 async def walk_with_garbage(client_for, endpoints, untouched, *, filled=lambda path: path):
     """The same with keys that nobody has; ``client_for(n)`` is at the n-th address, as each may try only a few."""
     refused = 0
-    for n, endpoint in enumerate(endpoint for endpoint in endpoints if endpoint.scopes != OPEN):
+    for n, endpoint in enumerate(endpoint for endpoint in endpoints if endpoint.scopes != PUBLIC):
         async with client_for(n) as client:
             for garbage in (GARBAGE, "hl_", "x", "hl_a_b_c"):
                 answer = await client.request(endpoint.method, filled(endpoint.path), headers=bearer(garbage))

@@ -510,9 +510,7 @@ def test_headers_are_sent(tmp_path):
         for _ in range(2):
             threading.Thread(target=serve, args=(listener,), daemon=True).start()
         port = listener.getsockname()[1]
-        with pytest.raises(
-            McpError, match=r"127.0.0.1:\d+/mcp' cannot be used: the server answered with HTTP status 401"
-        ):
+        with pytest.raises(McpError, match=r"127.0.0.1:\d+/mcp' .* answered with HTTP status 401"):
             mcp(f"http://127.0.0.1:{port}/mcp?key=s3cret", headers={"Authorization": "Bearer t0ken"}, timeout=5).tools()
     assert "Bearer t0ken" in seen[0]
 
@@ -537,7 +535,7 @@ GARBAGE = "print('hello'); print('{}'); import sys; sys.exit('I am no server')"
 )
 def test_what_is_no_server_is_a_short_error_that_says_what_to_do(target, problem):
     with pytest.raises(McpError) as caught:
-        Agent("a", llm=ScriptedModel([]), tools=[mcp(target, timeout=1 if "did not" in problem else 20)])
+        Agent("a", llm=ScriptedModel([]), tools=[mcp(target, timeout=1 if "no answer" in problem else 20)])
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

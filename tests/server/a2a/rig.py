@@ -22,8 +22,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.struct_pb2 import Value
 
 from hookline._web.http_server import HttpServer
-from hookline.server.a2a.part import A2aPart
-from hookline.server.gate import Gate
+from hookline.server.a2a.api import A2aApi
+from hookline.server.routing import Gate
 from hookline.stores.keys import KeyStore
 
 from ..rig import service_at
@@ -36,7 +36,7 @@ class Rig:
     """A server, and ways to talk to it."""
 
     service: object
-    part: A2aPart
+    part: A2aApi
     host: HttpServer
     keys: KeyStore | None
 
@@ -81,8 +81,8 @@ async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **opti
     """A server whose files are in that folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
-    part = A2aPart(service, service._store, **(push or {}))
-    gate = Gate(store, service.options, needed=keys, audit=audit)
+    part = A2aApi(service, service._store, **(push or {}))
+    gate = Gate(store, service.options, keys_required=keys, audit=audit)
     host = HttpServer([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()
     await part.open()

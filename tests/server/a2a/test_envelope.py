@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.server.a2a.envelope import Refused, check
+from hookline.server.a2a.jsonrpc import InvalidJsonRpcError, check_request
 
 from ..rig import ADMIN
 from .rig import VERSION, serving_a2a
@@ -102,9 +102,9 @@ async def test_what_is_no_proper_request_gets_a_clean_error_and_leaves_nothing(t
 
 
 def test_a_request_with_many_values_is_refused_before_the_protocol_sees_it():
-    with pytest.raises(Refused, match="5000 values"):
-        check(rpc("message/send", {"message": {"parts": [1] * 6000}}))
-    check(rpc(params={"message": {"parts": [{"data": [0] * 4900}]}}))
+    with pytest.raises(InvalidJsonRpcError, match="5000 values"):
+        check_request(rpc("message/send", {"message": {"parts": [1] * 6000}}))
+    check_request(rpc(params={"message": {"parts": [{"data": [0] * 4900}]}}))
 
 
 async def test_a_version_that_is_not_spoken_is_refused(tmp_path):
@@ -150,9 +150,9 @@ json_values = st.recursive(
 def test_any_body_is_let_pass_or_refused_with_an_answer_that_can_be_sent(body):
     answer = None
     try:
-        check(body)
-    except Refused as refused:
-        answer = refused.answer
+        check_request(body)
+    except InvalidJsonRpcError as refused:
+        answer = refused.response
     if answer is None:
         assert json.loads(body)["jsonrpc"] == "2.0"
     else:
@@ -168,8 +168,8 @@ def test_any_body_is_let_pass_or_refused_with_an_answer_that_can_be_sent(body):
 def test_what_is_let_pass_has_all_that_a_request_needs(fields, version):
     request = {"jsonrpc": version, **fields}
     try:
-        check(json.dumps(request).encode())
-    except Refused:
+        check_request(json.dumps(request).encode())
+    except InvalidJsonRpcError:
         return
     assert request["jsonrpc"] == "2.0"
     assert isinstance(request["method"], str)
@@ -179,4 +179,4 @@ def test_what_is_let_pass_has_all_that_a_request_needs(fields, version):
 
 @pytest.mark.parametrize("body", [rpc(), rpc(id=None), rpc(id="x"), rpc(id=-5)])
 def test_a_proper_request_passes(body):
-    check(body)
+    check_request(body)

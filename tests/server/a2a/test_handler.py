@@ -30,8 +30,7 @@ from hookline._kernel.payloads import ApprovalRequest, Question, ToolCallRequest
 from hookline._kernel.values import Ids
 from hookline._run.events import ApprovalAsked
 from hookline.points import POINTS
-from hookline.server.a2a.following import Following
-from hookline.server.a2a.mapping import asks_in
+from hookline.server.a2a.tasks import TaskFollower, waiting_calls
 from hookline.stores import runs as stored_runs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
@@ -99,7 +98,7 @@ async def test_a_message_makes_a_task_that_ends_with_the_reply(tmp_path):
         assert (state(task), reply_of(task), task.context_id) == ("COMPLETED", "hello there", "talk")
         assert [text_of(each) for each in task.history] == ["hi"]
         assert await got(client, task.id) == task
-        assert (await rig.service._look(task.id)).transport == "a2a"
+        assert (await rig.service._load(task.id)).transport == "a2a"
         await nothing_left(rig)
 
 
@@ -164,8 +163,8 @@ async def test_the_tools_of_subagents_are_told_of_too(tmp_path):
     team.add(eye)
     async with serving_a2a(tmp_path, desk) as rig, rig.client("desk") as client:
         events = await told(client, saying("hi"))
-        told_of = [MessageToDict(each.metadata) for each in updates(events)]
-        phases = [each["phase"] for each in told_of if each.get("agent") == "eye"]
+        task_from_record = [MessageToDict(each.metadata) for each in updates(events)]
+        phases = [each["phase"] for each in task_from_record if each.get("agent") == "eye"]
         assert phases == ["tool_start", "progress", "tool_end"]
         assert state(put_together(events)) == "COMPLETED"
 
@@ -210,7 +209,7 @@ async def test_ids_tie_a_task_to_what_caused_it(tmp_path):
         async with rig.client(headers={"X-Correlation-ID": "from-header"}) as client:
             events = await told(client, saying("hi", metadata={"correlation_id": "from-message"}))
             assert {each.metadata["correlation_id"] for each in updates(events)} == {"from-header"}
-            run = await rig.service._look(events[0].task.id)
+            run = await rig.service._load(events[0].task.id)
             assert run.correlation_id == "from-header"
 
 
@@ -471,7 +470,7 @@ async def test_a_decision_that_comes_too_late_is_no_message_to_the_agent(tmp_pat
 
 
 async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.server.a2a.following.LOOK_SECONDS", 3600)  # nothing that is there is waited for
+    monkeypatch.setattr("hookline.server.a2a.tasks.APPROVAL_SECONDS", 3600)  # nothing that is there is waited for
     store = ApprovalStore(tmp_path / "a.db")
     asked = []
     for attempt, path in ((1, "a.txt"), (2, "b.txt")):
@@ -483,9 +482,9 @@ async def test_each_attempt_of_a_call_is_asked_for_as_what_it_is(tmp_path, monke
         if attempt == 1:
             store.decide(row.id, decision="deny", digest=row.digest, by="ann")
     run = RunRecord("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
-    following = Following(run, None, store)
+    follower = TaskFollower(run, None, store)
     rows = [
-        await following._rows(asks_in([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
+        await follower._find_rows(waiting_calls([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
         for event in asked
     ]
     assert rows == [{}, {("run_1", "call_1"): row}]

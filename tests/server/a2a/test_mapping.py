@@ -10,8 +10,8 @@ from google.protobuf.json_format import MessageToDict
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hookline.server.a2a.mapping import STATES, Story, data_part, told_of
-from hookline.stores.runs import OPEN, RunRecord, StoredEvent
+from hookline.server.a2a.tasks import STATES, TaskProgress, data_part, task_from_record
+from hookline.stores.runs import OPEN_STATES, RunRecord, StoredEvent
 from hookline.stores.runs import STATES as RUN_STATES
 
 from .rig import put_together, reply_of, state
@@ -49,7 +49,7 @@ steps = st.one_of(
     ),
     st.just({"type": "approval_decided", "call_id": "c", "decision": "approved", "by": ""}),
 )
-ends = st.builds(closed, st.sampled_from([each for each in RUN_STATES if each not in OPEN]), texts)
+ends = st.builds(closed, st.sampled_from([each for each in RUN_STATES if each not in OPEN_STATES]), texts)
 
 
 def stored(events):
@@ -73,15 +73,15 @@ ROWS = {("run_1", "c"): None}
 @example([delta("a"), {"type": "discarded", "purpose": "step"}, delta("b")], closed("completed", "b"), 3, [1])
 @given(st.lists(steps, max_size=12), ends, st.integers(1, 14), st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however_events_came(middle, end, at, sizes):
-    events, whole, story = stored([*middle, end]), Story(RUN), Story(RUN)
+    events, whole, story = stored([*middle, end]), TaskProgress(RUN), TaskProgress(RUN)
     for event in events:
-        whole.take([event], ROWS)
-    story.take(events[:at], ROWS)
+        whole.add_events([event], ROWS)
+    story.add_events(events[:at], ROWS)
     seen = [StreamResponse(task=story.task())]
     for size in cycle(sizes):
         if at >= len(events):
             break
-        seen += [response(update) for update in story.take(events[at : at + size], ROWS)]
+        seen += [response(update) for update in story.add_events(events[at : at + size], ROWS)]
         at += size
     assert story.task() == whole.task()
     together = put_together(seen)
@@ -93,7 +93,7 @@ def test_what_a_follower_puts_together_is_the_task_wherever_it_began_and_however
 @pytest.mark.parametrize("status", RUN_STATES)
 def test_every_state_of_a_run_has_one_in_the_protocol_and_only_done_is_completed(status):
     run = msgspec.structs.replace(RUN, status=status, reply="words", reason="because", ended=2.0, started=1.5)
-    task = told_of(run)
+    task = task_from_record(run)
     assert task.status.state == STATES[status]
     assert (state(task) == "COMPLETED") == (status == "completed")
     if status in ("failed", "stopped", "cancelled", "interrupted"):
