@@ -1,4 +1,4 @@
-"""A drawer full of notes, and two tools for it."""
+"""Two tools for a small collection of notes."""
 
 from typing import Annotated
 
