@@ -345,7 +345,7 @@ class SqliteSessionStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._db = Database(path, holds="sessions", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self._db = Database(path, contents="sessions", application_id=0x486B4C53, version=1, schema=_SCHEMA)
 
     @property
     def path(self) -> str:
