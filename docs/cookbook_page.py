@@ -29,7 +29,8 @@ $ hookline run "Train a model." --hooks show_progress.py --tools show_progress.p
 
 The text names [the built-in hook](../reference/hooks/index.md) for the problem, if there is one.
 [Points](../reference/points.md) lists where hooks fire, and what they can return there. This page is generated
-from the programs in [examples/cookbook](../../examples/cookbook), and tests compare the output of each program with the page.
+from the programs in [examples/cookbook](../../examples/cookbook), and tests compare their output
+with the page.
 
 | task | points | results |
 |---|---|---|
