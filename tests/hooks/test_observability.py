@@ -390,7 +390,7 @@ def test_more_than_can_wait_is_lost_and_told(tmp_path, caplog, monkeypatch):
     results = [agent.run("x") for _ in range(9)]
     gate.set()
     told = [error.message for result in results for error in result.errors]
-    assert any("more than 2 of them wait to be written" in message for message in told)
+    assert any("more than 2 records wait to be written" in message for message in told)
     assert "records of runs were lost" in caplog.text
     recorder.flush(10)
     recorder.store.close()

@@ -54,8 +54,8 @@ class _Statistics:
 class TimingHook:
     """Measures how long models and tools take, alone and including hooks and approvals.
 
-    The kind ``tool`` is the time in the tool. ``tool, whole`` is the time from the end of the hooks before a call to the
-    end of those after it: it includes approvals, the wait for other calls of a batch, and hooks; likewise for models.
+    The kind ``tool`` is the time in the tool. ``tool, whole`` is the time from the end of the hooks before a call to
+    the end of those after it: it includes approvals, the wait for other calls of a batch, and hooks; likewise models.
     Each attempt counts. A blocked or answered call counts only as ``whole``. One object may serve many runs at
     once; its memory is bounded.
 
