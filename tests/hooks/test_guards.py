@@ -106,7 +106,7 @@ async def test_a_shared_registry_gets_the_hooks_once():
         ({"max_tool_calls": 1.5}, "max_tool_calls must be a"),
         ({"finish_reasons": ["done"]}, "unknown finish reason 'done'"),
         ({"finish_reasons": "stop"}, "must be a list"),
-        ({"soft_limit": 2}, "write a share between 0 and 1"),
+        ({"soft_limit": 2}, "soft must be between 0 and 1"),
     ],
 )
 def test_nonsense_is_refused(options, problem):

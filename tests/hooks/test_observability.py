@@ -370,7 +370,7 @@ def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplo
     assert recorder.flush(20)
     results.append(agent.run("x"))
     assert {result.reply for result in results} == {"x"}
-    assert "the disk is full: make room" in caplog.text
+    assert "the disk is full: free some space" in caplog.text
     assert any("the disk is full" in error.message for result in results for error in result.errors)
     recorder.flush(20)
     recorder.store.close()

@@ -117,10 +117,10 @@ class Fire:
         try:
             if self.start == "rewrite":
                 await firing.rewrite()
-            if self.validate is not None and firing.open:
+            if self.validate is not None and firing.is_open:
                 firing.payload, problem = self.validate(firing.payload)
                 if problem is not None:
-                    firing.refuse(problem)
+                    firing.mark_invalid(problem)
             if self.start != "observe":
                 await firing.guard()
             verdict = await firing.conclude()
@@ -611,7 +611,7 @@ async def test_a_retry_over_the_limit_is_a_signal_with_a_name():
 @pytest.mark.parametrize("point", [BEFORE_PROMPT_BUILD, INBOUND_CLAIM, ON_PROGRESS])
 async def test_a_state_where_none_may_change_names_hook_and_point(point):
     fire = Fire(point, (None, R.cont(state=AgentState())), on_failure="closed")
-    with pytest.raises(HookError, match=rf"hook 'a' at {point}: state= is for hooks that decide at a pipeline point"):
+    with pytest.raises(HookError, match=rf"hook 'a' at {point}: only rewriters and guards"):
         await fire()
 
 

@@ -534,7 +534,7 @@ class WrongObject:
         (two, BEFORE_TOOL, {"priority": float("nan")}, "priority must be a number"),
         (two, BEFORE_TOOL, {"prioritty": 5}, "unknown hook option 'prioritty'. Did you mean 'priority'"),
         (two, "befor_tool", {}, "unknown point 'befor_tool'. Did you mean 'before_tool'"),
-        (two, 3, {}, "a point is a name"),
+        (two, 3, {}, "a point must be a name"),
         (two, None, {}, r"hook 'two' names no points: decorate it with @hook\(POINT\) or pass points="),
         (Hooks, None, {}, r".* is not a hook: it is a class: write Hooks\(\)"),
         ([two], BEFORE_TOOL, {}, r".* is not a hook: it is a list: unpack it with \*"),

@@ -110,7 +110,7 @@ NOT_UNDERSTOOD = [
     ({"content": "x"}, "missing required field `role`"),
     ({"role": "user", "content": 0}, ".content: Expected `str`, got `int`"),
     ({"role": "user", "content": {"text": "x"}}, ".content: Expected `str`"),
-    ({"role": "user", "content": ["x"]}, ".content[0] is of type 'str'; messages hold text parts alone"),
+    ({"role": "user", "content": ["x"]}, ".content[0] is of type 'str'; a message may only contain text parts"),
     ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, ".content[0] is of type 'image_url'"),
     (
         {"role": "user", "content": [{"type": "text", "txt": "x"}]},

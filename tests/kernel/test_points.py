@@ -241,7 +241,7 @@ def test_an_unknown_point_with_nothing_near_suggests_nothing():
 
 @pytest.mark.parametrize("bad", [None, 3, ["before_tool"]])
 def test_a_point_that_is_no_name_raises(bad):
-    with pytest.raises(RegistrationError, match="a point is a name, not"):
+    with pytest.raises(RegistrationError, match="a point must be a name, not"):
         resolve(bad)
 
 
@@ -342,7 +342,7 @@ def test_a_taken_alias_is_refused_and_says_whose_it_is():
 
 
 def test_what_is_no_name_is_shown():
-    with pytest.raises(RegistrationError, match=r"a point is a name, not int \(3\)"):
+    with pytest.raises(RegistrationError, match=r"a point must be a name, not int \(3\)"):
         resolve(3)
 
 

@@ -287,7 +287,7 @@ def test_a_stack_can_be_narrowed_and_is_the_same_where_nothing_falls_out():
     assert stack.only(["p"]) is stack
     assert labels(stack.only([]).at(BEFORE_TOOL)) == ["one", "two"]
     assert len(stack.only([]).layers) == 2
-    with pytest.raises(TypeError, match=r"allowed_plugins is a list of names: \['p'\]"):
+    with pytest.raises(TypeError, match=r"allowed_plugins must be a list of names: \['p'\]"):
         stack.only("p")
 
 

@@ -343,7 +343,7 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
     result = HookResult("block", "no")
     assert result.action is HookAction.BLOCK
     assert result == HookResult.block("no")
-    with pytest.raises(InvalidResultError, match=r"'blok' is no verb; use HookResult.block\(...\) and the like"):
+    with pytest.raises(InvalidResultError, match=r"'blok' is not a verb; use a method such as HookResult.block"):
         HookResult("blok", "no")
     with pytest.raises(InvalidResultError, match="HookResult.ask: expected text, got int"):
         HookResult.ask(3)
@@ -562,7 +562,7 @@ async def test_a_state_with_messages_that_are_none_is_refused(junk):
 @pytest.mark.parametrize("point", OTHERS)
 async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
     message = await refused(point, HookResult.cont(state=AgentState()), on_failure="closed")
-    assert "state= is for hooks that decide at a pipeline point" in message
+    assert "only rewriters and guards at a pipeline point may return state=" in message
 
 
 async def test_a_merge_or_claim_with_a_state_is_refused():
@@ -570,7 +570,7 @@ async def test_a_merge_or_claim_with_a_state_is_refused():
         (BEFORE_PROMPT_BUILD, HookResult.merge(append_system="x", state=AgentState())),
         ("inbound_claim", HookResult.claim(by="x", state=AgentState())),
     ):
-        assert "state= is for hooks that decide at a pipeline point" in await refused(point, result)
+        assert "only rewriters and guards at a pipeline point may return state=" in await refused(point, result)
 
 
 async def test_state_from_an_observer_is_refused_and_not_applied():

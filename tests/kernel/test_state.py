@@ -488,7 +488,7 @@ def test_the_output_of_a_result_can_be_had_as_text(output, text):
 
 
 def test_the_state_is_no_place_for_data_of_ones_own_and_says_where_that_belongs():
-    place = "Data of your own belongs in ctx.scratch, or in metadata if it is to be saved."
+    place = "Use ctx.scratch for your own data, or metadata for data that should be saved."
     with pytest.raises(KeyError) as unknown:
         STATE["mesages"]
     assert unknown.value.args == (f"'mesages'. Did you mean 'messages'? {place}",)

@@ -77,7 +77,7 @@ async def test_an_exception_in_the_script_is_raised(turn):
 
 
 async def test_a_script_that_is_over_says_so():
-    with pytest.raises(ModelError, match="the script has 1 turns, and this is request 2"):
+    with pytest.raises(ModelError, match="the script has only 1 turn, but this is request 2"):
         await play("one", times=2)
 
 
@@ -88,7 +88,7 @@ async def test_a_script_can_start_again():
 
 async def test_an_empty_script_is_over_at_once():
     for loop in (False, True):
-        with pytest.raises(ModelError, match="the script has 0 turns"):
+        with pytest.raises(ModelError, match="the script has only 0 turns"):
             await play(loop=loop)
 
 
@@ -142,15 +142,15 @@ async def test_a_delay_is_waited():
 
 @pytest.mark.parametrize("turn", [5, None, {"tool": "read"}, [call("read"), reply("no part of a list")], [["nested"]]])
 async def test_what_is_no_turn_is_told_where_it_is_written_or_given(turn):
-    with pytest.raises(TypeError, match="no turn of a script: expected reply"):
+    with pytest.raises(TypeError, match="not a turn of a script: expected reply"):
         ScriptedModel([turn])
-    with pytest.raises(TypeError, match="no turn of a script: expected reply"):
+    with pytest.raises(TypeError, match="not a turn of a script: expected reply"):
         await play(lambda request: turn)
 
 
 @pytest.mark.parametrize("alone", ["hello", reply("hello"), call("read")], ids=["text", "reply", "call"])
 def test_a_single_turn_without_a_list_is_not_taken_for_the_list(alone):
-    with pytest.raises(TypeError, match=r"a list of turns: ScriptedModel\(\["):
+    with pytest.raises(TypeError, match=r"turns must be a list: write ScriptedModel\(\["):
         ScriptedModel(alone)
 
 
@@ -162,5 +162,5 @@ async def test_a_function_in_place_of_the_list_answers_every_request():
 
 @pytest.mark.parametrize("turns", [5, None, ValueError("x")])
 def test_what_is_no_list_of_turns_says_what_to_write(turns):
-    with pytest.raises(TypeError, match=r"turns is a list of turns: ScriptedModel\(\["):
+    with pytest.raises(TypeError, match=r"turns must be a list: write ScriptedModel\(\["):
         ScriptedModel(turns)

@@ -77,7 +77,7 @@ def test_an_agent_with_conflicting_tools_is_not_attached_and_stays_unchanged(wri
     manager.activate_all(["first", "loud"])
     agent = agent_of(tools=[own_shout()])
     with pytest.raises(
-        RegistrationError, match="plugin 'loud': two tools are named 'shout', the other is of the agent"
+        RegistrationError, match="plugin 'loud': its tool 'shout' has the same name as a tool of the agent"
     ):
         manager.attach(agent)
     assert (len(agent.hooks), len(agent.tools), agent.plugins) == (0, 1, ())
@@ -252,7 +252,7 @@ def test_when_one_of_two_agents_rejects_a_plugin_the_other_does_not_get_it(write
         first, second = agent_of(), agent_of(tools=[own_shout()])
         manager.attach(first)
         manager.attach(second)
-        with pytest.raises(PluginError, match="two tools are named 'shout'"):
+        with pytest.raises(PluginError, match="its tool 'shout' has the same name"):
             manager.activate("loud")
     finally:
         del tool.events
@@ -537,7 +537,7 @@ def test_if_one_of_two_agents_rejects_the_new_version_both_keep_the_old_one(writ
     old = manager.activate("loud")
     yelling = {"rules": RULES, "tools": TOOLS.replace("shout", "yell")}
     write("loud", 'hooks = ["rules.py:quiet"]\ntools = ["tools.py:yell"]\n', **yelling)
-    with pytest.raises(PluginError, match="two tools are named 'yell'"):
+    with pytest.raises(PluginError, match="its tool 'yell' has the same name"):
         manager.reload("loud")
     assert manager.active == (old,)
     for one, names in ((agent, ["shout"]), (other, ["yell", "shout"])):

@@ -348,7 +348,7 @@ def test_metadata_that_is_no_json_is_refused():
 
 def test_unknown_options_are_refused():
     with pytest.raises(
-        TypeError, match=r"unknown option budget; say ctx=AgentContext\(budget=\.\.\.\); known: allowed"
+        TypeError, match=r"unknown option budget; use ctx=AgentContext\(budget=\.\.\.\); known: allowed"
     ):
         scripted_agent([reply("x")]).run("x", budget=3)
     with pytest.raises(TypeError, match="unknown option metdata; known: .*, metadata, output_type, "):
@@ -357,7 +357,7 @@ def test_unknown_options_are_refused():
 
 @pytest.mark.parametrize("task", [None, 3, b"x"])
 def test_a_task_that_is_no_text_is_refused(task):
-    with pytest.raises(TypeError, match="the task is text"):
+    with pytest.raises(TypeError, match="the task must be text"):
         scripted_agent([reply("x")]).run(task)
 
 
@@ -367,7 +367,7 @@ def test_a_task_that_is_no_text_is_refused(task):
         ({"llm": "gpt"}, "unknown kind of model 'gpt'"),
         ({"llm": ScriptedModel}, "create an instance"),
         ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
-        ({"llm": ScriptedModel(), "sinks": [3]}, "sinks are callables"),
+        ({"llm": ScriptedModel(), "sinks": [3]}, "sinks must be callables"),
         ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),
         ({"llm": ScriptedModel(), "tools": [add, add]}, "two tools"),
         ({"llm": ScriptedModel(), "hooks": [3]}, "not a hook"),
@@ -648,7 +648,7 @@ async def test_when_a_run_is_over_its_context_is_empty_and_that_of_its_caller_as
     (ctx,) = kept
     assert ctx.llm is None
     assert [message.content for message in ctx.state.messages] == ["x", "x"]
-    with pytest.raises(HooklineError, match=r"ctx.fire belongs to a run"):
+    with pytest.raises(HooklineError, match=r"ctx.fire works only inside a run"):
         await ctx.fire(BEFORE_STEP, {"index": 1})
     assert not outer.interrupt.cancelled
     assert outer.interrupt._watchers == ()

@@ -475,7 +475,7 @@ def test_a_progress_fraction_outside_zero_to_one_is_the_tools_error():
         return "done"
 
     result = scripted_agent([call("work"), reply("x")], tools=[work]).run("x")
-    assert results(result) == [("ValueError: fraction goes from 0 to 1, not 3", True)]
+    assert results(result) == [("ValueError: fraction must be between 0 and 1, not 3", True)]
 
 
 def test_a_closed_failure_at_on_progress_fails_the_run_and_cancels_what_runs():
@@ -841,7 +841,7 @@ def test_a_blocked_call_does_not_count_against_the_limit():
 
 @pytest.mark.parametrize(
     ("said", "why"),
-    [("block", "the call was blocked"), ("answer", "the call was answered"), ("stop", "the run is over")],
+    [("block", "the call was blocked"), ("answer", "the call was answered"), ("stop", "the run is ending")],
 )
 def test_why_a_retry_was_ignored_is_told(said, why):
     @guard(BEFORE_TOOL)
@@ -936,7 +936,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
     ctx = AgentContext(budget=Budget(Limits(tool_calls=1)))
     result, _, settled, log = told([TWO, reply("x")], [again], ctx=ctx)
     assert settled == [(IDS[0], "ok"), (IDS[1], "cancelled")]
-    assert [event.why for event in log.of(RetryIgnored)] == ["the run is over"]
+    assert [event.why for event in log.of(RetryIgnored)] == ["the run is ending"]
 
 
 def test_a_cancellation_that_a_tool_makes_up_is_its_error():

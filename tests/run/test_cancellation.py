@@ -254,7 +254,7 @@ async def test_a_watcher_that_fails_keeps_nobody_from_being_cancelled(caplog):
     ctx.interrupt.cancel("enough")
     assert told == ["enough"]
     assert (await run.result()).status == "cancelled"
-    assert "a watcher of a cancellation failed" in caplog.text
+    assert "a watcher of an interrupt failed" in caplog.text
 
 
 async def test_open_approvals_are_decided_as_cancelled():
@@ -497,7 +497,7 @@ async def test_a_time_limit_breaks_off_what_is_waited_for():
     async def work():
         clock, reached, cancellation = Clock(), iter([False, True]), Cancellation()
         cancellation.begin()
-        cancellation.watch(lambda: 7.0, clock, lambda: next(reached))
+        cancellation.set_time_limit(lambda: 7.0, clock, lambda: next(reached))
         first = clock.ring
         first()  # the ledger has another clock: not reached yet, so it is watched on
         assert not cancellation.pending
@@ -526,7 +526,7 @@ def test_a_request_for_a_run_whose_loop_is_closed_is_ignored():
 async def test_a_request_from_another_thread_before_the_run_begins_breaks_it_off():
     async def work():
         cancellation = Cancellation()
-        cancellation.expect(asyncio.get_running_loop())
+        cancellation.set_loop(asyncio.get_running_loop())
         thread = threading.Thread(target=cancellation.request)
         thread.start()
         thread.join()

@@ -304,12 +304,12 @@ def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
     seen.progress(message="still at it")
     assert reports == [(0, "begun"), (1, ""), (None, "still at it")]
     for fraction in (-0.1, 1.1):
-        with pytest.raises(ValueError, match="0 to 1"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
             seen.progress(fraction)
     for fraction in ("half", True, float("nan")):
         with pytest.raises((TypeError, ValueError)):
             seen.progress(fraction)
-    with pytest.raises(TypeError, match="message is text"):
+    with pytest.raises(TypeError, match="message must be text"):
         seen.progress(0.5, 3)
     assert len(reports) == 3
 
@@ -329,7 +329,7 @@ def test_a_hook_emits_events_of_its_own_types_and_not_those_of_the_loop():
     @observer(BEFORE_STEP)
     def say(ctx, step):
         ctx.emit(Mine, text="hi")
-        with pytest.raises(TypeError, match="RunStarted is made by the loop: define an Event class of your own"):
+        with pytest.raises(TypeError, match="RunStarted is emitted by the loop: define your own Event class"):
             ctx.emit(RunStarted)
 
     scripted_agent([reply("x")], hooks=[say], sinks=[log]).run("x")

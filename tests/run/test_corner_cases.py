@@ -66,7 +66,7 @@ def test_a_verb_given_as_text_counts_and_nonsense_does_not():
 
     result = scripted_agent([call("quick"), reply("x")], tools=[quick], hooks=[block]).run("x")
     assert result.steps[0].outcomes == ("blocked",)
-    with pytest.raises(InvalidResultError, match="is no verb"):
+    with pytest.raises(InvalidResultError, match="is not a verb"):
         HookResult("blok", "no")
     with pytest.raises(InvalidResultError, match="stop kind"):
         HookResult(HookAction.STOP, "x")
@@ -158,7 +158,7 @@ async def test_whatever_ends_a_run_cancels_the_runs_it_started():
 
     await scripted_agent([call("launch"), reply("done")], tools=[launch]).arun("x")
     assert (await started[0].result()).status == "cancelled"
-    assert (await started[0].result()).stop.message == "the run is over"
+    assert (await started[0].result()).stop.message == "the run has ended"
 
 
 async def test_a_second_cancellation_does_not_cut_the_cleanup_short():
@@ -545,7 +545,7 @@ def test_a_retry_while_the_run_stops_is_reported_and_the_hooks_left_still_run():
     batch = [call("quick"), call("quick")]
     result = scripted_agent([batch], tools=[quick], hooks=[stop, again, redact], sinks=[log]).run("x")
     assert tool_texts(result) == ["***", "***"]
-    assert [event.why for event in log.of(RetryIgnored)] == ["the run is over"]
+    assert [event.why for event in log.of(RetryIgnored)] == ["the run is ending"]
 
 
 def test_a_call_refused_because_the_run_stops_still_leads_to_on_stop():
@@ -625,7 +625,7 @@ def test_a_plugin_that_is_filtered_out_takes_its_tools_along():
 
 
 def test_allowed_plugins_as_text_is_refused():
-    with pytest.raises(TypeError, match=r"allowed_plugins is a list of names: \['safety'\]"):
+    with pytest.raises(TypeError, match=r"allowed_plugins must be a list of names: \['safety'\]"):
         scripted_agent([reply("x")]).run("x", allowed_plugins="safety")
 
 

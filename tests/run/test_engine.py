@@ -859,10 +859,10 @@ async def test_what_began_in_a_run_is_broken_off_at_its_end_and_waited_for():
     over.set_result(None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
     await engine.cancel_children()
-    assert told == ["the run is over"]
+    assert told == ["the run has ended"]
     assert going.done()
     await engine.cancel_children()
-    assert told == ["the run is over"]
+    assert told == ["the run has ended"]
 
 
 async def test_what_does_not_end_is_waited_for_half_of_the_time_that_is_left(monkeypatch):
@@ -897,7 +897,7 @@ def test_the_switch_is_set_at_the_end_of_a_run_that_was_broken_off():
     interrupt, told = engine.ctx.interrupt, []
     interrupt.subscribe(told.append)
     engine.close()
-    assert told == ["the run is over"]
+    assert told == ["the run has ended"]
 
 
 async def test_a_run_does_not_wait_for_ever_for_what_does_not_end(monkeypatch):

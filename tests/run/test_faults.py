@@ -114,7 +114,7 @@ async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
     agent = scripted_agent([call("wait")], tools=[wait], hooks=[subscribe])
     result = await agent.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
     assert result.status == "stopped"
-    assert told == ["the run is over"]
+    assert told == ["the run has ended"]
     assert kept[0].cancel_token.is_set()
 
 
@@ -124,7 +124,7 @@ async def test_the_switch_of_a_run_that_a_time_limit_broke_off_is_set():
 @pytest.mark.parametrize("beside", [{"hooks": [no_wiping]}, {"plugins": [Plugin("p", hooks=[no_wiping])]}], ids=str)
 @pytest.mark.parametrize("interceptor", [PassThrough(), HookStack()], ids=["object", "stack"])
 def test_an_interceptor_beside_hooks_or_plugins_is_refused_at_construction(interceptor, beside):
-    with pytest.raises(RegistrationError, match="interceptor= takes the place of hooks= and plugins="):
+    with pytest.raises(RegistrationError, match="interceptor= replaces hooks= and plugins="):
         scripted_agent([reply("x")], interceptor=interceptor, **beside)
 
 

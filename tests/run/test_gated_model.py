@@ -93,7 +93,7 @@ def test_from_a_sync_hook_it_raises_and_says_what_to_write():
     def wrong(ctx, payload):
         ctx.llm.complete("hm")
 
-    with pytest.raises(RunFailedError, match="write this hook or tool as 'async def'"):
+    with pytest.raises(RunFailedError, match="define this hook or tool with 'async def'"):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 
@@ -122,9 +122,9 @@ def test_the_loops_own_purpose_cannot_be_borrowed():
     async def pretend(ctx, payload):
         await ctx.llm.complete("hm", purpose="step")
 
-    with pytest.raises(RunFailedError, match="for the calls of the loop itself"):
+    with pytest.raises(RunFailedError, match="reserved for calls of the loop"):
         scripted_agent([reply("x")], hooks=[pretend]).run("x")
-    with pytest.raises(HooklineError, match='^purpose "step" is for the calls of the loop itself; name another$'):
+    with pytest.raises(HooklineError, match='^the purpose "step" is reserved for calls of the loop: use another one$'):
         GatedModel(ScriptedModel(), lambda model, request: None).complete("hm", purpose="step")
 
 
@@ -219,7 +219,7 @@ def test_progress_outside_a_tool_says_where_it_belongs():
     def wrong(ctx, payload):
         ctx.progress(0.5)
 
-    with pytest.raises(RunFailedError, match="belongs to a tool call"):
+    with pytest.raises(RunFailedError, match="works only with the context of a tool call"):
         scripted_agent([reply("x")], hooks=[wrong]).run("x")
 
 

@@ -226,7 +226,7 @@ def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named
     [
         ({"output_retries": -1}, "output_retries"),
         ({"output_retries": True}, "output_retries"),
-        ({"output_type": int, "response_format": {"type": "object"}}, "give one of the two"),
+        ({"output_type": int, "response_format": {"type": "object"}}, "exclude each other"),
     ],
 )
 def test_wrong_options_are_refused(options, problem):
@@ -702,10 +702,10 @@ def test_a_replay_gives_the_same_output(tmp_path, turns, of_run):
         output = failed.result.output
     form = None if output is None else {"name": "Rome", "people": 0}
     again = replay(path)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.result.output == form
     again = replay(path, agent)
-    assert (again.first, again.left) == ("", "")
+    assert (again.first_difference, again.stop_reason) == ("", "")
     assert again.result.output == (form if of_run else output)
     assert again.tape.result.output == form
 

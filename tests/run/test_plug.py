@@ -81,7 +81,7 @@ def broken(agent):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({"configure": broken}, "cannot be configured"), ({"tools": ("mine",)}, "'mine', the other is of the agent")],
+    [({"configure": broken}, "cannot be configured"), ({"tools": ("mine",)}, "'mine' has the same name as a tool")],
 )
 def test_a_plugin_that_cannot_be_added_leaves_the_agent_unchanged(options, error):
     seen = []
@@ -98,7 +98,7 @@ def test_a_plugin_that_cannot_be_added_leaves_the_agent_unchanged(options, error
 def test_a_tool_whose_name_another_plugin_has_names_that_plugin():
     agent = scripted_agent([reply("x")])
     agent.plug(plugin([], "one"))
-    with pytest.raises(RegistrationError, match="plugin 'two'.*'do', the other is of plugin 'one'"):
+    with pytest.raises(RegistrationError, match="plugin 'two'.*'do' has the same name as a tool of plugin 'one'"):
         agent.plug(plugin([], "two"))
     assert state(agent) == (["do"], ["one"], 1)
 
@@ -259,4 +259,4 @@ async def test_a_reader_that_leaves_cancels_the_run_and_says_so():
     async for _ in stream:
         break
     await stream.aclose()
-    assert results == [StopSignal("user_requested", "the reader left")]
+    assert results == [StopSignal("user_requested", "the reader stopped")]

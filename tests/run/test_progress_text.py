@@ -144,4 +144,4 @@ async def test_a_message_that_is_not_text_is_the_tools_error():
         ctx.progress(0.5, 3)
 
     result = await scripted_agent([call("build"), "x"], tools=[build]).arun("x")
-    assert result.messages[2].content == "TypeError: message is text, not int"
+    assert result.messages[2].content == "TypeError: message must be text, not int"

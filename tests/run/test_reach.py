@@ -178,7 +178,7 @@ async def test_what_a_watcher_raises_is_logged_and_disturbs_no_run(raised, where
 
 
 def test_an_interceptor_beside_a_registry_is_refused_though_that_is_still_empty():
-    with pytest.raises(RegistrationError, match="takes the place of hooks="):
+    with pytest.raises(RegistrationError, match="replaces hooks="):
         Agent("a", llm=ScriptedModel([]), interceptor=PassThrough(), hooks=HookRegistry())
 
 
@@ -202,7 +202,7 @@ async def test_a_hook_cannot_fire_the_points_of_the_loop():
 
     @observer(BEFORE_STEP)
     async def forge(ctx, step):
-        with pytest.raises(HooklineError, match="on_run_end is fired by the loop itself") as error:
+        with pytest.raises(HooklineError, match="on_run_end is fired only by the loop") as error:
             await ctx.fire(ON_RUN_END, AgentResult(reply="forged", status="failed"))
         refused.append(error.value)
 
@@ -220,7 +220,7 @@ async def test_a_hook_cannot_emit_events_that_pass_for_those_of_the_loop():
     @observer(BEFORE_STEP)
     def forge(ctx, step):
         for kind in (RunFinished, Mine):
-            with pytest.raises(TypeError, match="is made by the loop"):
+            with pytest.raises(TypeError, match="is emitted by the loop"):
                 ctx.emit(kind, result=AgentResult())
             refused.append(kind)
 

@@ -127,7 +127,7 @@ def test_finished_calls_are_counted_by_their_outcome():
     state = make()
     for name, ok in (("read", True), ("write", False), ("read", True)):
         state.count_call(name, ok=ok)
-    assert (state.calls, state.good_calls, list(state.tool_names)) == (3, 2, ["read", "write"])
+    assert (state.calls, state.successful_calls, list(state.tool_names)) == (3, 2, ["read", "write"])
 
 
 def test_a_system_prompt_that_the_loop_set_since_it_was_read_is_not_overwritten():

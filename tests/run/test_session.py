@@ -167,14 +167,14 @@ def test_an_observer_of_the_end_finds_what_other_hooks_added_there_in_the_sessio
 def test_what_a_store_made_of_a_session_is_taken_over_and_what_came_since_stays():
     session = Session("s", [HI])
     taken, _ = session.snapshot()
-    session.settle("there", taken, taken)
+    session.adopt_stored("there", taken, taken)
     assert session.messages is taken
     other = Message("user", "from another program")
-    session.settle("there", taken, (other, HI))
+    session.adopt_stored("there", taken, (other, HI))
     assert texts(session.messages) == ["from another program", "hi"]
     taken, _ = session.snapshot()
     session.save(taken, History([*taken, HELLO]), [HELLO], {})
-    session.settle("there", taken, (other, HI, Message("user", "late")))
+    session.adopt_stored("there", taken, (other, HI, Message("user", "late")))
     assert texts(session.messages) == ["from another program", "hi", "late", "hello"]
     assert texts(session._stored["there"][0]) == texts(session._stored["there"][1])
 
@@ -185,7 +185,7 @@ def test_a_session_under_another_id_is_a_copy_that_stores_know_again():
     assert (copy.id, list(copy.messages), copy.metadata) == ("t", [HI], {"a": 1})
     assert (copy.key, copy.platform, copy.personality_id, copy.personality_changes) == ("k", "web", "p", {"id": "p"})
     assert copy.started
-    copy.settle("there", (HI,), (HELLO, HI))
+    copy.adopt_stored("there", (HI,), (HELLO, HI))
     assert session._stored["there"] == ((HI,), (HELLO, HI))
     assert list(session.messages) == list(copy.messages) == [HI]
 

@@ -160,7 +160,7 @@ async def test_a_call_that_waits_for_approval_when_its_plugin_goes_gets_an_error
     agent = scripted_agent([call("pay"), "done"], hooks=[ask, approver], plugins=[Plugin("money", tools=[pay])])
     result = await agent.arun("go")
     assert result.steps[0].outcomes == ("error",)
-    assert tool_texts(result) == ["LookupError: the tool 'pay' was switched off before this call of it began"]
+    assert tool_texts(result) == ["LookupError: the tool 'pay' was removed before this call started"]
     assert ran == []
 
 

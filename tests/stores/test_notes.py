@@ -149,7 +149,9 @@ def test_a_file_that_another_program_holds_is_an_error(notes, monkeypatch):
     monkeypatch.setattr(module, "LOCK_SECONDS", 0.05)
     notes.append("x")
     with notes.path.open() as held, files.locked(held.fileno(), 1):
-        with pytest.raises(StoreError, match=r"notes.md cannot be written \(it was locked for 0.05 s"):
+        with pytest.raises(
+            StoreError, match=r"notes.md cannot be written \(another program held the lock for more than 0.05 s"
+        ):
             notes.append("y")
         assert texts(notes) == ["x"]
     notes.append("y")

@@ -307,7 +307,7 @@ def test_a_run_can_only_narrow_the_allowed_plugins_of_its_agent():
     agent.run("x", allowed_plugins=["q", "r"])
     agent.run("x", ctx=AgentContext(allowed_plugins=["p", "r"]))
     assert seen == [("p", "q"), ("q",), ("p",)]
-    with pytest.raises(TypeError, match="allowed_plugins is a list of names"):
+    with pytest.raises(TypeError, match="allowed_plugins must be a list of names"):
         Agent("a", llm=ScriptedModel(), allowed_plugins="p")
 
 

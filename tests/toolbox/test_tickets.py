@@ -203,7 +203,7 @@ def test_a_ticket_of_the_tier_review_is_judged_first_and_then_waits_for_somebody
     assert board.get("T-2").column == "needs_revision"
     told = run(board, complete, complete)
     assert told[0] == "T-2 is in review: you are finished."
-    assert "T-2 waits for a review" in told[1]
+    assert "T-2 is waiting for review" in told[1]
     assert board.get("T-2").column == "review"
 
 
@@ -339,7 +339,7 @@ def test_a_person_who_moves_the_ticket_while_it_is_judged_wins(board):
         board.move("T-1", "cancelled", by="person:ann")
 
     told = run(board, START, COMPLETE, hooks=[judge])[1]
-    assert "T-1 is cancelled by now, so nothing was changed: moved by person:ann" in told
+    assert "T-1 is cancelled now, so nothing was changed: moved by person:ann" in told
     assert board.get("T-1").column == "cancelled"
 
 

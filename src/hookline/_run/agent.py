@@ -1,4 +1,4 @@
-"""The agent: a model, instructions, tools and hooks, ready to run (DESIGN 6.6)."""
+"""The agent: a model with instructions, tools, hooks and plugins (DESIGN 6.6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .._kernel.hook import Hook, PhaseOptions
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
-        """The keyword options of :class:`Agent`, all but ``llm`` and ``output_type``."""
+        """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
 
         deps_type: type[DepsT] | None
         tools: Iterable[Tool | Callable[..., Any] | Toolset]
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         sinks: Sequence[Sink]
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
-        """The keyword options of :class:`Agent`, for the signatures that type checkers choose from."""
+        """The keyword options of :class:`Agent` except ``output_type``."""
 
         llm: Required[Model | str]
 
@@ -63,50 +63,70 @@ T = TypeVar("T")
 
 
 class Agent(Generic[DepsT, OutputT]):
-    """A model with instructions and tools, under hooks.
+    """A model with instructions, tools and hooks.
+
+    Example::
+
+        agent = Agent("helper", llm="openai:gpt-5", tools=[get_weather], hooks=[no_sudo])
+        print(agent.run("How is the weather in Berlin?").reply)
 
     Args:
-        name: how it is called.
-        description: what it is for, for people and for other agents.
+        name: the name of the agent.
+        description: its purpose, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
-        deps_type: the type of ``ctx.deps`` in its runs: for type checkers, and to refuse other ``deps``.
-        tools: functions under ``@tool``, plain functions, and toolsets such as ``mcp(...)``: whatever has
-            a ``tools()`` that gives tools; it is asked here. The ``tool_hooks`` of one join ``hooks``.
-        hooks: hooks shared by all its runs, or a :class:`HookRegistry`, which stays shared and live.
-        plugins: plugins, or names of installed ones; their hooks join ``hooks``.
-        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may be given fewer.
-        limits: what each run may use; 20 steps if nobody sets another step limit.
-        max_steps: short for ``limits=Limits(steps=max_steps)``; of both, the lower one holds.
-        max_parallel_tools: how many calls of a batch run at once.
-        params: settings handed to the model with every request.
-        response_format: a JSON schema for its replies, which are not checked against it.
-        output_type: the type of its final reply, as ``result.output``: a pydantic model, a dataclass, a ``TypedDict``,
-            a ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text if left out.
-        output_retries: how often the model is asked again for a final reply that is no such value.
-        interceptor: an object with ``intercept(point, payload, ctx)``, which takes part at every point in place of
+        deps_type: the type of ``ctx.deps`` in its runs. Type checkers use it, and other ``deps`` are rejected.
+        tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
+            object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
+        hooks: hooks for all runs, or a :class:`HookRegistry`, whose later changes also take effect.
+        plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
+        allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
+        limits: the limits of each run. Without a step limit, a run stops after 20 steps.
+        max_steps: short for ``limits=Limits(steps=max_steps)``. If both are given, the lower one applies.
+        max_parallel_tools: how many tool calls of one reply run concurrently.
+        params: settings that are sent to the model with every request.
+        response_format: a JSON schema for the replies. The replies are not validated against it.
+        output_type: the type of ``result.output``: a pydantic model, a dataclass, a ``TypedDict``, a
+            ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text by default.
+        output_retries: how often the model is asked again if its final reply does not match ``output_type``.
+        interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
             ``hooks`` and ``plugins``.
         sinks: callables that get every event of every run.
 
     Raises:
-        RegistrationError: a hook, tool or plugin that cannot work.
+        RegistrationError: a hook, tool, plugin or option cannot work.
     """
 
     @overload
-    def __init__(  # OutputT is left at its default, str
-        self, name: str, description: str = "", instructions: str = "", *,
-        output_type: None = None, **options: Unpack[AgentOptions[DepsT]],
-    ) -> None: ...  # fmt: skip
+    def __init__(  # OutputT has its default, str
+        self,
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: None = None,
+        **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...
     @overload
     def __init__(
-        self, name: str, description: str = "", instructions: str = "", *,
-        output_type: type[OutputT], **options: Unpack[AgentOptions[DepsT]],
-    ) -> None: ...  # fmt: skip
+        self,
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: type[OutputT],
+        **options: Unpack[AgentOptions[DepsT]],
+    ) -> None: ...
     @overload
-    def __init__(  # a union is no type to type checkers: annotate the agent, Agent[Deps, A | B]
-        self: Agent[Any, Any], name: str, description: str = "", instructions: str = "", *,
-        output_type: Any, **options: Unpack[AgentOptions[Any]],
-    ) -> None: ...  # fmt: skip
+    def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
+        self: Agent[Any, Any],
+        name: str,
+        description: str = "",
+        instructions: str = "",
+        *,
+        output_type: Any,
+        **options: Unpack[AgentOptions[Any]],
+    ) -> None: ...
     def __init__(
         self,
         name: str,
@@ -131,16 +151,18 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> None:
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
-            raise RegistrationError(f"tools are a list of tools, not {type(tools).__name__}: write tools=[...]")
+            raise RegistrationError(f"tools must be a list, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)
         if not all(callable(sink) for sink in sinks):
-            raise RegistrationError("sinks are callables that take an event")
+            raise RegistrationError("sinks must be callables that take an event")
         if max_parallel_tools < 1:
             raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
         if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
         if response_format is not None and output_type is not None:
-            raise RegistrationError("response_format is the schema of output_type: give one of the two")
+            raise RegistrationError(
+                "response_format and output_type exclude each other: output_type sets the schema itself"
+            )
         limits = NO_LIMITS if limits is None else limits
         if not isinstance(limits, Limits):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
@@ -152,7 +174,7 @@ class Agent(Generic[DepsT, OutputT]):
         if interceptor is None:
             self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         elif isinstance(hooks, HookRegistry) or hooks or loaded:
-            raise RegistrationError("interceptor= takes the place of hooks= and plugins=: give one or the other")
+            raise RegistrationError("interceptor= replaces hooks= and plugins=: give one or the other")
         else:
             self.hooks = HookRegistry.of(interceptor)
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
@@ -164,7 +186,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.sinks = tuple(sinks)
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
-        self.tools.specs  # noqa: B018 - a tool that cannot be described is found here, not in a run
+        self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
         for hook in _tool_hooks(tools):
             if not any(hook is known for known in self.hooks):
                 self.hooks.register(hook)
@@ -201,7 +223,10 @@ class Agent(Generic[DepsT, OutputT]):
                     if id(hook) not in registered:  # else another agent with the same registry has registered it
                         undo.append(self.hooks.register(hook, plugin=plugin.name))
                 self._plugin_tools = {**self._plugin_tools, plugin.name: frozenset(tool.name for tool in tools)}
-                self.plugins = (*self.plugins, plugin)  # before its tools: a filter must know whose they are
+                self.plugins = (
+                    *self.plugins,
+                    plugin,
+                )  # before its tools: filters look it up here
                 self.tools = both
                 self.hooks.extend(())  # notify the runs, now that everything is there
                 if plugin.configure is not None:
@@ -242,7 +267,7 @@ class Agent(Generic[DepsT, OutputT]):
                 (f"plugin {name!r}" for name, names in self._plugin_tools.items() if tool in names), "the agent"
             )
             raise RegistrationError(
-                f"plugin {plugin!r}: two tools are named {tool!r}, the other is of {owner}; give one another name"
+                f"plugin {plugin!r}: its tool {tool!r} has the same name as a tool of {owner}; rename one of them"
             )
 
     def _remove_plugin(self, name: str) -> None:
@@ -256,10 +281,10 @@ class Agent(Generic[DepsT, OutputT]):
             agent._remove_plugin(name)
 
     def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """The tools of a run: a plugin that is filtered out takes its tools with it, or they would lack its guards."""
+        """Return the tools of a run. Plugins that are not allowed lose their tools, whose guards would be missing."""
         if allowed_plugins is None or not self._plugin_tools:
             return self.tools
-        tools = self.tools  # before whose they are: what comes in meanwhile is not in them
+        tools = self.tools  # read first, in case a plugin is added concurrently
         out = [tool for name, names in self._plugin_tools.items() if name not in allowed_plugins for tool in names]
         return tools.without(out) if out else tools
 
@@ -274,9 +299,9 @@ class Agent(Generic[DepsT, OutputT]):
     def register_hook(
         self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
     ) -> Callable[[], None]:
-        """Register a hook for all runs, from their next fire on; the closure unregisters it.
+        """Register a hook for all runs and return a function that unregisters it.
 
-        Options as for :meth:`HookRegistry.register`.
+        It takes effect with the next fire of a point. Options as for :meth:`HookRegistry.register`.
         """
         return self.hooks.register(hook, points, **options)
 
@@ -295,16 +320,21 @@ class Agent(Generic[DepsT, OutputT]):
     def start(
         self, task: str, *, output_type: Any = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
     ) -> Run[Any]:
-        """Start a run: in the running loop, else in a background loop thread.
+        """Start a run without waiting for it: in the running event loop, or else in a background thread.
 
         Args:
-            task: what the user says.
-            output_type: the type of this run's output; the agent's if left out.
-            keep: whether its events are kept for ``run.events()``; a run that nobody reads costs less without.
+            task: the user's message.
+            output_type: the type of this run's output; by default that of the agent.
+            keep: whether to keep the events for ``run.events()``. A run is cheaper without.
             options: see :class:`RunOptions`.
 
         Raises:
-            HooklineError: the run that ``ctx`` belongs to is over.
+            HooklineError: the run that ``ctx`` belongs to has ended.
+
+        Example:
+            >>> run = agent.start("Summarise the report.")
+            >>> run.steer("Only the first chapter.")
+            >>> print(run.wait().reply)
         """
         return self._prepare(task, options, output_type, keep=keep).begin(running_loop() or background_loop())
 
@@ -321,10 +351,13 @@ class Agent(Generic[DepsT, OutputT]):
     async def arun(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> AgentResult[Any]:
-        """Run to the end; options as for :meth:`start`. Cancelling the caller cancels the run.
+        """Run a task and return the result; options as for :meth:`start`. Cancelling the caller cancels the run.
 
         Raises:
-            RunFailedError: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended with the status ``failed``; the error contains the result.
+
+        Example:
+            >>> result = await agent.arun("What is 17 * 23?")
         """
         return await self._prepare(task, options, output_type).run_in_caller()
 
@@ -337,10 +370,12 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run to the end and block, also inside a running event loop; options as for :meth:`start`.
+        """Run a task and block until the result is there, even inside a running event loop.
+
+        Options as for :meth:`start`.
 
         Raises:
-            RunFailedError: the run ended ``failed``; it carries the result.
+            RunFailedError: the run ended with the status ``failed``; the error contains the result.
 
         Example:
             >>> result = agent.run("What is 17 * 23?")
@@ -355,10 +390,17 @@ class Agent(Generic[DepsT, OutputT]):
     async def stream(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> AsyncIterator[Event]:
-        """Run and give the events as they happen; options as for :meth:`start`. Leaving cancels.
+        """Run a task and yield its events as they happen; options as for :meth:`start`.
+
+        Leaving the loop over the events cancels the run.
 
         Raises:
-            RunFailedError: after the last event, if the run ended ``failed``.
+            RunFailedError: the run ended with the status ``failed``; raised after the last event.
+
+        Example:
+            >>> async for event in agent.stream("Tell me a story."):
+            ...     if isinstance(event, TextDelta):
+            ...         print(event.text, end="")
         """
         run = self._prepare(task, options, output_type, keep=True).begin(asyncio.get_running_loop())
         try:
@@ -366,7 +408,7 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
         finally:
             if not run.done:
-                run.cancel("the reader left")
+                run.cancel("the reader stopped")
                 await run.settled()
         await run.result()
 
@@ -382,5 +424,5 @@ class Agent(Generic[DepsT, OutputT]):
 
 
 def _tool_hooks(tools: Iterable[Any]) -> list[Any]:
-    """The hooks without which these tools could not do what they say."""
+    """Return the hooks that these tools need in order to work."""
     return [hook for item in tools for hook in getattr(item, "tool_hooks", ())]

@@ -11,7 +11,17 @@ from .._base.workers import in_thread
 from .._kernel.errors import CallRefusedError, HookError, RegistrationError
 from ..stores.errors import StoreError
 from ..stores.ticket_points import AFTER_TICKET_REVISION, BEFORE_TICKET_COMPLETE, Ticket
-from ..stores.tickets import COLUMNS, MAX_NAME, OPEN, TIERS, TicketBoard, TicketChange, TicketError, TicketRow, cut
+from ..stores.tickets import (
+    COLUMNS,
+    MAX_NAME,
+    OPEN_COLUMNS,
+    TIERS,
+    TicketBoard,
+    TicketChange,
+    TicketError,
+    TicketRow,
+    shorten,
+)
 from ..tools._tool import Tool
 
 PREFIX = "ticket_"
@@ -82,7 +92,7 @@ def ticket_tools(board: TicketBoard, *, tier: str = "auto") -> tuple[Tool, ...]:
             search: words to look for
             page: 1 for the first tickets, 2 for the next
         """
-        columns = {"open": OPEN, "all": COLUMNS, "running": ("running", "verifying")}.get(column, (column,))
+        columns = {"open": OPEN_COLUMNS, "all": COLUMNS, "running": ("running", "verifying")}.get(column, (column,))
         owner, page = who_acts(ctx) if mine else None, max(1, page)
         left = board.count(columns, assignee=owner, text=search) - PAGE * page
         found = board.list(columns, assignee=owner, text=search, limit=PAGE, offset=PAGE * (page - 1))
@@ -163,7 +173,7 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
 
     def give_back(why: str, by: str = who) -> None:
         with suppress(StoreError):  # then it is running again when the hold has lasted too long
-            board.give_back(id, token, why, by=by, run_id=ctx.run_id)
+            board.release_hold(id, token, why, by=by, run_id=ctx.run_id)
 
     try:
         ticket = await in_thread(hold)
@@ -206,7 +216,7 @@ async def _complete(ctx: Any, board: TicketBoard, id: str, summary: str) -> str:
 
 def _hook(name: str) -> str:
     """A hook, as histories name it."""
-    return cut(f"hook:{name}", MAX_NAME)
+    return shorten(f"hook:{name}", MAX_NAME)
 
 
 def _need_asking(ctx: Any, board: TicketBoard, ticket: TicketRow) -> None:

@@ -18,7 +18,7 @@ from .._kernel.results import Verdict
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.processes import born
+from ..stores.processes import process_start
 from ..stores.runs import PARTS, RunRecord, RunStore
 from ._support.validation import check_bool, check_path
 
@@ -80,7 +80,7 @@ class ObservabilityHook:
     def _begin(self) -> None:
         """Start empty, also after a fork: the parent process writes what it has seen."""
         self._pid = os.getpid()
-        self._born = born(self._pid)
+        self._born = process_start(self._pid)
         self._runs: deque[RunRecord] = deque()
         self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
         self._started: dict[str, float] = {}

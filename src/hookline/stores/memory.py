@@ -155,7 +155,7 @@ class MemoryStore:
     """
 
     def __init__(self, path: str | os.PathLike[str] = ":memory:") -> None:
-        self._db = Database(path, holds="memories", mark=0x486B4C4D, version=1, schema=_SCHEMA)
+        self._db = Database(path, contents="memories", application_id=0x486B4C4D, version=1, schema=_SCHEMA)
 
     @property
     def path(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .processes import is_running
+from .processes import is_process_running
 from .runs import RunStore
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since
@@ -32,7 +32,7 @@ _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
 _MOST_BARS = 60
 
 
-class Totals(msgspec.Struct, frozen=True):
+class RunTotals(msgspec.Struct, frozen=True):
     """All runs together; ``cost`` is of the calls whose price is known, ``unpriced`` counts the others."""
 
     runs: int
@@ -84,7 +84,7 @@ class HookStats(msgspec.Struct, frozen=True):
     p95: float | None
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusalStats(msgspec.Struct, frozen=True):
     """What did not happen because of a hook, where and why; ``tool`` is there if it is about a call.
 
     ``hook`` is empty where nobody approved a call; ``last`` is Unix time.
@@ -119,7 +119,7 @@ class ErrorStats(msgspec.Struct, frozen=True):
     last: float
 
 
-class Bar(msgspec.Struct, frozen=True):
+class TimelineBar(msgspec.Struct, frozen=True):
     """A stretch of time: when it began, and the runs and tokens in it."""
 
     began: float
@@ -130,15 +130,15 @@ class Bar(msgspec.Struct, frozen=True):
 class RunStats(msgspec.Struct, frozen=True):
     """Everything that :func:`run_stats` tells; the bars of ``timeline`` are ``width`` seconds wide."""
 
-    totals: Totals
+    totals: RunTotals
     models: tuple[ModelStats, ...]
     tools: tuple[ToolStats, ...]
     hooks: tuple[HookStats, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[RefusalStats, ...]
     approvals: tuple[ApprovalStats, ...]
     errors: tuple[ErrorStats, ...]
     width: float
-    timeline: tuple[Bar, ...]
+    timeline: tuple[TimelineBar, ...]
 
 
 def run_stats(
@@ -167,7 +167,7 @@ def run_stats(
         )  # fmt: skip
 
 
-def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
+def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> RunTotals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
         f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
@@ -176,7 +176,7 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
     for status, *process in db.execute(
         f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
     ):
-        statuses[status if is_running(*process) else "interrupted"] += 1
+        statuses[status if is_process_running(*process) else "interrupted"] += 1
     used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_ASKED}", chosen).fetchone()
     (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_ASKED}", chosen).fetchone()
     (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
@@ -186,7 +186,7 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> Totals:
     took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
     p50, p95 = took.get("", (None, None))
     known = dict(zip(_USED, used, strict=True))
-    return Totals(
+    return RunTotals(
         runs=statuses.total(), statuses=dict(statuses), model_calls=calls, tool_calls=tools, p50=p50, p95=p95,
         first=first, last=last, **known,
     )  # fmt: skip
@@ -233,7 +233,7 @@ def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, .
     return tuple(HookStats(hook, dict(verbs), *took.get(hook, (None, None))) for hook, verbs in by_hook)
 
 
-def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, ...]:
+def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[RefusalStats, ...]:
     query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
             SELECT hook, point, verb, tool, reason, at FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont')
             LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool, max(outcome = 'blocked') AS was_blocked
@@ -241,7 +241,7 @@ def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[Refusal, 
             UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
                 FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
         ) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
-    return tuple(Refusal(*row) for row in db.execute(query, chosen))
+    return tuple(RefusalStats(*row) for row in db.execute(query, chosen))
 
 
 def _approvals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
@@ -256,7 +256,9 @@ def _errors(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ErrorStats,
     return tuple(ErrorStats(*row) for row in db.execute(query, chosen))
 
 
-def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | None) -> tuple[float, tuple[Bar, ...]]:
+def _timeline(
+    db: sqlite3.Connection, chosen: dict[str, Any], first: float | None
+) -> tuple[float, tuple[TimelineBar, ...]]:
     if first is None:
         return HOUR, ()
     now = time.time()
@@ -272,7 +274,7 @@ def _timeline(db: sqlite3.Connection, chosen: dict[str, Any], first: float | Non
     tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_ASKED}")
     end = max(int((now + zone) // width), *runs, *tokens, start)
     bars = range(max(start, end - 2 * _MOST_BARS), end + 1)
-    return width, tuple(Bar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
+    return width, tuple(TimelineBar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
 
 
 def _percentiles(

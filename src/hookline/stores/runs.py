@@ -19,15 +19,15 @@ import msgspec
 
 from .._base.text import is_number
 from .errors import StoreError
-from .processes import is_running
+from .processes import is_process_running
 from .push_subscriptions import SCHEMA as _PUSHES
-from .push_subscriptions import Pushes
+from .push_subscriptions import PushSubscriptionStore
 from .sqlite import Database, storable
 
-OPEN = ("queued", "running", "waiting")
+OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
 
-STATES = (*OPEN, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
+STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
 PAGE_SIZE = 2_000_000
 """Characters of runs, or bytes of events, that are read at once. The first run or event is read whatever its size."""
@@ -174,7 +174,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     @property
     def is_over(self) -> bool:
         """Whether the run has ended, or its process is gone."""
-        return self.status not in OPEN
+        return self.status not in OPEN_STATES
 
     @property
     def error_type(self) -> str:
@@ -288,10 +288,10 @@ class RunStore:
         if keep_days is not None:
             _check_days(keep_days)
         self.db = Database(
-            path, holds="runs", mark=_MARK, version=2, schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
+            path, contents="runs", application_id=_MARK, version=2, schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
             upgrades={1: _FORMAT_1}, conversions={_SERVED_MARK: _SERVED_FORMAT}, pinned=pinned,
         )  # fmt: skip
-        self.pushes = Pushes(self.db)
+        self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
 
@@ -382,7 +382,7 @@ class RunStore:
             if held is not None:
                 if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
                     return held, True
-                if is_running(held.host, held.pid, held.at, held.born):
+                if is_process_running(held.host, held.pid, held.at, held.born):
                     return held, False
             db.execute("INSERT OR REPLACE INTO idempotency_keys VALUES (?,?,?,?,?,?,?,?)", values)
         return wanted, False
@@ -513,7 +513,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen({"served": True, "states": OPEN})
+        source, values = _chosen({"served": True, "states": OPEN_STATES})
         with self.db.transaction() as db:
             return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
 
@@ -527,7 +527,7 @@ class RunStore:
         """
         query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
-            return fitting((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
+            return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
         """The model calls and tool calls of a run, in the order in which they began.
@@ -554,7 +554,7 @@ class RunStore:
             return [VerdictRow(*row[1:]) for row in found]
 
 
-def fitting(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
+def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
     """The first events with at most ``size`` bytes in all, but at least one event."""
     found: list[StoredEvent] = []
     for event in events:
@@ -588,10 +588,10 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
-        if run.status in OPEN:
+        if run.status in OPEN_STATES:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
-                known[process] = is_running(run.host, run.pid, run.created, run.born)
+                known[process] = is_process_running(run.host, run.pid, run.created, run.born)
             if not known[process]:
                 run = msgspec.structs.replace(run, status="interrupted")
         yield run
@@ -608,11 +608,11 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value]
     if states:
         wanted.append((f"status IN ({','.join('?' * len(states))})", states))
-        if set(states) <= {*OPEN}:
+        if set(states) <= {*OPEN_STATES}:
             # Few runs are open at any time. SQLite does not know that and would go through all runs of an owner.
             table = "runs INDEXED BY open_runs"
             wanted.append(("ended IS NULL", ()))
-        elif not {*states} & {*OPEN}:
+        elif not {*states} & {*OPEN_STATES}:
             wanted.append(("ended IS NOT NULL", ()))
     if since:
         wanted.append(("coalesce(ended, started, created) >= ?", (since,)))

@@ -77,7 +77,7 @@ class SessionRecord(Frozen, frozen=True):
         )  # fmt: skip
         if self.started:
             session.first_run()
-        session.settle(place, session.messages, session.messages)
+        session.adopt_stored(place, session.messages, session.messages)
         return session
 
     def summary(self, problem: str = "") -> SessionSummary:
@@ -107,7 +107,7 @@ def saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | N
             return data
 
         yield merge
-        session.settle(place, taken, merged)
+        session.adopt_stored(place, taken, merged)
         session._written[place] = sha256(data).digest(), started
 
 
@@ -345,7 +345,7 @@ class SqliteSessionStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._db = Database(path, holds="sessions", mark=0x486B4C53, version=1, schema=_SCHEMA)
+        self._db = Database(path, contents="sessions", application_id=0x486B4C53, version=1, schema=_SCHEMA)
 
     @property
     def path(self) -> str:
