@@ -1,4 +1,4 @@
-"""Two tools for a small collection of notes."""
+"""Some notes, and two tools for them."""
 
 from typing import Annotated
 
