@@ -32,7 +32,7 @@ def test_the_key_alone_is_on_stdout(keys, store):
 
 
 def test_a_key_that_can_have_nothing_to_do_is_noted(keys):
-    assert "needs admin too" in keys("add", "approver", "--scope", "approve")[2]
+    assert "without admin it cannot see" in keys("add", "approver", "--scope", "approve")[2]
     for number, rights in enumerate(("approve,admin", "read,run", "admin")):
         assert "note" not in keys("add", f"k{number}", "--scope", rights)[2]
 
