@@ -102,7 +102,7 @@ async def test_who_may_not_approve_cannot_and_their_yes_is_a_message_as_any_othe
         await until(lambda: desk.channel.texts().count("You may not decide about calls here.") == 4)
         await desk.say("yes", sender="bob", direct=False)
         await desk.say("yes", sender="", direct=False)
-        assert desk.store.counts() == 1
+        assert desk.store.pending_count() == 1
         await desk.say(f"/approve {code}", direct=False)
         await until(lambda: desk.channel.texts().count("echo yes") == 2)
         assert desk.wrote == [("a", "")]
@@ -120,7 +120,7 @@ async def test_a_code_is_good_in_its_own_conversation_only(tmp_path):
         await desk.say("yes", chat="three")
         await desk.told("echo yes", chat="three")
         assert desk.wrote == []
-        assert desk.store.counts() == 2
+        assert desk.store.pending_count() == 2
 
 
 async def test_where_nobody_may_approve_people_are_told_that_an_operator_must(tmp_path):
@@ -340,7 +340,7 @@ async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
         await desk.say("yes")
         await desk.say(f"/approve {question.code}")
         await desk.told("not all of it was shown here")
-        assert desk.store.counts() == 1
+        assert desk.store.pending_count() == 1
 
 
 async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):

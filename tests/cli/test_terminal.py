@@ -105,7 +105,7 @@ def test_ctrl_c_cancels_the_reply_and_the_conversation_goes_on(terminal, script)
     chat.send("and now?\n")
     chat.wait_for("I am back.")
     chat.wait_for("> ")
-    chat.interrupt("(Ctrl-D leaves)")
+    chat.interrupt("(Ctrl-D quits)")
     chat.wait_for("> ")
     chat.send("\x04")
     assert chat.end() == 0
@@ -125,7 +125,7 @@ def test_slash_commands_tell_about_the_conversation(terminal, script):
         "/hlep": "Did you mean '/help'?",
         "/help": "/clear",
         "/session": "without a name: 2 messages",
-        "/clear": "Forgotten.",
+        "/clear": "Conversation cleared.",
         "again": "error: too busy",
     }.items():
         chat.send(f"{said}\n")

@@ -211,7 +211,7 @@ async def test_a_cancelled_run_leaves_nothing_waiting(store):
     assert (await run.result()).status == "cancelled"
     assert store.find(row.id).status == "cancelled"
     assert [event.decision for event in log.of(ApprovalDecided)] == ["cancelled"]
-    with pytest.raises(DecisionRefusedError, match="its run is over"):
+    with pytest.raises(DecisionRefusedError, match="its run has ended"):
         says(store, "approve")(row)
     assert ran == []
 
@@ -286,7 +286,7 @@ async def test_a_file_that_cannot_be_written_or_is_locked_means_no(store, caplog
         raise StoreError("another program held the lock for more than 5 s")
 
     monkeypatch.setattr(Store, "ask", refuse)
-    assert "was locked" in await failing(store, None, caplog)
+    assert "held the lock" in await failing(store, None, caplog)
 
 
 async def test_a_decision_about_another_call_is_none(store, caplog):

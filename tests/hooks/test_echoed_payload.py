@@ -123,5 +123,5 @@ def test_calls_of_hooks_to_the_model_are_left_alone():
 
 @pytest.mark.parametrize("fallback", [None, "", "  ", 3, ["a"]])
 def test_nonsense_is_refused(fallback):
-    with pytest.raises(RegistrationError, match="fallback is a text, or a function"):
+    with pytest.raises(RegistrationError, match="fallback must be a text, or a function"):
         EchoedPayloadHook(fallback)

@@ -299,10 +299,10 @@ def test_a_store_of_ones_own_can_be_given():
 @pytest.mark.parametrize(
     ("path", "options", "match"),
     [
-        ("", {}, "path= is a SQLite file"),
-        (None, {}, "path= is a SQLite file"),
-        (3, {}, "path= is a SQLite file"),
-        ("a\0b", {}, "path= is a SQLite file"),
+        ("", {}, "path must be a SQLite file"),
+        (None, {}, "path must be a SQLite file"),
+        (3, {}, "path must be a SQLite file"),
+        ("a\0b", {}, "path must be a SQLite file"),
         ("x.db", {"keep_days": 0}, "number of days must be above 0"),
         ("x.db", {"keep_days": "7"}, "number of days must be above 0"),
         ("x.db", {"every_call": "yes"}, "every_call must be True or False"),
@@ -323,7 +323,7 @@ def told_of(recorder, caplog):
     assert recorder.flush(20)
     second = agent.run("x")
     assert (second.status, second.reply) == ("completed", "x")
-    assert "records of runs are lost" in caplog.text
+    assert "records of runs were lost" in caplog.text
     recorder.flush(20)
     recorder.store.close()
     return [error.message for error in second.errors if error.source == "ObservabilityHook"]
@@ -332,7 +332,7 @@ def told_of(recorder, caplog):
 def test_a_damaged_file_is_told_and_the_run_goes_on(tmp_path, caplog):
     (tmp_path / "runs.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     (message,) = told_of(ObservabilityHook(tmp_path / "runs.db"), caplog)
-    assert "records of runs are lost" in message
+    assert "records of runs were lost" in message
     assert "move it away" in message
 
 
@@ -370,7 +370,7 @@ def test_a_full_disk_is_told_and_what_comes_after_it_is_recorded(tmp_path, caplo
     assert recorder.flush(20)
     results.append(agent.run("x"))
     assert {result.reply for result in results} == {"x"}
-    assert "the disk is full: make room" in caplog.text
+    assert "the disk is full: free some space" in caplog.text
     assert any("the disk is full" in error.message for result in results for error in result.errors)
     recorder.flush(20)
     recorder.store.close()
@@ -390,8 +390,8 @@ def test_more_than_can_wait_is_lost_and_told(tmp_path, caplog, monkeypatch):
     results = [agent.run("x") for _ in range(9)]
     gate.set()
     told = [error.message for result in results for error in result.errors]
-    assert any("more than 2 of them wait to be written" in message for message in told)
-    assert "records of runs are lost" in caplog.text
+    assert any("more than 2 records wait to be written" in message for message in told)
+    assert "records of runs were lost" in caplog.text
     recorder.flush(10)
     recorder.store.close()
 
@@ -402,7 +402,7 @@ def test_the_same_problem_is_logged_once_not_for_every_batch(tmp_path, caplog):
     for _ in range(5):
         agent.run("x")
         recorder.flush(10)
-    assert sum(record.message.startswith("records of runs are lost") for record in caplog.records) == 1
+    assert sum(record.message.startswith("records of runs were lost") for record in caplog.records) == 1
 
 
 def test_a_program_that_ends_at_once_has_recorded_its_run(tmp_path):

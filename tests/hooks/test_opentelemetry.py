@@ -1076,9 +1076,9 @@ def test_whatever_happens_the_tree_of_spans_is_well_formed(turns, said, content,
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        (("http://localhost",), {}, "tracer_provider= is a TracerProvider"),
-        ((TracerProvider,), {}, "tracer_provider= is a TracerProvider"),
-        ((None, 3), {}, "meter_provider= is a MeterProvider"),
+        (("http://localhost",), {}, "tracer_provider must be a TracerProvider"),
+        ((TracerProvider,), {}, "tracer_provider must be a TracerProvider"),
+        ((None, 3), {}, "meter_provider must be a MeterProvider"),
         ((), {"content": "no"}, "content must be True or False"),
     ],
 )

@@ -131,14 +131,14 @@ def test_it_is_a_guard_at_100():
     [
         ({}, "at least one entry"),
         ({"blocklist": [], "allowlist": ()}, "at least one entry"),
-        ({"blocklist": "bomb"}, r"blocklist is a list of words and expressions: \['bomb'\]"),
-        ({"allowlist": re.compile("x")}, "allowlist is a list"),
-        ({"blocklist": None}, "blocklist is a list"),
-        ({"blocklist": [" "]}, "an entry is a word"),
-        ({"blocklist": ["\u200b"]}, "an entry is a word"),
-        ({"blocklist": [3]}, "an entry is a word"),
-        ({"blocklist": [re.compile(b"x")]}, "of text"),
-        ({"blocklist": ["x"], "reply": None}, "reply is text"),
+        ({"blocklist": "bomb"}, r"blocklist must be a list of words and expressions: \['bomb'\]"),
+        ({"allowlist": re.compile("x")}, "allowlist must be a list"),
+        ({"blocklist": None}, "blocklist must be a list"),
+        ({"blocklist": [" "]}, "an entry must be a word"),
+        ({"blocklist": ["\u200b"]}, "an entry must be a word"),
+        ({"blocklist": [3]}, "an entry must be a word"),
+        ({"blocklist": [re.compile(b"x")]}, "an entry must be"),
+        ({"blocklist": ["x"], "reply": None}, "reply must be text"),
     ],
 )
 def test_nonsense_is_refused(options, problem):

@@ -202,7 +202,7 @@ def test_a_call_with_a_value_in_its_arguments_does_not_run_and_the_model_is_told
     result = scripted_agent(turns, tools=[send], hooks=[SensitiveDataHook()], sinks=[log]).run("x")
     assert SENT == []
     assert result.steps[0].outcomes == ("blocked",)
-    assert "hold sensitive data (secret)" in result.messages[2].content
+    assert "contain sensitive data (secret)" in result.messages[2].content
     assert log.of(ToolStarted) == []
     assert "ghp_" not in all_of(result, log)
 
@@ -282,7 +282,7 @@ def test_results_are_cleaned_in_all_their_depth():
 def test_a_result_with_a_blocked_value_is_withheld():
     turns = [call("look_up", name="bob"), reply("Found.")]
     result = scripted_agent(turns, tools=[look_up], hooks=[SensitiveDataHook(action="block")]).run("x")
-    assert result.messages[2].content == "The result was withheld: it holds sensitive data (card, email, secret)."
+    assert result.messages[2].content == "The result was withheld: it contains sensitive data (card, email, secret)."
     assert result.messages[2].is_error
     assert result.status == "completed"
 

@@ -182,7 +182,7 @@ def test_memory_is_bounded(monkeypatch):
         timing(BEFORE_LLM, ctx, ModelRequest(()))
     assert sum(row.count for row in timing.summary()) == 3000
     assert [row.name for row in timing.summary()] == ["(others)", "t0", "t1", "t2"]
-    assert all(len(tally.recent) <= module.RECENT for tally in timing._tallies.values())
+    assert all(len(tally.recent) <= module.RECENT for tally in timing._statistics.values())
     assert len(ctx.hook_state[id(timing)]) <= 1000
 
 

@@ -154,7 +154,7 @@ async def test_a_decision_about_something_else_than_what_waits_is_refused(tmp_pa
         ({"decision": "approve", "digest": "x", "by": "boss"}, "no field by"),
         ({"decision": "approve", "digest": "x", "remember": "ever"}, "It is one of: always, once, session"),
         ({"decision": "approve", "digest": "x", "pattern": {"path": 5}}, "pattern"),
-        ({"decision": "approve", "pattern": {"path": "*"}}, "remember it for the session, or always"),
+        ({"decision": "approve", "pattern": {"path": "*"}}, "a pattern needs remember=session or remember=always"),
         ({"decision": "approve", "remember": "always", "pattern": {"path": "b*"}}, "does not cover this call"),
     ],
 )

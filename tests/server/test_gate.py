@@ -289,7 +289,7 @@ def break_file(path, how):
 
 @pytest.mark.parametrize("how", ["corrupt", "missing", "a folder", "another database"])
 async def test_keys_that_cannot_be_read_let_nobody_in(store, things, how, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", RIGHTS)
     gate = Gate(store)
     assert (await get(gate, things.endpoints, "/runs", bearer(key))).status_code == 200
@@ -315,7 +315,7 @@ async def test_keys_at_a_place_that_cannot_be_looked_at_let_nobody_in(things, tm
 
 
 async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 3600.0)
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     gate = Gate(KeyStore(tmp_path / "keys.db"))
     statuses = [(await get(gate, things.endpoints, "/runs")).status_code for _ in range(3)]
@@ -323,7 +323,7 @@ async def test_nobody_is_let_in_between_two_looks_at_keys_that_cannot_be_read(th
 
 
 async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
     _, key = store.add("ci", RIGHTS)
     store.close()
@@ -341,7 +341,7 @@ async def test_keys_that_are_locked_let_nobody_in_until_they_are_free(store, thi
 
 
 async def test_an_emptied_file_of_keys_opens_nothing(store, things, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     store.add("ci", RIGHTS)
     gate = Gate(store)
     assert (await get(gate, things.endpoints, "/runs")).status_code == 401
@@ -525,7 +525,7 @@ async def test_only_a_trusted_proxy_is_believed(store, things):
 
 @pytest.mark.parametrize("how", ["revoke", "expire", "lose"])
 async def test_a_stream_ends_when_its_key_does(store, tmp_path, monkeypatch, how):
-    monkeypatch.setattr(keys_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     now, sent, release = [time.time()], [], asyncio.Semaphore(1)
     store._clock = lambda: now[0]
 
@@ -578,7 +578,7 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
     store, tmp_path, monkeypatch, how, refused
 ):
     for module in (keys_module, auth_module):
-        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
 
     async def wait(request):
@@ -599,7 +599,7 @@ async def test_an_answer_that_took_its_time_is_not_given_to_a_key_that_is_not_go
 
 async def test_a_body_that_took_its_time_starts_nothing_for_a_key_that_is_revoked_meanwhile(store, monkeypatch):
     for module in (keys_module, auth_module):
-        monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+        monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["run"])
     entered, begun = asyncio.Event(), []
 

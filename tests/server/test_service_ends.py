@@ -17,7 +17,7 @@ from hookline.server import runs as runs_module
 from hookline.server.events import RunAccepted
 from hookline.server.live_run import LiveRun, RunRecorder
 from hookline.stores.errors import StoreError
-from hookline.stores.processes import born
+from hookline.stores.processes import process_start
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 
@@ -55,7 +55,7 @@ async def test_lists_and_counts_know_that_a_program_is_gone(tmp_path):
         assert [run.status for run in await service.list(ME)] == ["interrupted"] * 2
 
 
-@pytest.mark.skipif(born(os.getpid()) is None, reason="the system does not tell when programs began")
+@pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
 async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tmp_path):
     RunStore(tmp_path / "runs.db").write([left_behind(pid=os.getpid(), born=1.5)], [])  # as in a container
     async with serving(tmp_path) as service:
@@ -63,7 +63,7 @@ async def test_a_run_of_a_program_whose_number_was_given_again_is_interrupted(tm
 
 
 async def test_a_clock_that_is_set_ends_no_run_of_another_program(tmp_path, monkeypatch):
-    run = left_behind(pid=os.getpid(), born=born(os.getpid()))
+    run = left_behind(pid=os.getpid(), born=process_start(os.getpid()))
     RunStore(tmp_path / "runs.db").write([run], [])
     for jump in (-7200, 7200):
         now = time.time() + jump

@@ -20,7 +20,7 @@ from hookline.payloads import Question
 from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, approvals
 from hookline.stores.approvals import matches
 from hookline.stores.errors import LockedFileError
-from hookline.stores.processes import born
+from hookline.stores.processes import process_start
 
 ROOT = Path(__file__).parents[2]
 IDS = Ids("run_1", "task_1", "corr_1", "session_1", "agent_1")
@@ -111,7 +111,7 @@ def test_after_its_time_a_call_is_expired_and_cannot_be_decided(store, monkeypat
     later = time.time() + 61
     monkeypatch.setattr(time, "time", lambda: later)
     assert store.find(row.id).status == "expired"
-    assert (store.counts(), store.rows(status="pending")) == (0, [])
+    assert (store.pending_count(), store.rows(status="pending")) == (0, [])
     assert [found.id for found in store.rows(status="expired")] == [row.id]
     assert refused(store, row).code == "gone"
 
@@ -119,31 +119,31 @@ def test_after_its_time_a_call_is_expired_and_cannot_be_decided(store, monkeypat
 def test_what_is_settled_first_counts(store):
     decided, cancelled = ask(store), ask(store)
     decide(store, decided)
-    assert store.settle(decided.id, "expired").status == "approved"
-    assert store.settle(cancelled.id, "cancelled").status == "cancelled"
-    assert "its run is over" in str(refused(store, cancelled))
+    assert store.end_pending(decided.id, "expired").status == "approved"
+    assert store.end_pending(cancelled.id, "cancelled").status == "cancelled"
+    assert "its run has ended" in str(refused(store, cancelled))
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
         ({"decision": "maybe"}, "approve, deny or edit"),
-        ({"by": " "}, "who decides"),
-        ({"by": None}, "who decides"),
+        ({"by": " "}, "the name of the decider"),
+        ({"by": None}, "the name of the decider"),
         ({"digest": None}, "the digest"),
         ({"message": "x" * 4001}, "at most 4000"),
-        ({"arguments": {}}, "an edit"),
-        ({"decision": "edit"}, "an edit"),
+        ({"arguments": {}}, "required for edit"),
+        ({"decision": "edit"}, "required for edit"),
         ({"decision": "edit", "arguments": [1]}, "JSON object"),
-        ({"decision": "edit", "arguments": {"a": object()}}, "no JSON object"),
+        ({"decision": "edit", "arguments": {"a": object()}}, "not a JSON object"),
         ({"remember": "never"}, "once, session or always"),
         ({"decision": "deny", "remember": "always"}, "only an approval"),
-        ({"pattern": {"path": "*"}}, "a pattern is for a permission"),
-        ({"remember": "always", "pattern": {}}, "argument names with globs"),
-        ({"remember": "always", "pattern": {"path": 1}}, "needs a glob"),
-        ({"remember": "always", "pattern": {"path": "x" * 1001}}, "needs a glob"),
-        ({"remember": "always", "pattern": {"path": "b*"}}, "does not cover this call itself"),
-        ({"remember": "always", "pattern": {"path": "a", "mode": "*"}}, "does not cover this call itself"),
+        ({"pattern": {"path": "*"}}, "a pattern needs remember=session"),
+        ({"remember": "always", "pattern": {}}, "argument names to globs"),
+        ({"remember": "always", "pattern": {"path": 1}}, "must be a text of at most 1000"),
+        ({"remember": "always", "pattern": {"path": "x" * 1001}}, "must be a text of at most 1000"),
+        ({"remember": "always", "pattern": {"path": "b*"}}, "does not cover this call"),
+        ({"remember": "always", "pattern": {"path": "a", "mode": "*"}}, "does not cover this call"),
     ],
 )
 def test_a_decision_that_cannot_be_made_is_refused_and_changes_nothing(store, said, why):
@@ -161,7 +161,7 @@ def test_rows_are_found_by_owner_run_and_status(store):
     assert [row.id for row in store.rows(root_id="r2")] == [other.id]
     assert [row.id for row in store.rows(status="approved")] == [other.id]
     assert [row.id for row in store.rows(limit=1)] == [other.id]
-    assert store.counts() == 1
+    assert store.pending_count() == 1
     for act in (lambda: store.find(mine.id, owner="you"), lambda: decide(store, mine, owner="you")):
         with pytest.raises(StoreError, match="there is no call"):
             act()
@@ -193,7 +193,7 @@ def test_old_rows_are_pruned_and_permissions_for_good_are_not(store, monkeypatch
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "60", None, True])
 def test_a_call_waits_for_a_number_of_seconds(store, seconds):
-    with pytest.raises(StoreError, match="a number of seconds"):
+    with pytest.raises(StoreError, match="must be a positive number"):
         ask(store, seconds=seconds)
 
 
@@ -343,19 +343,19 @@ print(ask(ApprovalStore(sys.argv[1]), path="a").id)
     process = python(code, store.path, Path(__file__).parent)
     row = store.find(process.communicate(timeout=60)[0].strip())
     assert process.returncode == 0
-    assert (row.status, store.counts(), store.rows(status="pending")) == ("cancelled", 0, [])
+    assert (row.status, store.pending_count(), store.rows(status="pending")) == ("cancelled", 0, [])
     assert [found.id for found in store.rows(status="cancelled")] == [row.id]
     assert refused(store, row).code == "gone"
     decide(store, ask(store, path="b"), remember="session", pattern={"path": "*"})
     assert store.find(row.id).status == "cancelled"
 
 
-@pytest.mark.skipif(born(os.getpid()) is None, reason="the system does not tell when programs began")
+@pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
 def test_a_call_of_a_program_whose_number_was_given_again_is_cancelled(store):
     row = ask(store)
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE approvals SET born = born - 0.01")  # as in a container, where each program is number 1
-    assert (store.find(row.id).status, store.counts(), refused(store, row).code) == ("cancelled", 0, "gone")
+    assert (store.find(row.id).status, store.pending_count(), refused(store, row).code) == ("cancelled", 0, "gone")
 
 
 @pytest.mark.parametrize("jump", [-7200, 7200])
@@ -396,33 +396,33 @@ class Told(list):
 
 
 def test_a_decision_of_this_program_is_told_at_once(store, monkeypatch):
-    monkeypatch.setattr(approvals, "EVERY", 3600)
+    monkeypatch.setattr(approvals, "POLL_SECONDS", 3600)
     other, told, row = ApprovalStore(store.path), Told(), ask(store)
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         done = decide(other, row)
         assert told.wait() == [done]
     other.close()
 
 
 def test_a_decision_from_before_the_waiting_is_told_too(store, monkeypatch):
-    monkeypatch.setattr(approvals, "EVERY", 3600)
+    monkeypatch.setattr(approvals, "POLL_SECONDS", 3600)
     told, row = Told(), ask(store)
     with store.db.transaction(write=True) as db:  # as another program would
         db.execute("UPDATE approvals SET status = 'approved'")
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         assert [outcome.status for outcome in told.wait()] == ["approved"]
 
 
 def test_one_thread_looks_for_all_and_is_gone_when_nobody_waits(store, monkeypatch):
-    monkeypatch.setattr(approvals, "EVERY", 0.01)
+    monkeypatch.setattr(approvals, "POLL_SECONDS", 0.01)
     looks = Counter()
-    look = store._watch._look
-    store._watch._look = lambda ids: looks.update([len(ids)]) or look(ids)
+    look = store._watcher._read
+    store._watcher._read = lambda ids: looks.update([len(ids)]) or look(ids)
     rows, told = [ask(store, n=n) for n in range(5)], [Told() for _ in range(5)]
-    blocks = [store.waiting(row.id, one) for row, one in zip(rows, told, strict=True)]
+    blocks = [store.watch(row.id, one) for row, one in zip(rows, told, strict=True)]
     for block in blocks:
         block.__enter__()
-    thread = store._watch._thread
+    thread = store._watcher._thread
     for row in rows:
         decide(store, row)
     assert {one.wait().threads.pop() for one in told} == {thread}
@@ -430,13 +430,13 @@ def test_one_thread_looks_for_all_and_is_gone_when_nobody_waits(store, monkeypat
         block.__exit__(None, None, None)
     thread.join(60)
     assert not thread.is_alive()
-    assert store._watch._thread is None
+    assert store._watcher._thread is None
     assert max(looks) <= 5
 
 
 def test_who_leaves_is_not_told(store):
     told, row = Told(), ask(store)
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         pass
     decide(store, row)
     assert told == []
@@ -446,15 +446,15 @@ def test_a_thread_that_cannot_be_had_or_a_listener_that_fails_costs_no_other_its
     rows, told = [ask(store, n=n) for n in range(2)], Told()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", lambda self: 1 / 0)
-        with pytest.raises(ZeroDivisionError), store.waiting(rows[0].id, told):
+        with pytest.raises(ZeroDivisionError), store.watch(rows[0].id, told):
             pass
     failing = Told()
-    with store.waiting(rows[0].id, lambda outcome: (failing(outcome), 1 / 0)), store.waiting(rows[1].id, told):
+    with store.watch(rows[0].id, lambda outcome: (failing(outcome), 1 / 0)), store.watch(rows[1].id, told):
         decide(store, rows[0])
         failing.wait()
         done = decide(store, rows[1])
         assert told.wait() == [done]
-    assert "could not be told" in caplog.text
+    assert "callback for the decision" in caplog.text
 
 
 # Files that cannot be used.
@@ -462,7 +462,7 @@ def test_a_thread_that_cannot_be_had_or_a_listener_that_fails_costs_no_other_its
 
 def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.01)
-    monkeypatch.setattr(approvals, "EVERY", 0.01)
+    monkeypatch.setattr(approvals, "POLL_SECONDS", 0.01)
     before = ApprovalStore(tmp_path / "approvals.db")
     told, row = Told(), ask(before)
     before.close()
@@ -472,9 +472,9 @@ def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
     store = ApprovalStore(before.path)
     with pytest.raises(StoreError, match="was locked"):
         ask(store)
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         end = time.monotonic() + 60
-        while "cannot be seen" not in caplog.text and time.monotonic() < end:
+        while "cannot read decisions" not in caplog.text and time.monotonic() < end:
             time.sleep(0.01)
         assert told == []
         holder.execute("COMMIT")
@@ -484,13 +484,13 @@ def test_a_locked_file_is_waited_for(tmp_path, monkeypatch, caplog):
             with suppress(LockedFileError):
                 done = decide(store, row)
         assert told.wait() == [done]
-    assert caplog.text.count("cannot be seen") >= 1
+    assert caplog.text.count("cannot read decisions") >= 1
     store.close()
 
 
 def test_if_the_file_is_deleted_who_waits_is_told_and_the_next_call_has_a_new_one(store):
     told, row = Told(), ask(store)
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         for name in ("", "-wal", "-shm"):
             Path(f"{store.path}{name}").unlink(missing_ok=True)
         assert "deleted or replaced" in str(told.wait()[0])
@@ -504,7 +504,7 @@ def test_if_the_file_is_deleted_who_waits_is_told_and_the_next_call_has_a_new_on
 
 def test_if_the_file_is_damaged_who_waits_is_told(store):
     told, row = Told(), ask(store)
-    with store.waiting(row.id, told):
+    with store.watch(row.id, told):
         other = Path(f"{store.path}.new")
         other.write_text("not a database, but long enough to look like one" * 100)
         other.replace(store.path)
@@ -526,7 +526,7 @@ def test_a_row_that_somebody_changed_by_hand_is_an_error(store):
     row = ask(store)
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE approvals SET arguments = 'no JSON'")
-    with pytest.raises(StoreError, match="not as Hookline wrote it"):
+    with pytest.raises(StoreError, match="is damaged"):
         store.find(row.id)
 
 

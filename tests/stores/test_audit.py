@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline._base.files import is_kept
+from hookline._base.files import matches_path
 from hookline.stores import AuditError, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
@@ -258,7 +258,7 @@ def test_a_log_whose_writers_are_killed_verifies_to_its_last_whole_line_and_goes
 
 
 @pytest.mark.parametrize("cut", [1, 2, 10, 150])
-def test_half_a_line_is_kept_as_it_is_and_the_next_record_says_so(path, cut):
+def test_half_a_line_matches_path_as_it_is_and_the_next_record_says_so(path, cut):
     write(path)
     raw = path.read_bytes()
     path.write_bytes(raw[:-cut])
@@ -703,7 +703,7 @@ def test_an_audit_error_is_a_store_error():
 def test_its_files_are_known_so_that_guards_can_keep_them_wherever_they_are(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl", checkpoint=tmp_path / "far" / "end.txt", max_bytes=4096)
     files = [tmp_path / "audit.jsonl", tmp_path / "audit-000001.jsonl", tmp_path / "far" / "end.txt"]
-    assert all(is_kept(str(file), log.own_files) for file in files)
+    assert all(matches_path(str(file), log.own_files) for file in files)
     beside = AuditLog(tmp_path / "audit.jsonl")
-    assert is_kept(str(tmp_path / "audit.jsonl.head"), beside.own_files)
-    assert not is_kept(str(tmp_path / "audit.txt"), beside.own_files)
+    assert matches_path(str(tmp_path / "audit.jsonl.head"), beside.own_files)
+    assert not matches_path(str(tmp_path / "audit.txt"), beside.own_files)

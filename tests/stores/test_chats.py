@@ -57,7 +57,7 @@ def test_a_key_is_kept_once_in_its_chat_and_channel():
 
 
 def test_only_the_last_messages_and_only_those_of_some_days_are_kept(tmp_path, monkeypatch):
-    store = ChatStore(tmp_path / "c.db", kept=3, days=1)
+    store = ChatStore(tmp_path / "c.db", max_messages=3, keep_days=1)
     for number in range(6):
         store.add("web", "a", f"k{number}", str(number))
     store.add("web", "b", "k", "b")

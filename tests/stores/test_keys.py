@@ -90,7 +90,7 @@ def test_an_unknown_id_is_hashed_and_compared_like_a_known_one(store, monkeypatc
     compared = []
     monkeypatch.setattr(module.hmac, "compare_digest", lambda a, b: compared.append((len(a), len(b))) or a == b)
     for text in (f"hl_{row.id}_x", "hl_nobody00_x", "x", ""):
-        assert store.known(text) is None
+        assert store.lookup(text) is None
     assert compared == [(32, 32)] * 4
 
 
@@ -105,7 +105,7 @@ def test_an_expired_key_is_known_but_not_good(store, now):
     assert store.find(key) == row
     now[0] += 60
     assert store.find(key) is None
-    assert (store.known(key), store.state(row)) == (row, "expired")
+    assert (store.lookup(key), store.state(row)) == (row, "expired")
 
 
 def test_a_revoked_key_stays_in_the_list_and_its_name_is_free_again(store, now):
@@ -124,15 +124,15 @@ def test_a_revoked_key_stays_in_the_list_and_its_name_is_free_again(store, now):
 def test_what_cannot_be_is_refused_with_advice(store, now):
     store.add("ci", ["read"], expires=now[0] + 5)
     for call, words in (
-        (lambda: store.add("ci", ["read"]), "already: revoke it first"),
+        (lambda: store.add("ci", ["read"]), "already a key 'ci': revoke it first"),
         (lambda: store.add("x", ["reed"]), "Did you mean 'read'"),
-        (lambda: store.add("x", []), "needs a right"),
+        (lambda: store.add("x", []), "needs at least one right"),
         (lambda: store.add("", ["read"]), "name of 1 to 64"),
         (lambda: store.add("a\nb", ["read"]), "name of 1 to 64"),
         (lambda: store.add(" a", ["read"]), "name of 1 to 64"),
         (lambda: store.add("x" * 65, ["read"]), "name of 1 to 64"),
-        (lambda: store.add("x", ["read"], expires=now[0]), "expired already"),
-        (lambda: store.add("x", ["read"], expires=float("nan")), "expired already"),
+        (lambda: store.add("x", ["read"], expires=now[0]), "already be expired"),
+        (lambda: store.add("x", ["read"], expires=float("nan")), "already be expired"),
         (lambda: store.add("x", ["read"], metadata={"a": object()}), "JSON"),
         (lambda: store.add("x", ["read"], metadata={"a": "x" * 5000}), "4,096 bytes"),
         (lambda: store.revoke("cj"), "Did you mean 'ci'"),
@@ -140,10 +140,10 @@ def test_what_cannot_be_is_refused_with_advice(store, now):
         with pytest.raises(StoreError, match=words):
             call()
     now[0] += 10
-    with pytest.raises(StoreError, match="that has expired: revoke it first"):
+    with pytest.raises(StoreError, match="an expired key 'ci': revoke it first"):
         store.add("ci", ["read"])
     store.revoke("ci")
-    with pytest.raises(StoreError, match="revoked already"):
+    with pytest.raises(StoreError, match="already revoked"):
         store.revoke("ci")
     (left,) = store.keys()
     assert left.name == "ci"
@@ -184,14 +184,14 @@ def test_what_another_program_makes_or_revokes_counts_at_once(store, path):
 def test_nothing_is_read_while_nothing_is_due_and_keys_only_if_they_changed(store, path, monkeypatch):
     _, key = store.add("ci", ["read"])
     assert store.find(key)
-    monkeypatch.setattr(module, "FRESH_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "CACHE_SECONDS", 3600.0)
     store._until = 0.0
     store.refresh()
     store.close()  # a read would fail
     for _ in range(100):
         assert store.find(key)
     again = KeyStore(path)
-    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     assert again.find(key)
     monkeypatch.setattr(module, "_row", None)  # and so would this
     assert again.find(key)
@@ -204,7 +204,7 @@ def test_it_is_written_once_a_minute_that_a_key_was_used(store, now):
     stamp = store._stamp
 
     def used():
-        store.used(row)
+        store.mark_used(row)
         assert store.flush(30)
         return store.keys()[0].last_used
 
@@ -226,7 +226,7 @@ def test_a_key_can_be_used_while_it_cannot_be_written_that_it_was(store, path, m
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     assert store.find(key) == row
-    store.used(row)
+    store.mark_used(row)
     assert store.flush(30)
     assert store.find(key) == row
     writer.execute("ROLLBACK")
@@ -234,14 +234,14 @@ def test_a_key_can_be_used_while_it_cannot_be_written_that_it_was(store, path, m
 
 
 def test_a_file_that_is_gone_is_an_error_until_it_is_back(store, path, monkeypatch):
-    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     row, key = store.add("ci", ["read"])
     assert store.find(key) == row
     assert store.flush(30)
     for end in ("", "-wal", "-shm"):
         Path(f"{path}{end}").rename(f"{path}.away{end}")
     store._marked.clear()
-    store.used(row)
+    store.mark_used(row)
     assert store.flush(30)
     for _ in range(2):
         with pytest.raises(StoreError, match="gone"):
@@ -260,14 +260,14 @@ def test_a_file_that_is_gone_is_not_made_anew_to_write_that_a_key_was_used(store
     row = again.find(key)
     path.rename(f"{path}.away")
     now[0] += 60
-    again.used(row)
+    again.mark_used(row)
     assert again.flush(30)
     assert not path.exists()
     again.close()
 
 
 def test_another_file_in_its_place_is_read(store, path, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])
     assert store.find(key)
     other = KeyStore(tmp_path / "other.db")
@@ -298,7 +298,7 @@ def test_a_row_that_somebody_damaged_lets_nobody_in(store, path, change):
 
 
 def test_a_key_that_somebody_adds_by_hand_is_noticed(store, path, monkeypatch):
-    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])
     assert store.find(key)
     db = sqlite3.connect(path)

@@ -34,4 +34,4 @@ def test_the_schemas_in_the_page_are_the_real_ones(tmp_path):
                 assert row or table.startswith("sqlite_")
                 for column in db.execute(f"PRAGMA table_info({table})") if row else ():
                     assert f"`{column[1]}`" in row
-        assert f"0x{store._db.mark:X}" in page
+        assert f"0x{store._db.application_id:X}" in page

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hookline.stores.push_subscriptions import PushRow
+from hookline.stores.push_subscriptions import PushSubscription
 from hookline.stores.runs import RunRecord, RunStore
 
 
@@ -18,7 +18,7 @@ def store(tmp_path):
 
 
 def row(id, run="run_1", **more):
-    return PushRow(run, id, "me", "https://example.com/", **more)
+    return PushSubscription(run, id, "me", "https://example.com/", **more)
 
 
 def run(id, **more):
@@ -26,50 +26,50 @@ def run(id, **more):
 
 
 def test_receivers_are_kept_by_run_and_id_and_no_more_than_so_many(store):
-    assert store.pushes.put(row("a", token="old", created=1.0), 2)
-    assert store.pushes.put(row("b", created=2.0), 2)
-    assert not store.pushes.put(row("c"), 2)
-    assert store.pushes.put(row("a", token="new", created=1.0), 2)
-    assert store.pushes.put(row("c", run="run_2"), 2)
-    assert [(each.id, each.token) for each in store.pushes.of("run_1")] == [("a", "new"), ("b", "")]
-    assert store.pushes.delete("run_1", "a")
-    assert not store.pushes.delete("run_1", "a")
-    assert [each.id for each in store.pushes.of("run_1")] == ["b"]
+    assert store.push_subscriptions.save(row("a", token="old", created=1.0), 2)
+    assert store.push_subscriptions.save(row("b", created=2.0), 2)
+    assert not store.push_subscriptions.save(row("c"), 2)
+    assert store.push_subscriptions.save(row("a", token="new", created=1.0), 2)
+    assert store.push_subscriptions.save(row("c", run="run_2"), 2)
+    assert [(each.id, each.token) for each in store.push_subscriptions.for_run("run_1")] == [("a", "new"), ("b", "")]
+    assert store.push_subscriptions.delete("run_1", "a")
+    assert not store.push_subscriptions.delete("run_1", "a")
+    assert [each.id for each in store.push_subscriptions.for_run("run_1")] == ["b"]
 
 
 def test_what_a_receiver_was_told_is_kept_but_not_for_another_that_took_its_place(store):
     first, second = row("a", created=1.0), row("a", created=2.0)
-    store.pushes.put(first, 5)
-    store.pushes.sent(first, 7, done=False)
-    assert store.pushes.of("run_1")[0].seq == 7
-    store.pushes.put(second, 5)
-    store.pushes.sent(first, 9, done=True)
-    assert [(each.seq, each.done) for each in store.pushes.of("run_1")] == [(0, False)]
+    store.push_subscriptions.save(first, 5)
+    store.push_subscriptions.mark_delivered(first, 7, done=False)
+    assert store.push_subscriptions.for_run("run_1")[0].seq == 7
+    store.push_subscriptions.save(second, 5)
+    store.push_subscriptions.mark_delivered(first, 9, done=True)
+    assert [(each.seq, each.done) for each in store.push_subscriptions.for_run("run_1")] == [(0, False)]
 
 
 def test_receivers_of_a_program_that_is_gone_are_taken_over_once(store, tmp_path):
     code = (
         "import sys\nfrom hookline.stores.runs import RunStore\n"
-        "from hookline.stores.push_subscriptions import PushRow\n"
+        "from hookline.stores.push_subscriptions import PushSubscription\n"
         "store = RunStore(sys.argv[1])\n"
-        "store.pushes.put(PushRow('run_1', 'a', 'me', 'https://example.com/'), 5)\n"
-        "store.pushes.put(PushRow('run_1', 'b', 'me', 'https://example.com/', done=True), 5)\n"
+        "store.push_subscriptions.save(PushSubscription('run_1', 'a', 'me', 'https://example.com/'), 5)\n"
+        "store.push_subscriptions.save(PushSubscription('run_1', 'b', 'me', 'https://example.com/', done=True), 5)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "runs.db")], check=True, env=dict(os.environ))
     other = RunStore(tmp_path / "runs.db")
-    assert [each.id for each in store.pushes.adopt()] == ["a"]
+    assert [each.id for each in store.push_subscriptions.claim_abandoned()] == ["a"]
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE pushes SET pid = ?", (os.getppid(),))  # a program that is there
-    assert other.pushes.adopt() == []
+    assert other.push_subscriptions.claim_abandoned() == []
     other.close()
 
 
 def test_receivers_go_with_their_runs(store):
     store.write([run("run_1", status="completed", ended=1.0), run("run_2")], [])
-    store.pushes.put(row("a"), 5)
-    store.pushes.put(row("a", run="run_2"), 5)
+    store.push_subscriptions.save(row("a"), 5)
+    store.push_subscriptions.save(row("a", run="run_2"), 5)
     store.prune_served(1)
-    assert (store.pushes.of("run_1"), len(store.pushes.of("run_2"))) == ([], 1)
+    assert (store.push_subscriptions.for_run("run_1"), len(store.push_subscriptions.for_run("run_2"))) == ([], 1)
 
 
 def test_a_receiver_is_shown_without_its_secrets():

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from hookline.stores import RunRecord, RunStore, StoreError, processes, run_stats
-from hookline.stores.processes import is_running
+from hookline.stores.processes import is_process_running
 from hookline.stores.runs import PARTS
 
 ROOT = Path(__file__).parents[2]
@@ -116,10 +116,10 @@ def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
 
 @pytest.mark.parametrize("days", [0, -1, True, "7", float("nan"), float("inf"), 10**9])
 def test_a_number_of_days_that_is_none_is_refused(store, days):
-    with pytest.raises(StoreError, match="number of days must be above 0"):
+    with pytest.raises(StoreError, match="number of days must be positive"):
         RunStore(":memory:", keep_days=days)
     for prune in (store.prune, store.prune_served):
-        with pytest.raises(StoreError, match="number of days must be above 0"):
+        with pytest.raises(StoreError, match="number of days must be positive"):
             prune(days)
 
 
@@ -172,8 +172,8 @@ def gone():
 def test_another_program_that_got_the_number_of_a_killed_one_is_not_taken_for_it():
     from socket import gethostname
 
-    assert is_running(gethostname(), os.getpid(), time.time())
-    assert not is_running(gethostname(), os.getpid(), NOW - 10 * 86400)
+    assert is_process_running(gethostname(), os.getpid(), time.time())
+    assert not is_process_running(gethostname(), os.getpid(), NOW - 10 * 86400)
 
 
 # Files that cannot be used.
@@ -307,7 +307,7 @@ def test_the_schema_in_the_page_is_the_real_one(store):
             section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
             told = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
             assert told == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
-    assert f"0x{store.db.mark:X}" in page
+    assert f"0x{store.db.application_id:X}" in page
 
 
 def test_the_queries_in_the_page_can_be_asked(store):

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from hookline import call, reply
 from hookline._base.files import locked
 from hookline.stores import Skill, SkillStore, StoreError, skills
-from hookline.stores.skills import KEPT, MAX_TRIES, Outcome, QueuedRun, SkillQueue, front_matter, is_name, read, written
+from hookline.stores.skills import (
+    MAX_OUTCOMES,
+    MAX_TRIES,
+    AnalysisOutcome,
+    QueuedRun,
+    SkillQueue,
+    format_skill,
+    front_matter,
+    is_skill_name,
+    parse_skill,
+)
 from hookline.testing import scripted_agent
 
 TIDY = Skill("tidy-notes", "Tidy notes up.", "1. List them.\n2. Sort them.", source_run="run_1", origin="abc")
@@ -44,7 +54,7 @@ def test_what_was_rejected_is_kept_is_not_proposed_again_and_can_be_taken_back(s
     store.reject("tidy-notes")
     assert [skill.name for skill in store.list("rejected")] == ["tidy-notes"]
     assert not store.propose(TIDY.replace(text="another text"))
-    assert store.knows("abc")
+    assert store.has_origin("abc")
     assert store.accept("tidy-notes").text == TIDY.text
     assert store.list("rejected") == []
 
@@ -59,7 +69,7 @@ def test_nothing_is_ever_overwritten(store, state):
     with pytest.raises(StoreError, match="already"):
         store.accept("other", rename="tidy-notes")
     with pytest.raises(StoreError, match="already"):
-        store.revise("other", written(TIDY))
+        store.revise("other", format_skill(TIDY))
     assert store.find("tidy-notes").text == TIDY.text
     assert store.find("other").state == "proposed"
 
@@ -98,7 +108,7 @@ def test_a_hostile_name_leads_nowhere(store, name):
 
 @given(st.text(max_size=70))
 def test_what_may_be_a_name_is_one_plain_part_of_a_path(text):
-    if is_name(text):
+    if is_skill_name(text):
         assert os.path.basename(text) == text == text.lower().strip(".")
         assert text.isascii()
 
@@ -150,7 +160,7 @@ TEXT = st.text(min_size=1, max_size=200).filter(lambda text: text.strip())
 def test_a_skill_that_was_written_is_read_as_it_was(description, text, task, tools):
     line = " ".join(description.split())
     skill = Skill("x", line, text.strip(), "proposed", "2026-01-01", "run:1", " ".join(task.split()), tuple(tools), "0")
-    found = read(written(skill), "x", "proposed")
+    found = parse_skill(format_skill(skill), "x", "proposed")
     assert found.description == line
     assert found.source_task == skill.source_task
     assert found.source_tools == tuple(" ".join(tool.split()) for tool in tools)
@@ -212,7 +222,7 @@ def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
     monkeypatch.setattr(skills, "LOCK_SECONDS", 0.01)
     with (store.folder / ".lock").open("r+") as file, locked(file.fileno(), 5):
         for act in (lambda: store.accept("tidy-notes"), lambda: store.propose(TIDY.replace(name="b"))):
-            with pytest.raises(StoreError, match="locked"):
+            with pytest.raises(StoreError, match="held the lock"):
                 act()
     assert store.accept("tidy-notes").state == "accepted"
 
@@ -261,12 +271,12 @@ def test_of_too_many_runs_the_oldest_go_and_that_is_told(queue):
 
 def test_a_run_is_claimed_by_one_at_a_time(queue):
     ident, _ = queue.add(waiting())
-    with queue.claimed(ident) as first, SkillQueue(queue.folder.parent).claimed(ident) as second:
+    with queue.claim(ident) as first, SkillQueue(queue.folder.parent).claim(ident) as second:
         assert first == waiting()
         assert second is None
-    with queue.claimed(ident) as again:
-        queue.settle(ident, again, Outcome("nothing"))
-    with queue.claimed(ident) as gone:
+    with queue.claim(ident) as again:
+        queue.finish(ident, again, AnalysisOutcome("nothing"))
+    with queue.claim(ident) as gone:
         assert gone is None
     assert list(queue.folder.glob("*.lock")) == []
 
@@ -275,26 +285,26 @@ def test_what_failed_is_tried_again_but_not_for_ever(queue):
     ident, _ = queue.add(waiting())
     for _ in range(MAX_TRIES):
         assert len(queue.ids()) == 1
-        with queue.claimed(ident) as run:
-            queue.settle(ident, run, Outcome("failed", "no model"))
+        with queue.claim(ident) as run:
+            queue.finish(ident, run, AnalysisOutcome("failed", "no model"))
     assert queue.ids() == []
     assert [outcome.kind for outcome in queue.outcomes()] == ["failed"] * MAX_TRIES
-    assert not queue.holds("o1")
+    assert not queue.has_origin("o1")
 
 
 def test_a_failure_inside_a_claim_gives_it_back(queue):
     ident, _ = queue.add(waiting())
-    with pytest.raises(TimeoutError), queue.claimed(ident):
+    with pytest.raises(TimeoutError), queue.claim(ident):
         raise TimeoutError("of the body")
-    with queue.claimed(ident) as run:
+    with queue.claim(ident) as run:
         assert run is not None
 
 
 def test_a_damaged_file_is_set_aside(queue):
     ident, _ = queue.add(waiting())
     (queue.folder / f"{ident}.json").write_bytes(b"\xff{")
-    assert not queue.holds("o1")
-    with queue.claimed(ident) as run:
+    assert not queue.has_origin("o1")
+    with queue.claim(ident) as run:
         assert run is None
     assert queue.ids() == []
     assert (queue.folder / f"{ident}.damaged").exists()
@@ -302,11 +312,11 @@ def test_a_damaged_file_is_set_aside(queue):
 
 def test_what_was_looked_at_is_remembered_within_bounds(queue):
     queue.folder.mkdir(parents=True)
-    (queue.folder / "outcomes.jsonl").write_bytes(b'{"kind":"nothing"}\n' * (KEPT * 2) + b"rubbish\n")
+    (queue.folder / "outcomes.jsonl").write_bytes(b'{"kind":"nothing"}\n' * (MAX_OUTCOMES * 2) + b"rubbish\n")
     ident, _ = queue.add(waiting())
-    assert queue.holds("o1")
-    with queue.claimed(ident) as run:
-        queue.settle(ident, run, Outcome("unusable", "why"))
-    assert queue.holds("o1")
-    assert len(queue.outcomes()) <= KEPT
+    assert queue.has_origin("o1")
+    with queue.claim(ident) as run:
+        queue.finish(ident, run, AnalysisOutcome("unusable", "why"))
+    assert queue.has_origin("o1")
+    assert len(queue.outcomes()) <= MAX_OUTCOMES
     assert queue.outcomes()[-1].note == "why"

@@ -34,7 +34,7 @@ fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not 
 
 
 def database(path, **options):
-    return Database(path, **{"holds": "words", "mark": 7, "version": 1, "schema": SCHEMA, **options})
+    return Database(path, **{"contents": "words", "application_id": 7, "version": 1, "schema": SCHEMA, **options})
 
 
 def add(db, word):
@@ -120,7 +120,7 @@ def test_what_is_stored_is_there_after_closing(path):
     add(db, "a")
     db.close()
     db.close()
-    with pytest.raises(StoreError, match="closed: make another"):
+    with pytest.raises(StoreError, match="closed: create another"):
         words(db)
     assert words(database(path)) == ["a"]
 
@@ -253,7 +253,7 @@ def test_a_file_without_its_tables_is_an_error_that_says_so(path):
     add(db, "a")
     with db.transaction(write=True) as connection:
         connection.execute("DROP TABLE words")
-    with pytest.raises(StoreError, match="not as Hookline made it"):
+    with pytest.raises(StoreError, match="was changed by another program"):
         words(db)
 
 
@@ -327,7 +327,7 @@ def test_a_folder_in_its_place_is_an_error(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be made.*where you may write"):
+    with pytest.raises(StoreError, match="cannot be created.*that you can write to"):
         MemoryStore(tmp_path / "file" / "m.db").facts()
 
 
@@ -346,7 +346,7 @@ def test_a_read_only_file_can_be_read_and_writing_is_an_error_that_says_so():
 
     def while_another_writes():
         state = iter([(False, 1, 1), (False, 2, 1)])
-        Database._traces = lambda self: next(state)
+        Database._fingerprint = lambda self: next(state)
         return as_nobody()
 
     try:
@@ -381,7 +381,7 @@ def test_a_full_disk_is_an_error_and_what_was_there_stays(path):
     with db.transaction() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(StoreError, match="disk is full: make room"):
+    with pytest.raises(StoreError, match="disk is full: free some space"):
         add(db, "b" * 100_000)
     assert words(db) == ["a"]
 
@@ -390,7 +390,7 @@ def test_no_store_takes_the_file_of_another_for_its_own(path):
     kinds = (MemoryStore, SqliteSessionStore, RunStore, ApprovalStore, TicketBoard, KeyStore, ChatStore)
     stores = [kind(path) for kind in kinds]
     databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
-    marks = [each.mark for each in (*databases, gateway_database(path))]
+    marks = [each.application_id for each in (*databases, gateway_database(path))]
     assert len(set(marks)) == len(kinds) + 1
 
 
@@ -398,7 +398,7 @@ def test_nothing_is_written_to_a_pinned_file_that_was_moved_away_or_replaced(pat
     db = database(path, pinned=True)
     add(db, "first")
     path.rename(tmp_path / "elsewhere.db")
-    with pytest.raises(StoreError, match="was moved or deleted while it is in use: put it back, or start again"):
+    with pytest.raises(StoreError, match="was moved or deleted while in use: put it back, or restart the program"):
         add(db, "lost")
     shutil.copy(tmp_path / "elsewhere.db", path)
     with pytest.raises(StoreError, match="put it back"):

@@ -9,7 +9,7 @@ import msgspec
 
 from ..stores.mailbox import Mailbox
 from ..stores.messages import InboundMessage
-from ..stores.pairing import is_known, new_code
+from ..stores.pairing import create_code, is_paired
 from . import notices
 
 
@@ -64,11 +64,11 @@ class Access:
             return ADMITTED
         if not self._pairing or not message.sender:
             return Verdict(False, "not allowed")
-        if await mailbox.transact(lambda db: is_known(db, channel, message.sender)):
+        if await mailbox.transact(lambda db: is_paired(db, channel, message.sender)):
             return ADMITTED
         if not message.direct:
             return Verdict(False, "not allowed")
-        code = await mailbox.transact(lambda db: new_code(db, channel, message.sender))
+        code = await mailbox.transact(lambda db: create_code(db, channel, message.sender))
         if code is None:
             return Verdict(False, "has a code, or too many are open")
         return Verdict(False, "a code was given", notices.pairing(code))

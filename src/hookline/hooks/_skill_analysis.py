@@ -18,7 +18,7 @@ from .._run.agent import Agent
 from .._run.termination import RunFailedError
 from ..models.protocol import Model
 from ..stores.errors import StoreError
-from ..stores.skills import STATES, Outcome, QueuedRun, Skill, SkillQueue, SkillStore, is_name
+from ..stores.skills import STATES, AnalysisOutcome, QueuedRun, Skill, SkillQueue, SkillStore, is_skill_name
 from ._injection.fence import fence
 from ._sensitive.redactor import Redactor
 from ._support.messages import excerpt, omission_mark
@@ -105,7 +105,7 @@ def origin_of(task: str, tools: Iterable[str]) -> str:
     return sha256("\n".join([" ".join(task.casefold().split()), *sorted(tools)]).encode()).hexdigest()[:16]
 
 
-def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor: Redactor) -> Outcome | None:
+def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor: Redactor) -> AnalysisOutcome | None:
     """Analyse a queued run, and propose a skill if the model finds one.
 
     Args:
@@ -121,37 +121,37 @@ def analyse(store: SkillStore, queue: SkillQueue, ident: str, ask: Ask, redactor
     Raises:
         StoreError: the folder cannot be used.
     """
-    with queue.claimed(ident) as run:
+    with queue.claim(ident) as run:
         if run is None:
             return None
         outcome = _outcome(store, run, ask, redactor)
         if outcome.kind != "cancelled":
-            queue.settle(ident, run, outcome)
+            queue.finish(ident, run, outcome)
         return outcome
 
 
-def _outcome(store: SkillStore, run: QueuedRun, ask: Ask, redactor: Redactor) -> Outcome:
+def _outcome(store: SkillStore, run: QueuedRun, ask: Ask, redactor: Redactor) -> AnalysisOutcome:
     try:
         result = ask(run, question(run, [skill for state in STATES for skill in store.list(state)]))
     except RunFailedError as failed:
-        return Outcome("failed", f"the analysis failed: {failed}")
+        return AnalysisOutcome("failed", f"the analysis failed: {failed}")
     if result.status == "cancelled":
-        return Outcome("cancelled")
+        return AnalysisOutcome("cancelled")
     if result.status != "completed":
         why = result.hook_ended or (result.stop and (result.stop.message or result.stop.kind)) or ""
-        return Outcome("failed", f"the analysis was {result.status}{f' ({why})' if why else ''}")
+        return AnalysisOutcome("failed", f"the analysis was {result.status}{f' ({why})' if why else ''}")
     try:
         skill = found_in(result.reply, run, redactor)
     except UnusableReplyError as problem:
-        return Outcome("unusable", f"the answer cannot be used: {problem}")
+        return AnalysisOutcome("unusable", f"the answer cannot be used: {problem}")
     if skill is None:
-        return Outcome("nothing", "the model found no reusable skill")
+        return AnalysisOutcome("nothing", "the model found no reusable skill")
     try:
         if not store.propose(skill):
-            return Outcome("nothing", f"a skill or proposal called {skill.name} already exists")
+            return AnalysisOutcome("nothing", f"a skill or proposal called {skill.name} already exists")
     except StoreError as error:
-        return Outcome("failed", str(error))
-    return Outcome("proposed", skill.name)
+        return AnalysisOutcome("failed", str(error))
+    return AnalysisOutcome("proposed", skill.name)
 
 
 def question(run: QueuedRun, known: Sequence[Skill]) -> str:
@@ -177,7 +177,7 @@ def found_in(reply: str, run: QueuedRun, redactor: Redactor) -> Skill | None:
     if not found.reusable:
         return None
     name = re.sub(r"[ _]+", "-", found.name.strip().lower())
-    if not is_name(name) or len(name) < 3 or name.isdigit():
+    if not is_skill_name(name) or len(name) < 3 or name.isdigit():
         raise UnusableReplyError(f"{found.name!r:.80} is not a valid name of a skill")
     description = _sentence(found.description, "description", 15, 300, redactor)
     when = _sentence(found.when, "when", 10, 500, redactor)

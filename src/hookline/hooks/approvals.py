@@ -126,7 +126,7 @@ class ApprovalsHook:
             row = self.store.ask(request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id)
             asked.append(row)
             if cancelled.is_set():
-                self.store.settle(row.id, "cancelled")
+                self.store.end_pending(row.id, "cancelled")
             return row
 
         try:
@@ -151,11 +151,11 @@ class ApprovalsHook:
 
         notification = None if self.tell is None else asyncio.ensure_future(self._notify(row))
         try:
-            with self.store.waiting(row.id, on_outcome):
+            with self.store.watch(row.id, on_outcome):
                 until = loop.time() + self.seconds
                 while not decided.done() and loop.time() < until and time.time() < row.expires:
                     await asyncio.wait([decided], timeout=min(until - loop.time(), CLOCK_INTERVAL))
-            outcome = decided.result() if decided.done() else await in_thread(self.store.settle, row.id, "expired")
+            outcome = decided.result() if decided.done() else await in_thread(self.store.end_pending, row.id, "expired")
         except asyncio.CancelledError:
             await self._cancel(row)
             raise
@@ -178,7 +178,7 @@ class ApprovalsHook:
 
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
-            await with_timeout(CLEANUP_SECONDS, in_thread(self.store.settle, row.id, "cancelled"), shielded=True)
+            await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
 
 
 def result_of(row: ApprovalRow, seconds: float) -> HookResult:

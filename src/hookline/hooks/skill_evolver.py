@@ -19,7 +19,7 @@ from .._kernel.state import AgentResult
 from .._run.budget import Budget, Limits
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
-from ..stores.skills import Outcome, QueuedRun, SkillQueue
+from ..stores.skills import AnalysisOutcome, QueuedRun, SkillQueue
 from ._sensitive.redactor import Redactor
 from ._skill_analysis import analyse, analyst, queued_run
 from ._support.validation import check_integer, check_positive, check_seconds
@@ -147,7 +147,7 @@ class SkillEvolverHook:
                 self.store.folder,
             )
         self._full = full
-        return full or self.queue.holds(run.origin) or self.store.knows(run.origin)
+        return full or self.queue.has_origin(run.origin) or self.store.has_origin(run.origin)
 
     def _analyse(self, waiting: list[_QueuedAnalysis]) -> None:
         """Analyse queued runs one by one; runs in another background thread."""
@@ -171,7 +171,7 @@ class SkillEvolverHook:
         finally:
             self._run = None
 
-    def _log_outcome(self, outcome: Outcome | None) -> None:
+    def _log_outcome(self, outcome: AnalysisOutcome | None) -> None:
         if outcome is None:
             return
         if outcome.kind == "proposed":

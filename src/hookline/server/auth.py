@@ -17,7 +17,7 @@ from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
 from ..stores.errors import StoreError
-from ..stores.keys import FRESH_SECONDS, RIGHTS, KeyRow, KeyStore, Right
+from ..stores.keys import CACHE_SECONDS, RIGHTS, KeyRow, KeyStore, Right
 from .errors import ApiError
 from .options import ServerOptions
 from .proxies import Proxies, network_of
@@ -95,7 +95,7 @@ class RequestInfo(msgspec.Struct):
     @property
     def is_old(self) -> bool:
         """Whether the request began so long ago that its key may have been revoked meanwhile."""
-        return time.monotonic() > self.began + FRESH_SECONDS
+        return time.monotonic() > self.began + CACHE_SECONDS
 
 
 class KeyRevokedError(Exception):
@@ -171,9 +171,9 @@ class Authenticator:
         keys = self._keys
         if keys is None:
             return
-        if keys.is_due:
+        if keys.is_stale:
             async with self._refreshing:  # one request refreshes, the others wait for it
-                if keys.is_due:
+                if keys.is_stale:
                     await in_thread(keys.refresh)
         if keys.problem is not None:
             raise keys.problem
@@ -182,13 +182,13 @@ class Authenticator:
 
     def _authenticate(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
         secret, problem = secret_of(scope)
-        row = None if secret is None or self._keys is None else self._keys.known(secret)
+        row = None if secret is None or self._keys is None else self._keys.lookup(secret)
         if row is not None and self._keys is not None:
             request.caller = Caller(row.id, row.name, frozenset(row.scopes), freeze(row.metadata))
             state = self._keys.state(row)
             if state == "active":
                 request.key = row
-                self._keys.used(row)
+                self._keys.mark_used(row)
                 return
             problem = f"the key is {state}"
         elif secret is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .._base.errors import NotInstalledError
-from ..config.build import NAME, context
 from ..config.errors import ConfigError
+from ..config.factory import NAME, make_context
 from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
@@ -71,7 +71,7 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         approvals=approvals,
         sessions=session_store_at(settings.sessions),
         options=options,
-        context=lambda session: context(settings, session),
+        context=lambda session: make_context(settings, session),
         metadata=settings.metadata,
     )
     audit = _audit_log(settings, answerer)

@@ -16,7 +16,7 @@ import msgspec
 
 from .._base.text import error_text
 from ..stores.errors import StoreError
-from ..stores.processes import born
+from ..stores.processes import process_start
 from ..stores.runs import IdempotencyKey, RunStore
 from .concurrency import KeyedLocks
 from .errors import ConflictError, IdempotencyError
@@ -54,7 +54,9 @@ class IdempotencyKeys:
             yield fresh
             return
         digest = hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
-        wanted = IdempotencyKey(owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), born(os.getpid()))
+        wanted = IdempotencyKey(
+            owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), process_start(os.getpid())
+        )
         async with self._locks.hold((owner, key)):  # later requests find the run of the first one
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:

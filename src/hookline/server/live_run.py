@@ -28,7 +28,7 @@ from .._run.events import (
     is_silent,
 )
 from .._run.run import Run
-from ..stores.runs import RunRecord, RunStore, StoredEvent, fitting
+from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
 from .errors import UnavailableError
 from .events import RunClosed
@@ -389,7 +389,7 @@ class EventReader:
             if found is None:
                 found = await self._from_file()
             if found:
-                found = fitting(found, PAGE_BYTES)
+                found = limit_bytes(found, PAGE_BYTES)
                 self.seq = found[-1].seq
                 return found
             if self._live is not None:

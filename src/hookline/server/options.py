@@ -13,7 +13,7 @@ from .._base.files import user_folder
 from .._net.urls import UrlError, parse_host, parse_url
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
-from ..config.settings import options_of
+from ..config.settings import parse_table
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -105,7 +105,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """
         if "database" in table:
             raise ConfigError("server.database no longer exists: set runs, above [server], to the file of the runs")
-        return options_of(cls, "server", table)
+        return parse_table(cls, "server", table)
 
     @property
     def exposed(self) -> bool:

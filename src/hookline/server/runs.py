@@ -23,8 +23,8 @@ from .._run.environment import make_id
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.processes import born
-from ..stores.runs import OPEN, RunFilter, RunRecord, RunStore, StoredEvent
+from ..stores.processes import process_start
+from ..stores.runs import OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
@@ -84,7 +84,7 @@ class RunService:
         self._readers: Counter[str] = Counter()
         self._accepting = self._stopping = False
         self._pruned = 0.0
-        self._process = gethostname(), os.getpid(), born(os.getpid())
+        self._process = gethostname(), os.getpid(), process_start(os.getpid())
 
     # Start and stop
 
@@ -133,7 +133,7 @@ class RunService:
     def counts(self) -> dict[str, int]:
         """The number of unfinished runs of this process by state, and the number of readers."""
         states = Counter(live.record.status for live in self._live.values() if not live.closed)
-        return {**{state: states[state] for state in OPEN}, "readers": self._readers.total()}
+        return {**{state: states[state] for state in OPEN_STATES}, "readers": self._readers.total()}
 
     def unfinished(self) -> list[tuple[RunRecord, str]]:
         """The unfinished runs of this process in the order of their start, and what each is doing now."""

@@ -10,10 +10,10 @@ import msgspec
 
 from .._kernel.hook import Hook
 from .._run.agent import Agent
-from ..config.build import build_agent, build_keepers, build_model
 from ..config.errors import ConfigError
+from ..config.factory import build_agent, build_file_guards, build_model
 from ..config.settings import Settings
-from ..config.sources import OF_MODEL
+from ..config.sources import MODEL_OPTIONS
 from ..models.protocol import Model
 from ..plugins.manager import PluginManager
 from .roster import Roster
@@ -54,7 +54,7 @@ def build_answerer(
 
     def model(name: str) -> Model:
         same = name.partition(":")[0] == settings.model.partition(":")[0]
-        others = {} if same else dict.fromkeys(OF_MODEL)  # the server of another vendor must not get this key
+        others = {} if same else dict.fromkeys(MODEL_OPTIONS)  # the server of another vendor must not get this key
         return build_model(msgspec.structs.replace(settings, model=name, **others))
 
     agent = build_agent(settings, home=home, hooks=hooks, file=file, plugins=plugins, tell=tell)
@@ -64,5 +64,5 @@ def build_answerer(
         first=settings.personality,
         home=home,
         models=model,
-        protect=lambda files: build_keepers(settings, files),
+        protect=lambda files: build_file_guards(settings, files),
     )

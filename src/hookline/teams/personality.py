@@ -13,8 +13,8 @@ from .._base.files import below
 from .._base.frozen import EMPTY, Frozen, freeze
 from .._base.text import did_you_mean, error_text
 from ..config.errors import ConfigError
-from ..config.settings import KEYS, About, Count, DeclaredHook, Key
-from ..config.sources import anchored, checked, parse, why_not_trusted
+from ..config.settings import KEYS, Count, DeclaredHook, Key, KeyInfo
+from ..config.sources import distrust_reason, parse_reference, resolve_paths, validate
 
 MAIN, TEXT = "personality.toml", "instructions.md"
 """The file names of a personality in a folder of its own."""
@@ -70,11 +70,11 @@ class Personality(Frozen, frozen=True):
     def code(self) -> list[Path]:
         """The Python files that its guards and tools refer to."""
         uses = [item if isinstance(item, str) else item.use for item in (*self.guards, *(self.tools or ()))]
-        return list(dict.fromkeys(file for use in uses if (file := parse(use).file) is not None))
+        return list(dict.fromkeys(file for use in uses if (file := parse_reference(use).file) is not None))
 
 
 def _key(name: str, kind: Any) -> Key:
-    return Key(name, kind, None, About("", "", ""))
+    return Key(name, kind, None, KeyInfo("", "", ""))
 
 
 FIELDS: Mapping[str, Key] = {
@@ -166,7 +166,7 @@ def read_fields(given: Mapping[str, Any], folder: Path, where: str) -> dict[str,
             known = ", ".join(FIELDS)
             raise ConfigError(f"{where}: unknown key {name!r}.{did_you_mean(str(name), FIELDS)} Known keys: {known}")
         key = FIELDS[name]
-        fields[name] = anchored(key.name, checked(key, value, f"{where}: {name}"), folder)
+        fields[name] = resolve_paths(key.name, validate(key, value, f"{where}: {name}"), folder)
     return fields
 
 
@@ -195,7 +195,7 @@ def main_files(folder: Path) -> list[Path]:
 def _read(path: Path) -> bytes:
     if not path.is_file():
         raise ConfigError(f"there is no file {path}: create it")
-    problem = why_not_trusted(path)
+    problem = distrust_reason(path)
     if problem is not None:
         raise ConfigError(f"{path} is ignored: {problem}")
     try:

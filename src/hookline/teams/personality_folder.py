@@ -18,10 +18,10 @@ from .._kernel.errors import HooklineError
 from .._kernel.hook import Entry
 from .._kernel.registry import HookRegistry, HookStack
 from .._run.agent import Agent
-from ..config.build import code_of
 from ..config.errors import ConfigError
+from ..config.factory import code_files
 from ..config.loading import load_hooks, load_tools
-from ..config.sources import parse
+from ..config.sources import parse_reference
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .personality import MAIN, TEXT, Personality, PersonalityFiles, files_outside, main_files, read_fields
@@ -172,7 +172,7 @@ class PersonalityFolder:
             for each in self.loaded.values()
             for item in (*each.personality.guards, *(each.personality.tools or ()))
         ]
-        files = files_outside(list(map(Path, code_of(references, self.home))), self.folder)
+        files = files_outside(list(map(Path, code_files(references, self.home))), self.folder)
         if files != self._protected:
             unregister, self._protected = self._unregister, files
             self._unregister = [self.base.hooks.register(guard) for guard in self._protect(files)] if files else []
@@ -311,7 +311,7 @@ def _tools(base: Agent[Any, Any], personality: Personality, home: Path) -> list[
     chosen: set[str] = set()
     references: list[str] = []
     for item in wanted:
-        reference = parse(item)
+        reference = parse_reference(item)
         if reference.file is not None or reference.name:
             references.append(item)
             continue

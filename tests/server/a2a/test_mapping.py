@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hookline.server.a2a.tasks import STATES, TaskProgress, data_part, task_from_record
-from hookline.stores.runs import OPEN, RunRecord, StoredEvent
+from hookline.stores.runs import OPEN_STATES, RunRecord, StoredEvent
 from hookline.stores.runs import STATES as RUN_STATES
 
 from .rig import put_together, reply_of, state
@@ -49,7 +49,7 @@ steps = st.one_of(
     ),
     st.just({"type": "approval_decided", "call_id": "c", "decision": "approved", "by": ""}),
 )
-ends = st.builds(closed, st.sampled_from([each for each in RUN_STATES if each not in OPEN]), texts)
+ends = st.builds(closed, st.sampled_from([each for each in RUN_STATES if each not in OPEN_STATES]), texts)
 
 
 def stored(events):

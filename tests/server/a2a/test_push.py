@@ -227,7 +227,7 @@ async def test_what_could_not_be_sent_is_sent_after_a_restart(tmp_path):
         async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig, rig.client() as client:
             await sent(client, saying("go", now=True, task_push_notification_config=config(receiver.url)))
             await until(lambda: door.entered and receiver.states == ["WORKING"])
-            await until(lambda: rig.service._store.pushes.of(_only(rig)) and _told(rig) > 1)
+            await until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
             rig.part.push.close = _at_once(rig.part.push)
         assert receiver.states == ["WORKING"]
         async with serving_a2a(tmp_path, door.agent(), push=QUICK, push_hosts=LISTED) as rig:
@@ -248,7 +248,7 @@ async def test_a_receiver_of_a_run_of_another_program_is_kept_when_this_one_stop
             async with serving_a2a(tmp_path, door.agent(), **options) as other, other.client() as there:
                 await there.create_task_push_notification_config(config(receiver.url, task_id=task.id))
                 await until(lambda: other.part.push._tasks)
-            assert [row.done for row in runs.service._store.pushes.of(task.id)] == [False]
+            assert [row.done for row in runs.service._store.push_subscriptions.for_run(task.id)] == [False]
             async with serving_a2a(tmp_path, door.agent(), **options) as next_one:
                 door.open.set()
                 await idle(next_one)
@@ -260,7 +260,7 @@ def _only(rig):
 
 
 def _told(rig):
-    return rig.service._store.pushes.of(_only(rig))[0].seq
+    return rig.service._store.push_subscriptions.for_run(_only(rig))[0].seq
 
 
 def _at_once(push):

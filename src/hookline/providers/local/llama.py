@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import os
 import secrets
 import threading
@@ -24,7 +23,7 @@ from ...models.errors import BadRequestError, ContextOverflowError, NotInstalled
 
 _engines: dict[tuple[Path, int], LlamaEngine] = {}
 _lock = threading.Lock()
-_forked = False
+_inherited: list[LlamaEngine] = []
 _active_calls: set[threading.Event] = set()
 _exit_lock = threading.Lock()
 _exiting = False
@@ -63,25 +62,16 @@ def _wait_for_calls() -> None:
 
 
 def _after_fork() -> None:
-    """Handle a fork. The threads of llama.cpp do not survive it, and waiting for them at exit hangs or crashes.
+    """Let a forked process load engines of its own.
 
-    So the child process never frees an engine, and exits without the exit handlers of llama.cpp.
+    The threads of llama.cpp do not survive a fork, and freeing an engine waits for them. So the inherited engines are
+    kept until the process exits, which it has to do with ``os._exit()``, as the children of multiprocessing do.
     """
-    global _lock, _exit_lock, _forked
-    for engine in _engines.values():
-        _never_free(engine._server)
-    if _engines:
-        _forked = True
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "on_exit"):  # glibc only
-            libc.on_exit(libc._exit, None)
+    global _lock, _exit_lock
+    _inherited.extend(_engines.values())
     _engines.clear()
     _active_calls.clear()
     _lock, _exit_lock = threading.Lock(), threading.Lock()
-
-
-def _never_free(server: Any) -> None:
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
 
 
 after_fork_in_child(_after_fork)
@@ -136,8 +126,6 @@ class LlamaEngine:
                 f"llama.cpp cannot load {path}: the file is incomplete, llama.cpp does not support the model,"
                 f" or a context of {context:,} tokens is too large for the model or for this machine"
             ) from error
-        if _forked:
-            _never_free(self._server)
         self.template: str = self._post("/props", None).get("chat_template", "")
 
     def grammar(self, schema: Mapping[str, Any]) -> str:

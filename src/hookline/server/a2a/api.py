@@ -40,7 +40,7 @@ class A2aApi:
         silence_sdk_logs()
         self._service = service
         self._options = service.options
-        self.push = PushNotifier(service, store.pushes, hosts=self._options.push_hosts, **push)
+        self.push = PushNotifier(service, store.push_subscriptions, hosts=self._options.push_hosts, **push)
         handler = Handler(service, self.push, audit)
         self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
 

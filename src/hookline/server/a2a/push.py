@@ -22,7 +22,7 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_host, parse_url
 from ...stores.errors import StoreError
-from ...stores.push_subscriptions import Pushes, PushRow
+from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
 from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import BusyError, UnknownRunError
@@ -62,7 +62,7 @@ class PushNotifier:
     def __init__(
         self,
         service: RunService,
-        store: Pushes,
+        store: PushSubscriptionStore,
         *,
         hosts: Sequence[str] = (),
         seconds: float = POST_SECONDS,
@@ -81,7 +81,7 @@ class PushNotifier:
         Raises:
             StoreError: the file cannot be used.
         """
-        for row in await asyncio.to_thread(self._store.adopt):
+        for row in await asyncio.to_thread(self._store.claim_abandoned):
             self._start(row)
 
     async def close(self, grace: float = 2.0) -> None:
@@ -129,7 +129,7 @@ class PushNotifier:
         """
         auth = config.authentication
         seq = 1 if new else run.last_seq - 1 if run.is_over else run.last_seq
-        row = PushRow(
+        row = PushSubscription(
             run.id,
             config.id or run.id,
             caller.id,
@@ -141,7 +141,7 @@ class PushNotifier:
             time.time(),
             seq,
         )
-        if not await asyncio.to_thread(self._store.put, row, MAX_RECEIVERS):
+        if not await asyncio.to_thread(self._store.save, row, MAX_RECEIVERS):
             raise InvalidParamsError(f"a task can have at most {MAX_RECEIVERS} push notification configs: delete one")
         self._start(row)
         return _to_config(row, caller)
@@ -152,7 +152,7 @@ class PushNotifier:
         Raises:
             StoreError: the file cannot be used.
         """
-        return [_to_config(row, caller) for row in await asyncio.to_thread(self._store.of, run.id)]
+        return [_to_config(row, caller) for row in await asyncio.to_thread(self._store.for_run, run.id)]
 
     async def delete(self, run: RunRecord, id: str) -> bool:
         """Delete a receiver. Returns false if there is none with this id.
@@ -167,14 +167,14 @@ class PushNotifier:
 
     # Sending
 
-    def _start(self, row: PushRow) -> None:
+    def _start(self, row: PushSubscription) -> None:
         key = row.run_id, row.id
         if key in self._tasks:
             self._tasks[key].cancel()
         task = self._tasks[key] = asyncio.create_task(self._notify(row), name=f"hookline-push-{row.run_id}")
         task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
 
-    async def _notify(self, row: PushRow) -> None:
+    async def _notify(self, row: PushSubscription) -> None:
         while True:
             try:
                 await self._follow(row)
@@ -187,7 +187,7 @@ class PushNotifier:
                 log.error("push notifications for the run %s have stopped: %s", row.run_id, error_text(error))
                 return
 
-    async def _follow(self, row: PushRow) -> None:
+    async def _follow(self, row: PushSubscription) -> None:
         run = await self._service.get(row.run_id, _SELF)
         reader = await self._service.read(row.run_id, _SELF)
         try:
@@ -206,15 +206,15 @@ class PushNotifier:
         finally:
             reader.close()
 
-    async def _mark_sent(self, row: PushRow, seq: int, *, over: bool) -> None:
+    async def _mark_sent(self, row: PushSubscription, seq: int, *, over: bool) -> None:
         try:
-            await asyncio.to_thread(self._store.sent, row, seq, done=over)
+            await asyncio.to_thread(self._store.mark_delivered, row, seq, done=over)
         except StoreError as error:  # the notification is sent again after a restart
             log.error(
                 "a sent push notification for the run %s could not be recorded: %s", row.run_id, error_text(error)
             )
 
-    async def _send(self, row: PushRow, task: Task) -> None:
+    async def _send(self, row: PushSubscription, task: Task) -> None:
         """Post a task, with retries. A receiver that does not accept it misses it."""
         headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
         if row.token:
@@ -258,13 +258,13 @@ class PushNotifier:
                 egress.resolve(where)
 
 
-def _body(row: PushRow, task: Task) -> bytes:
+def _body(row: PushSubscription, task: Task) -> bytes:
     if row.version == "0.3":
         return to_compat_task(task).model_dump_json(by_alias=True, exclude_none=True).encode()
     return msgspec.json.encode(MessageToDict(StreamResponse(task=task)))
 
 
-def _to_config(row: PushRow, caller: Caller) -> TaskPushNotificationConfig:
+def _to_config(row: PushSubscription, caller: Caller) -> TaskPushNotificationConfig:
     config = TaskPushNotificationConfig(id=row.id, task_id=row.run_id, url=row.url)
     if row.owner != caller.id:
         return config

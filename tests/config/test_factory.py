@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from hookline import RegistrationError, call, observer, reply
-from hookline.config.build import build_agent, build_hooks, context
 from hookline.config.errors import ConfigError
+from hookline.config.factory import build_agent, build_hooks, make_context
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
 from hookline.plugins.errors import LoadError
@@ -75,7 +75,7 @@ def test_a_guard_declared_in_a_file_blocks_without_any_python_of_the_users_own(s
         'hooks = [{ use = "rules:Refuse", args = { message = "Not today." }, tools = "calc*" }]\n'
     )
     config = load(folder=tmp_path, env={})
-    result = build_agent(config.settings, home=config.home).run("add", ctx=context(config.settings))
+    result = build_agent(config.settings, home=config.home).run("add", ctx=make_context(config.settings))
     assert result.messages[2].content == "Not today."
 
 
@@ -94,7 +94,7 @@ def test_the_limits_hold_for_each_run_anew(script):
     settings = Settings(model=script(turn, turn, turn, turn), max_tool_calls=1, max_steps=3)
     agent = build_agent(settings)
     for _ in range(2):
-        result = agent.run("time", ctx=context(settings))
+        result = agent.run("time", ctx=make_context(settings))
         assert (result.status, result.stop.kind, result.tool_calls) == ("stopped", "tool_calls_limit", 1)
 
 
@@ -107,7 +107,7 @@ def test_the_model_is_told_of_the_limits_of_the_settings_in_time(script):
     def see(ctx, request):
         told.append(request.messages[-1].content if request.messages[-1].role == "user" else None)
 
-    assert build_agent(settings, hooks=[see]).run("time", ctx=context(settings)).status == "completed"
+    assert build_agent(settings, hooks=[see]).run("time", ctx=make_context(settings)).status == "completed"
     note = "You have used 4 of 5 steps.\nYou have used 4 of 5 tool calls. Wrap up now:"
     assert told[:4] == ["time", None, None, None]
     assert told[4].startswith(note)
@@ -130,7 +130,7 @@ def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp
     turns = [*[{"tool": "now", "arguments": {}}] * 30, "done"]
     (tmp_path / "hookline.toml").write_text(f'model = "{script(*turns)}"\n{toml}\n')
     config = load(folder=tmp_path, env={})
-    result = build_agent(config.settings, home=config.home).run("time", ctx=context(config.settings))
+    result = build_agent(config.settings, home=config.home).run("time", ctx=make_context(config.settings))
     found = ("steps_limit", steps) if steps is not None else ("completed", 31)
     assert (result.stop.kind, len(result.steps)) == found
 
@@ -155,7 +155,7 @@ def test_the_model_gets_the_params_and_the_instructions(script):
 
 
 def test_a_folder_that_is_not_there_is_an_error(script):
-    with pytest.raises(ConfigError, match="there is no folder"):
+    with pytest.raises(ConfigError, match="no such folder"):
         build_agent(Settings(model=script("hi"), folder="/no/such/folder"))
 
 
@@ -163,7 +163,7 @@ def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
     turn = {"tool": "fetch", "arguments": {"url": "https://evil.com"}}
     settings = Settings(model=script(turn, "done"), folder=str(tmp_path), hosts=("good.com",))
     result = build_agent(settings).run("go")
-    assert "evil.com is not one of the hosts that may be reached (good.com)" in result.messages[2].content
+    assert "evil.com is not one of the allowed hosts (good.com)" in result.messages[2].content
     assert "fetch" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
     with pytest.raises(RegistrationError, match="hosts"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))
@@ -214,7 +214,7 @@ def test_what_proposes_skills_may_name_a_folder_of_its_own(script, tmp_path):
 
 def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_path):
     settings = Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skils"))
-    with pytest.raises(ConfigError, match=r"skills: there is no folder '.*skils': make it"):
+    with pytest.raises(ConfigError, match=r"skills: no such folder: '.*skils'. Create it"):
         build_agent(settings)
     build_agent(msgspec.structs.replace(settings, hooks=("SkillEvolverHook",)))
     assert not (tmp_path / "skils").exists()
@@ -222,7 +222,7 @@ def test_a_folder_of_skills_must_exist_unless_it_is_to_be_filled(script, tmp_pat
 
 def test_a_file_is_no_folder_of_skills(script, tmp_path):
     (tmp_path / "skills").write_text("x")
-    with pytest.raises(ConfigError, match="name a folder"):
+    with pytest.raises(ConfigError, match="is a file, not a folder"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), skills=str(tmp_path / "skills")))
 
 
