@@ -151,8 +151,8 @@ def test_prevented_actions_are_listed_and_nothing_else(seen, tmp_path):
         turns, tools=[add, broken, *ticket_tools(board)], hooks=[seen, enough, asks, strict, shaky, careless]
     ).run("x")
     seen.flush()
-    told = {(one.hook, one.verb, one.tool or one.point, one.reason) for one in run_stats(seen.store).refusals}
-    assert told == {
+    messages = {(one.hook, one.verb, one.tool or one.point, one.reason) for one in run_stats(seen.store).refusals}
+    assert messages == {
         ("strict", "claim", "before_ticket_complete", "too short"),
         ("", "denied", "broken", ""),
         ("shaky", "failed", "ticket_show", ""),
@@ -313,10 +313,10 @@ def test_invalid_arguments_are_rejected(path, options, match):
         ObservabilityHook(path, **options)
 
 
-# When the file cannot be written, the run goes on, and it is told.
+# If the file cannot be written, the run continues and the error is reported.
 
 
-def told_of(recorder, caplog):
+def reported(recorder, caplog):
     """Two runs; what the second one's result says of the first one's records."""
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
     assert agent.run("x").reply == "x"
@@ -331,20 +331,20 @@ def told_of(recorder, caplog):
 
 def test_a_damaged_file_is_reported_and_the_run_continues(tmp_path, caplog):
     (tmp_path / "runs.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
-    (message,) = told_of(ObservabilityHook(tmp_path / "runs.db"), caplog)
+    (message,) = reported(ObservabilityHook(tmp_path / "runs.db"), caplog)
     assert "records of runs were lost" in message
     assert "move it away" in message
 
 
 def test_a_path_that_is_a_folder_is_reported_and_the_run_continues(tmp_path, caplog):
-    (message,) = told_of(ObservabilityHook(tmp_path), caplog)
+    (message,) = reported(ObservabilityHook(tmp_path), caplog)
     assert "give the path of a file" in message
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_folder_is_reported_and_the_run_continues(tmp_path, caplog):
     tmp_path.chmod(0o500)
-    (message,) = told_of(ObservabilityHook(tmp_path / "runs.db"), caplog)
+    (message,) = reported(ObservabilityHook(tmp_path / "runs.db"), caplog)
     assert "write" in message
 
 
@@ -354,7 +354,7 @@ def test_a_locked_file_is_waited_for_and_then_reported(tmp_path, caplog, monkeyp
     recorder.store.open()
     holder = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    (message,) = told_of(recorder, caplog)
+    (message,) = reported(recorder, caplog)
     assert "was locked for" in message
     holder.close()
 
@@ -389,8 +389,8 @@ def test_records_beyond_the_limit_are_lost_and_the_loss_is_reported(tmp_path, ca
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
     results = [agent.run("x") for _ in range(9)]
     gate.set()
-    told = [error.message for result in results for error in result.errors]
-    assert any("more than 2 records wait to be written" in message for message in told)
+    messages = [error.message for result in results for error in result.errors]
+    assert any("more than 2 records wait to be written" in message for message in messages)
     assert "records of runs were lost" in caplog.text
     recorder.flush(10)
     recorder.store.close()
