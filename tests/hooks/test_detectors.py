@@ -400,9 +400,7 @@ def test_other_numbers_are_not_us_social_security_numbers(text):
         ("ssn", "stdnum", "python-stdnum"),
     ],
 )
-def test_a_missing_library_gives_an_error_that_says_how_to_install_it(
-    monkeypatch, kind, module, package
-):
+def test_a_missing_library_gives_an_error_that_says_how_to_install_it(monkeypatch, kind, module, package):
     monkeypatch.setitem(sys.modules, module, None)
     for make in (Redactor, SensitiveDataHook):
         with pytest.raises(NotInstalledError, match=rf"{package} is not installed: pip install .*\[sensitive\]"):
