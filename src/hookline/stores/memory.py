@@ -367,16 +367,16 @@ class MemoryStore:
             _text("outcome", outcome),
         )
         places = {"scope": scope, "run_id": run_id, "session_id": session_id, "agent": agent}
-        ids = [_text(name, value) for name, value in places.items()]
+        ids = {name: _text(name, value) for name, value in places.items()}
         text = _encode({} if data is None else data)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
             made = db.execute(
                 "INSERT INTO episodes (kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*given, text, *ids, now),
+                (*given, text, *ids.values(), now),
             )
-            return Episode(*given, self._decode(text), *ids, now, made.lastrowid or 0)
+            return Episode(*given, self._decode(text), **ids, recorded_at=now, seq=made.lastrowid or 0)
 
     def episodes(
         self, limit: int | None = 10, *, kind: str | None = None, scope: str | None = None
