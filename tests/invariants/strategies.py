@@ -1,4 +1,4 @@
-"""Random agents, hooks, tools, scripts and cancellations, and the runs they make."""
+"""Strategies for random agents, hooks, tools, scripts and cancellations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATUSES = {"completed", "stopped", "ended", "cancelled", "failed"}
 
 @dataclass(frozen=True)
 class HookSpec:
-    """One hook: it says ``say`` at its ``when``-th call, and nothing at the others."""
+    """A hook that returns ``say`` at its ``when``-th call, and nothing at the others."""
 
     point: Point
     phase: str
@@ -92,7 +92,7 @@ class HookSpec:
 
 
 def say(what: str, point: Point, ctx: Any, payload: Any) -> Any:
-    """What a hook returns for a verb, or does for a fault."""
+    """Return the result for a verb, or perform a fault."""
     match what:
         case "nothing" | "think":
             return None
@@ -216,7 +216,7 @@ turns = st.one_of(
 
 @dataclass(frozen=True)
 class Scenario:
-    """An agent, and what becomes of its runs. ``cancel`` is a number of events, or seconds."""
+    """An agent with a script. ``cancel`` is a number of events or seconds after which its run is cancelled."""
 
     hooks: tuple[HookSpec, ...]
     turns: tuple[Any, ...]
@@ -228,7 +228,7 @@ class Scenario:
 
 @st.composite
 def scenarios(draw: st.DrawFn, runs: int = 1) -> Scenario:
-    """Random hooks and turns, perhaps cancelled at a random moment."""
+    """Random hooks and turns, possibly with a cancellation at a random moment."""
     listening = draw(st.booleans())
     moment = st.integers(1, 60) if listening else st.sampled_from([0.0, 0.001, 0.003, 0.006])
     return Scenario(
@@ -239,7 +239,7 @@ def scenarios(draw: st.DrawFn, runs: int = 1) -> Scenario:
 
 @dataclass
 class Played:
-    """What could be seen of one run."""
+    """The recorded payloads, events and result of one run."""
 
     session: Session
     log: EventLog = field(default_factory=EventLog)
@@ -248,12 +248,12 @@ class Played:
     raised: BaseException | None = None
 
     def at(self, point: Point) -> list[Any]:
-        """The payloads that came by at a point."""
+        """Return the payloads at a point."""
         return [payload for name, payload in self.fired if name == point]
 
 
 def recorder(played: Played, *points: Point) -> list[Any]:
-    """Hooks that see every fire of these points first, and say nothing."""
+    """Create hooks that record every fire of these points first."""
 
     def record(point: Point, ctx: Any, payload: Any) -> None:
         played.fired.append((point, payload))
@@ -262,7 +262,7 @@ def recorder(played: Played, *points: Point) -> list[Any]:
 
 
 async def play(scenario: Scenario, *watch: Point) -> list[Played]:
-    """Run the scenario to its end, which must come within seconds."""
+    """Run the scenario to its end, with a timeout."""
     session, model = Session("s"), ScriptedModel(scenario.turns, loop=True)
     specs = [spec.build(f"{spec.say}_{i}") for i, spec in enumerate(scenario.hooks)]
     all_played = []
@@ -304,7 +304,7 @@ async def _awaited(agent: Agent, played: Played, cancel: int | float | None) -> 
 
 
 def check_transcript(messages: Any) -> None:
-    """Every call has its one result right after its message, in call order; no id comes twice."""
+    """Check that every call has one result right after its message, in call order, and that ids are unique."""
     left, ids = list(messages), []
     while left:
         message = left.pop(0)

@@ -1,4 +1,4 @@
-"""One agent with all the built-in hooks at once: what may go wrong around it has a defined outcome."""
+"""One agent with all built-in hooks: every problem around it has a defined outcome."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ CONTEXT = 2000
 
 
 class World:
-    """An agent under every built-in hook there is, with tools that do and stand for all sorts of things."""
+    """An agent with every built-in hook and tools of many kinds."""
 
     def __init__(self, folder: Path, model: ScriptedModel, **given: Any) -> None:
         self.folder, self.model = folder, model
@@ -208,7 +208,7 @@ class World:
         return [read, pay, deploy, flaky, big, listed, raw, wait, self.artifacts]
 
     def check(self, result: AgentResult, log: EventLog, session: Session) -> None:
-        """What holds for every run, whatever happened in it (DESIGN 7)."""
+        """Check the invariants of a run (DESIGN 7)."""
         run_id = result.ids.run_id
         assert self.ends[run_id] == 1
         check_transcript(session.messages)
@@ -237,7 +237,7 @@ class World:
         return result
 
     def failures(self) -> set[tuple[str, str]]:
-        """The hooks that failed, and how, as the events of all runs tell: those of ``on_run_end`` are in no result."""
+        """Return the failures of hooks from the events; failures at ``on_run_end`` are in no result."""
         return {(error.source, error.type) for error in self.failed if error.where == "hook"}
 
     def audited(self) -> list[Any]:
@@ -296,7 +296,7 @@ def test_all_built_ins_together_keep_every_promise_over_a_whole_conversation(wor
         "completed", "ended", "ended", "failed",
     ]  # fmt: skip
     outcomes = [entry["outcome"] for entry in it.trail.log]
-    assert len(it.memory.episodes(None)) == len(outcomes) - 1  # an attempt that was made again is no episode
+    assert len(it.memory.episodes(None)) == len(outcomes) - 1  # a retried attempt is not an episode
 
 
 async def test_all_built_ins_together_let_a_run_be_cancelled(world: Any) -> None:
@@ -385,7 +385,7 @@ def test_session_ids_and_artifact_names_stay_inside(world: Any, tmp_path: Path, 
     turns = [call(name), call("save_artifact", name=name, content="x"), call("big", size=100_000), reply("done")]
     it = world(*turns)
     before = outside(it, tmp_path)
-    with suppress(StoreError):  # a name may be refused
+    with suppress(StoreError):  # a name may be rejected
         it.artifacts.save(name, "x")
     result = it.run("go", Session(name))
     assert (result.status, it.failures()) == ("completed", set())
@@ -448,7 +448,7 @@ def test_corrupt_sessions_are_reported_kept_and_the_run_completes(world: Any, tm
 def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    if os.access(folder, os.W_OK):  # for root every folder can be written
+    if os.access(folder, os.W_OK):  # root can write to every folder
         folder.rmdir()
         folder.write_text("a file in its place")
     it = world(call("read", topic="a"), reply("3 lines on a."), folder=folder)
@@ -461,7 +461,7 @@ def test_a_folder_that_cannot_be_written_is_reported_and_the_run_completes(world
 
 
 class Jumping:
-    """A wall clock that jumps at every look; what passes is real."""
+    """A wall clock that jumps at every call, with a real monotonic clock."""
 
     monotonic = staticmethod(time.monotonic)
 

@@ -1,4 +1,4 @@
-"""DESIGN 7.1, 7.4, 7.5 and 6.5: every point fires at its moment, and what opens also closes."""
+"""DESIGN 7.1, 7.4, 7.5 and 6.5: every point fires at its moment, and everything that starts also ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def one_more(ctx: Any, stopping: Any) -> HookResult | None:
 
 
 def full_run(**options: Any) -> tuple[Agent, Played]:
-    """Two calls that make every point of the loop fire, then an answer, then one more."""
+    """Return two calls that fire every point of the loop, then two answers."""
     played = Played(Session("s"))
     hooks = [*recorder(played, *LOOP_POINTS), ask, approve, one_more]
     turns = [[call("read", path="a.txt"), call("broken")], "an answer", "another"]
@@ -234,7 +234,7 @@ def test_the_events_of_calls_are_paired_for_a_consumer_of_only_these(scenario: S
 
 
 def check_pairs(reports: list[tuple[str, str, int, str | None]]) -> None:
-    """Every attempt has exactly one end; one that started has its start before, once, and only such a one has run."""
+    """Check that every attempt has exactly one end, and a start before it if and only if the tool ran."""
     started, over = set(), set()
     for phase, *key, outcome in reports:
         attempt = tuple(key)
@@ -250,7 +250,7 @@ def check_pairs(reports: list[tuple[str, str, int, str | None]]) -> None:
 
 
 def check_settled(log: EventLog, calls: list[str]) -> None:
-    """Exactly one settled event per call, after the last end of it."""
+    """Check that every call has one settled event, after its last end."""
     settled = [event.call_id for event in log.of(ToolSettled)]
     assert sorted(settled) == sorted(calls)
     for event in log.of(ToolSettled):

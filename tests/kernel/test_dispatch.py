@@ -54,7 +54,7 @@ class Hurry:
 
 
 class Quiet(Scope):
-    """A scope whose hooks see its state. Nobody listens."""
+    """A scope without consumers of events."""
 
     def __init__(self):
         super().__init__(BaseContext())
@@ -63,7 +63,7 @@ class Quiet(Scope):
 
 
 class Listening(Quiet):
-    """A scope that keeps the events."""
+    """A scope that records the events."""
 
     def __init__(self, *, tracing=False):
         super().__init__()
@@ -111,7 +111,7 @@ class Fire:
         return say_later if is_async else say
 
     async def __call__(self):
-        """Take the steps that the loop takes: rewriters, validation, guards, observers."""
+        """Run the phases as the loop does: rewriters, validation, guards, observers."""
         firing = Firing(self.registry.stack.chain(self.point), self.point, self.payload, self.scope, self.no_retry)
         token = CURRENT.set(self.scope)
         try:
@@ -131,7 +131,7 @@ class Fire:
         return verdict
 
     async def at_once(self):
-        """Take all steps in one go, as the loop does at most points. A chain of rewriters alone has a shorter way."""
+        """Run all phases at once, as the loop does at most points; a chain of only rewriters takes the fast path."""
         chain = self.registry.stack.chain(self.point)
         token = CURRENT.set(self.scope)
         try:
@@ -494,8 +494,8 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
     fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
     await fire()
     times = [e.duration for e in fire.scope.of(HookExecuted)]
-    assert times[:4] == [1.0] * 4  # begun, ended: the clock was read by nobody else
-    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # observers that wait do so together
+    assert times[:4] == [1.0] * 4  # started, ended: nothing else read the clock
+    assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # async observers wait concurrently
 
 
 async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
@@ -504,7 +504,7 @@ async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
     assert scope.of(PointFired) == []
-    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # the stream knows who wants these
+    assert [e.hook for e in scope.of(HookExecuted)] == ["b", "c"]  # only consumers of this type
 
 
 async def test_a_fire_without_changes_is_recorded_too():
@@ -1061,7 +1061,7 @@ async def test_which_hook_runs_is_known_when_there_are_no_listeners_too(last):
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])
 def test_a_fire_that_is_closed_calls_no_more_hooks_and_is_no_failure(phase, caplog):
-    """A coroutine that nobody awaits any more is closed outside the context of its run: nothing can be awaited then."""
+    """Python closes an abandoned coroutine outside the context of its run; it must not await anything then."""
     fire = Fire(BEFORE_TOOL, (phase, PASS), (phase, PASS), is_async=True, on_failure="open")
     firing = Firing(fire.registry.stack.chain(BEFORE_TOOL), BEFORE_TOOL, CALL, fire.scope, "")
     context = contextvars.copy_context()
@@ -1103,22 +1103,21 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
     later = []
 
     def sync(ctx, payload):
-        release.wait(5)
+        release.wait()
         return R.block("too late")
 
     async def hang(ctx, payload):
-        await asyncio.sleep(5)
+        await asyncio.sleep(3600)
 
     async def stubborn(ctx, payload):
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.sleep(5)
+            await asyncio.sleep(3600)
         later.append("went on")
         return R.block("too late")
 
     registry = HookRegistry()
     made = {"sync": sync, "async": hang, "stubborn": stubborn}[kind]
     registry.on(BEFORE_TOOL, made, phase=phase, timeout=0.02, on_failure=on_failure, name="slow")
-    began = time.monotonic()
     if on_failure == "closed":
         with pytest.raises(
             HookError, match=r"hook 'slow' failed at before_tool: .*still running after 0.02 s"
@@ -1129,7 +1128,6 @@ async def test_a_hook_that_runs_past_its_timeout_has_failed(phase, kind, on_fail
         verdict = await registry.fire(BEFORE_TOOL, CALL)
         assert verdict.action == "cont"
         assert len(verdict.failures) == 1
-    assert time.monotonic() - began < 1
     release.set()
     await asyncio.sleep(0.01)
     assert later == (["went on"] if kind == "stubborn" else [])

@@ -1,4 +1,4 @@
-"""Hooks: both shapes, the decorators, and every check at registration (DESIGN 2)."""
+"""Hooks: both signatures, the decorators, and every check at registration (DESIGN 2)."""
 
 import asyncio
 import functools
@@ -46,7 +46,7 @@ async def fire(made, point=BEFORE_TOOL, payload=CALL, **options):
 
 
 def shapes(calls):
-    """The same hook in every shape that is accepted; each notes (point, ctx, payload)."""
+    """The same hook in every accepted form; each records (point, ctx, payload)."""
 
     class Sync:
         points = (BEFORE_TOOL,)
@@ -619,7 +619,7 @@ def test_points_of_options_may_have_any_of_their_names_and_must_exist():
 
 
 class AgentContext(Generic[T]):
-    """Stands for the real one, which the kernel knows by name only."""
+    """A stand-in for the real class, which the kernel only knows by name."""
 
 
 def named_wrongly(request, ctx): ...
@@ -634,7 +634,7 @@ def one_too_many(ctx, request, limit): ...
 def annotated_ctx(x, y: AgentContext): ...
 def annotated_generic(x, y: AgentContext[int]): ...
 def annotated_in_text(x, y: "hookline.AgentContext[Deps]"): ...  # noqa: F821
-def annotated_in_quotes(x, y: "'AgentContext'"): ...  # what a quoted name is where annotations are not evaluated
+def annotated_in_quotes(x, y: "'AgentContext'"): ...  # a quoted name in unevaluated annotations
 def annotated_payload(x: ToolCallRequest, y): ...
 def annotation_beats_the_name(ctx: ToolCallRequest, y): ...
 async def async_too(request, ctx): ...

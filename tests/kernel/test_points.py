@@ -147,7 +147,7 @@ def camel(name, first=str.title):
 
 @pytest.fixture
 def own():
-    """Points declared by a test, gone after it."""
+    """Remove the points that a test declares."""
     before, names = dict(POINTS), dict(module.NAMES)
     yield
     for table, was in ((module.TABLE, before), (module.NAMES, names)):
@@ -356,7 +356,7 @@ def test_aliases_of_points_of_a_program_resolve():
 
 
 def run_alone(code):
-    """Run code in a fresh interpreter, where nothing of the package is imported yet."""
+    """Run code in a new interpreter without any imports of the package."""
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -405,7 +405,7 @@ print(POINTS["message_sent"].payload.__name__)
 
 @pytest.fixture
 def late(monkeypatch, tmp_path):
-    """A package, not imported yet, that declares the point ``parcel_late``; a program declared ``own`` before."""
+    """A package that is not imported yet and declares the point ``parcel_late``; ``own`` was declared before."""
     monkeypatch.setattr(module, "TABLE", dict(module.TABLE))
     monkeypatch.setattr(module, "NAMES", dict(module.NAMES))
     monkeypatch.setattr(module, "_imported", list(module.POINT_MODULES))

@@ -1,4 +1,4 @@
-"""What hooks may return, and what they are told when it cannot be used (DESIGN 3)."""
+"""The values that hooks may return, and the errors for those that cannot be used (DESIGN 3)."""
 
 from types import MappingProxyType
 

@@ -80,7 +80,7 @@ def subclasses(base):
 
 
 def example(cls):
-    """An instance with something in every field that has a simple type."""
+    """Create an instance with a value in every field of a simple type."""
     simple = {str: "x", int: 3, float: 0.5, bool: True}
     given = {f.name: simple[f.type] for f in msgspec.structs.fields(cls) if f.type in simple}
     return _sample_of(cls).replace(given)

@@ -510,7 +510,7 @@ def test_a_finished_run_leaves_nothing_for_the_garbage_collector():
     gc.disable()
     try:
         asyncio.run(once())
-        for _ in range(100):  # a worker thread may still be putting its job away
+        for _ in range(100):  # a worker thread may still hold its job
             if refs[0]() is None:
                 break
             time.sleep(0.01)

@@ -138,7 +138,7 @@ def test_guards_judge_the_validated_arguments_and_the_tool_gets_exactly_those():
     agent = scripted_agent([call("take", n="7"), reply("x")], tools=[take], hooks=[judge, rewrite])
     agent.run("x")
     assert seen == [{"n": 7, "tags": ["a"], "note": "none"}]
-    assert got == [(7, ["a", "mine"], "none")]  # the tool changed a copy of its own
+    assert got == [(7, ["a", "mine"], "none")]  # the tool changed its own copy
     assert agent.model.requests[1].messages[1].tool_calls[0].arguments == {"n": "7"}
 
 
@@ -616,7 +616,7 @@ def test_a_tool_call_is_retried_at_most_twice_and_the_limit_stops_the_run():
     log = EventLog()
     result = scripted_agent([call("bad"), reply("x")], tools=[bad], hooks=[again, later], sinks=[log]).run("x")
     assert len(tries) == 3
-    assert results(result) == [("attempt 3", True)]  # the chain went on to the hooks left
+    assert results(result) == [("attempt 3", True)]  # the remaining hooks were called
     assert (result.status, result.stop.kind) == ("stopped", "retry_limit")
     assert [e.why for e in log.of(RetryIgnored)] == ["retry_limit"]
 
@@ -688,7 +688,7 @@ def seen_path(seen):
 
 
 def told(turns, hooks=(), tools=(add,), **options):
-    """How a run went: the result, what ``on_progress`` and ``after_tool`` were told, and the events."""
+    """A run: its result, the payloads of ``on_progress`` and ``after_tool``, and the events."""
     progress, settled, log = [], [], EventLog()
 
     @observer(ON_PROGRESS)
@@ -917,7 +917,7 @@ def test_a_tool_may_report_from_a_thread_and_after_its_call_has_ended():
     result, progress, _, log = told([call("work"), reply("x")], [too_late], tools=[work])
     assert [(e.fraction, e.call_id, e.tool) for e in log.of(ToolProgressed)] == [(0.25, IDS[0], "work")]
     assert [phase for phase, *_ in progress] == ["tool_start", "progress", "tool_end"]
-    late[0].progress(0.75)  # the run is over: nobody is disturbed
+    late[0].progress(0.75)  # the run has ended: ignored
     assert result.status == "completed"
 
 
@@ -942,7 +942,7 @@ def test_a_call_that_ran_before_the_limit_was_met_is_not_run_again():
 def test_a_cancelled_error_raised_by_a_tool_is_its_error():
     @tool
     async def odd() -> str:
-        """Be cancelled by nobody."""
+        """Raise CancelledError."""
         raise asyncio.CancelledError
 
     result, _, settled, _ = told([call("odd"), reply("x")], tools=[odd])
@@ -1022,7 +1022,7 @@ async def test_calls_that_ignore_a_cancellation_do_not_block_the_run():
 
     @tool
     async def stubborn(ctx) -> str:
-        """Go on whatever happens."""
+        """Ignore cancellations."""
         ctx.interrupt.cancel("bored")
         while not gate.is_set():
             try:
@@ -1093,7 +1093,7 @@ def test_a_limit_reached_by_tool_calls_is_reported_even_in_the_last_step():
 
 
 async def test_the_end_of_a_call_is_reported_though_its_tool_ignored_the_cancellation():
-    """A slow hook of on_progress keeps the report of an abandoned call waiting while the run ends."""
+    """A slow hook at on_progress delays the report of an abandoned call while the run ends."""
     log, ready = EventLog(), asyncio.Event()
 
     @tool

@@ -1,4 +1,4 @@
-"""The ledger of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
+"""The budget of a run: what counts where, and when a limit is reached (DESIGN 5.4)."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""The context of a run: what it shares, what is its own, and what it refuses (DESIGN 6.1, 6.2, 6.4)."""
+"""The context of a run: shared services, its own state, and rejected values (DESIGN 6.1, 6.2, 6.4)."""
 
 import time
 from random import Random
@@ -318,7 +318,7 @@ def test_a_tool_sees_the_context_of_its_run_and_may_report_how_far_it_is():
 
 
 class Mine(Event, frozen=True):
-    """An event of a user's own."""
+    """An event of a program."""
 
     text: str = ""
 

@@ -1,4 +1,4 @@
-"""The one stream of events: numbering, sinks, and readers anywhere (DESIGN 6.5)."""
+"""The event stream: numbering, sinks, and readers in any loop (DESIGN 6.5)."""
 
 import asyncio
 import logging
@@ -240,7 +240,7 @@ async def test_a_sink_that_raises_does_not_affect_a_run(scripted_agent):
 
 
 class Listener:
-    """A hook that takes events too."""
+    """A hook with ``on_event``."""
 
     points = frozenset({ON_RUN_END})
     phase = "observe"
@@ -259,7 +259,7 @@ class Listener:
 
 
 class Watched:
-    """A model that says whether it was asked to stream."""
+    """A model that records whether it streamed."""
 
     name = provider = "watched"
 
@@ -424,7 +424,7 @@ def test_each_sink_gets_its_types_and_a_closed_stream_emits_nothing():
 
 
 class Hears:
-    """A hook that listens."""
+    """A hook with ``on_event``."""
 
     def __init__(self, *kinds, every_call=None):
         self.heard = []

@@ -441,7 +441,7 @@ def test_calls_with_ids_of_their_own_keep_them():
 
 
 class Pieces:
-    """A model that streams what it is told: pieces of text, a whole response, or an error to raise."""
+    """A model that streams the given items: pieces of text, a whole response, or an error to raise."""
 
     name, provider = "pieces", "test"
 
@@ -530,7 +530,7 @@ def test_the_discarded_text_of_a_later_step_has_its_hop():
     assert agent.run("x").reply == "c"
     assert [(e.hop, e.attempt, e.purpose) for e in log.of(Discarded)] == [(1, 1, "step"), (1, 2, "step")]
     assert agent.model.requests[-1].messages[-1].role == "user"
-    assert agent.model.requests[-1].messages[-1].content  # something is said, though the hook gave no note
+    assert agent.model.requests[-1].messages[-1].content  # there is a default note
 
 
 def test_a_reply_that_is_ended_at_its_third_piece_was_shown_up_to_there():

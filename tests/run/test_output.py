@@ -1,4 +1,4 @@
-"""Typed output: which types there are, what counts as a reply of one, and what becomes of a reply that is none."""
+"""Typed output: supported types, valid replies, and retries after invalid ones."""
 
 import copy
 import dataclasses
@@ -167,7 +167,7 @@ def test_a_reply_becomes_a_value_of_the_type(output_type, text, value, form):
     assert result.output == value
     assert type(result.output) is type(value)
     assert result.reply == text
-    assert seen == [form]  # hooks and events have the JSON form
+    assert seen == [form]  # hooks and events get the JSON form
     assert log.of(RunFinished)[0].result.output == form
     assert json.loads(result.to_json())["output"] == json.loads(log.of(RunFinished)[0].to_json())["result"]["output"]
     assert AgentResult.from_json(result.to_json()).output == form
@@ -267,7 +267,7 @@ def test_one_json_object_is_found_in_the_text_around_it(text):
         (" \n", "the reply is empty"),
         ("Rome", "the reply is not JSON"),
         ('{"name": "Rome"', "the reply is not JSON"),
-        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of a reply that was cut off
+        ('{"name": {"name": "Rome"}', "the reply is not JSON"),  # never the inner part of an incomplete reply
         ('{"name": "Rome', "the reply is not JSON"),
         ('{"name": "Rome"} or {"name": "Oslo"}', "2 JSON objects"),
         ('```json\n{"name": "Rome"}\n```\n```json\n{"name": "Oslo"}\n```', "2 JSON objects"),
@@ -360,7 +360,7 @@ def test_an_invalid_reply_is_requested_again_with_the_problem():
     assert (note.role, "the reply is not JSON" in note.content) == ("user", True)
     assert [message.content for message in third.messages[:2]] == ["Which city?", '{"people": 1}']
     assert "name: field required" in third.messages[2].content
-    # The conversation has the accepted reply alone.
+    # The conversation contains only the accepted reply.
     kept = [Message("user", "Which city?"), Message("assistant", '{"name": "Rome"}')]
     assert list(result.messages) == list(session.messages) == kept
     assert len(result.steps) == 1

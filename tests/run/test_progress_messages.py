@@ -1,4 +1,4 @@
-"""What people are told of tool calls: one short line, whatever a model or a tool sends."""
+"""The messages about tool calls for people: one short line for any input."""
 
 import asyncio
 

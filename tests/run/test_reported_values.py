@@ -1,4 +1,4 @@
-"""What hooks, sinks and callers are told of a run: each field of each payload, event and result (DESIGN 3, 6.5)."""
+"""Every field of the payloads, events and results of a run (DESIGN 3, 6.5)."""
 
 import pytest
 from msgspec.structs import replace
@@ -90,7 +90,7 @@ EVERYWHERE = (
 
 
 class Clock:
-    """Time that passes only where the model or a tool takes some."""
+    """A clock that only the model and the tools advance."""
 
     def __init__(self):
         self.now = 100.0
@@ -103,7 +103,7 @@ class Clock:
 
 
 class Model:
-    """Says what it is told, and takes half a second for it."""
+    """Returns the given replies, each after half a second."""
 
     name, provider = "m", "prov"
 
@@ -128,7 +128,7 @@ class Model:
 
 
 class Watch:
-    """Keeps every payload, by point."""
+    """Records every payload by point."""
 
     points = EVERYWHERE
     phase = "observe"
@@ -146,7 +146,7 @@ WORDS = ModelResponse("all good", (), Usage(9, 2, 2), "stop", 0.5)
 
 
 def world(*replies, hooks=(), fails=False):
-    """An agent with one tool that takes two seconds, and a context of which every id and every second is known."""
+    """Create an agent with one tool that takes two seconds, and a context with known ids and times."""
     clock = Clock()
 
     @tool
@@ -341,7 +341,7 @@ def test_an_answer_is_reported_with_its_hook():
 
 
 class Boss:
-    """Answers questions."""
+    """An approver with a fixed answer."""
 
     def __init__(self, answer):
         self.points, self.answer = (APPROVAL_REQUESTED,), answer
@@ -534,7 +534,7 @@ def test_the_model_call_of_a_hook_is_reported_like_every_call():
 
 
 def silent(*replies, hooks=(), fails=False, sinks=()):
-    """The same without anybody who watches everything."""
+    """Run without a consumer of all events."""
     agent, ctx = world(*replies, hooks=hooks, fails=fails)
     return agent.run("go", ctx=ctx, task_id="task", correlation_id="corr", sinks=sinks)
 

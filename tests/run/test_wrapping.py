@@ -1,4 +1,4 @@
-"""Context managers that hooks put around runs, model calls and tools (DESIGN 4.9)."""
+"""Context managers of hooks around runs, model calls and tools (DESIGN 4.9)."""
 
 import asyncio
 from contextlib import contextmanager
@@ -58,13 +58,13 @@ class Wrapper:
 
 @tool
 async def look() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
 @tool
 def look_from_a_thread() -> str:
-    """Where the caller is."""
+    """Return the current context variable."""
     return WHERE.get()
 
 
