@@ -44,10 +44,24 @@ LIMIT = 0.02
 """The timeout of a hook that may hang."""
 
 LOOP_POINTS = (
-    SESSION_START, ON_RUN_START, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_LLM, ON_TOKEN, AFTER_LLM, BEFORE_TOOL,
-    ON_PROGRESS, AFTER_TOOL, TOOL_END_WITH_PATH, AFTER_STEP, ON_STOP, ON_ERROR, ON_RUN_END, APPROVAL_REQUESTED,
+    SESSION_START,
+    ON_RUN_START,
+    BEFORE_PROMPT_BUILD,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    ON_TOKEN,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    ON_PROGRESS,
+    AFTER_TOOL,
+    TOOL_END_WITH_PATH,
+    AFTER_STEP,
+    ON_STOP,
+    ON_ERROR,
+    ON_RUN_END,
+    APPROVAL_REQUESTED,
     APPROVAL_DECIDED,
-)  # fmt: skip
+)
 """The points that a run fires by itself."""
 
 FAULTS = ("raise", "hang", "nonsense", "cancelled")
@@ -86,9 +100,13 @@ class HookSpec:
             return speak(ctx, payload)
 
         return hook(
-            self.point, name=name, phase=self.phase, priority=self.priority, on_failure=self.on_failure,
+            self.point,
+            name=name,
+            phase=self.phase,
+            priority=self.priority,
+            on_failure=self.on_failure,
             timeout=LIMIT if self.say == "hang" else None,
-        )(speak_async if self.is_async else speak)  # fmt: skip
+        )(speak_async if self.is_async else speak)
 
 
 def say(what: str, point: Point, ctx: Any, payload: Any) -> Any:
@@ -143,9 +161,14 @@ def hook_specs(draw: st.DrawFn, points: tuple[Point, ...] = LOOP_POINTS) -> Hook
         verbs.append("think")
     policies = [None, "closed", "open"] + ["block"] * (point == BEFORE_TOOL and phase != "observe")
     return HookSpec(
-        point, phase, draw(st.sampled_from(verbs * 2 + list(FAULTS))), is_async,
-        priority=draw(st.integers(-2, 2)), on_failure=draw(st.sampled_from(policies)), when=draw(st.integers(0, 2)),
-    )  # fmt: skip
+        point,
+        phase,
+        draw(st.sampled_from(verbs * 2 + list(FAULTS))),
+        is_async,
+        priority=draw(st.integers(-2, 2)),
+        on_failure=draw(st.sampled_from(policies)),
+        when=draw(st.integers(0, 2)),
+    )
 
 
 # Tools, and what models do with them.
@@ -232,9 +255,12 @@ def scenarios(draw: st.DrawFn, runs: int = 1) -> Scenario:
     listening = draw(st.booleans())
     moment = st.integers(1, 60) if listening else st.sampled_from([0.0, 0.001, 0.003, 0.006])
     return Scenario(
-        tuple(draw(st.lists(hook_specs(), max_size=6))), tuple(draw(st.lists(turns, min_size=1, max_size=5))),
-        listening, draw(st.none() | moment), runs,
-    )  # fmt: skip
+        tuple(draw(st.lists(hook_specs(), max_size=6))),
+        tuple(draw(st.lists(turns, min_size=1, max_size=5))),
+        listening,
+        draw(st.none() | moment),
+        runs,
+    )
 
 
 @dataclass

@@ -68,14 +68,16 @@ def want_proof(ctx, ticket):
 
 def players():
     """Return the reply: the next line for the lead agent, a fixed text for the helper and for summaries."""
-    lines = iter([
-        [call("read_file", path="notes.txt"), call("fetch_mail")],
-        [call("ticket_start", id="T-1"), call("publish")],
-        call("delegate", to="helper", task="Look it over."),
-        call("ticket_complete", id="T-1", summary="It is written."),
-        call("ticket_complete", id="T-1", summary="It is written; the proof is in notes.txt."),
-        reply("All is done."),
-    ])  # fmt: skip
+    lines = iter(
+        [
+            [call("read_file", path="notes.txt"), call("fetch_mail")],
+            [call("ticket_start", id="T-1"), call("publish")],
+            call("delegate", to="helper", task="Look it over."),
+            call("ticket_complete", id="T-1", summary="It is written."),
+            call("ticket_complete", id="T-1", summary="It is written; the proof is in notes.txt."),
+            reply("All is done."),
+        ]
+    )
 
     def say(request):
         if request.purpose != "step":
@@ -145,12 +147,22 @@ async def test_the_parts_together_fire_every_point_with_its_payload(tmp_path, bu
         assert isinstance(session, Session)
 
     assert witness.of_the_talk(0, switched) == [
-        "message_received", "inbound_claim", "personality_switched",
-        "message_sending", "before_dispatch", "message_sent",
-    ]  # fmt: skip
+        "message_received",
+        "inbound_claim",
+        "personality_switched",
+        "message_sending",
+        "before_dispatch",
+        "message_sent",
+    ]
     assert witness.of_the_talk(switched) == [
-        "message_received", "inbound_claim", "session_start", "on_run_start", "on_run_end",
-        "message_sending", "before_dispatch", "message_sent",
-    ]  # fmt: skip
+        "message_received",
+        "inbound_claim",
+        "session_start",
+        "on_run_start",
+        "on_run_end",
+        "message_sending",
+        "before_dispatch",
+        "message_sent",
+    ]
     assert witness.names(OF_A_SUBAGENT) == list(OF_A_SUBAGENT)
     assert witness.names(OF_A_TICKET) == ["before_ticket_complete", "after_ticket_revision", "before_ticket_complete"]

@@ -186,19 +186,32 @@ def vandalise(value: Any) -> None:
                 ]
         elif isinstance(thing, dict):
             attempts += [
-                lambda t=thing: t.update(spoilt=1), lambda t=thing: t.clear(), lambda t=thing: t.popitem(),
-                lambda t=thing: t.setdefault("spoilt", 1), lambda t=thing: t.__setitem__("spoilt", 1),
-                lambda t=thing: t.__ior__({"spoilt": 1}), lambda t=thing: t.pop(next(iter(t))),
-                lambda t=thing: t.__delitem__(next(iter(t))), lambda t=thing: t.__init__(spoilt=1),
+                lambda t=thing: t.update(spoilt=1),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.popitem(),
+                lambda t=thing: t.setdefault("spoilt", 1),
+                lambda t=thing: t.__setitem__("spoilt", 1),
+                lambda t=thing: t.__ior__({"spoilt": 1}),
+                lambda t=thing: t.pop(next(iter(t))),
+                lambda t=thing: t.__delitem__(next(iter(t))),
+                lambda t=thing: t.__init__(spoilt=1),
                 lambda t=thing: t.copy().update(spoilt=1),
-            ]  # fmt: skip
+            ]
         elif isinstance(thing, (list, History)):
             attempts += [
-                lambda t=thing: t.append(1), lambda t=thing: t.extend([1]), lambda t=thing: t.clear(),
-                lambda t=thing: t.insert(0, 1), lambda t=thing: t.pop(), lambda t=thing: t.reverse(),
-                lambda t=thing: t.__setitem__(0, 1), lambda t=thing: t.__delitem__(0), lambda t=thing: t.sort(),
-                lambda t=thing: t.__iadd__([1]), lambda t=thing: t.__imul__(2), lambda t=thing: t.__init__([1]),
-            ]  # fmt: skip
+                lambda t=thing: t.append(1),
+                lambda t=thing: t.extend([1]),
+                lambda t=thing: t.clear(),
+                lambda t=thing: t.insert(0, 1),
+                lambda t=thing: t.pop(),
+                lambda t=thing: t.reverse(),
+                lambda t=thing: t.__setitem__(0, 1),
+                lambda t=thing: t.__delitem__(0),
+                lambda t=thing: t.sort(),
+                lambda t=thing: t.__iadd__([1]),
+                lambda t=thing: t.__imul__(2),
+                lambda t=thing: t.__init__([1]),
+            ]
         for attempt in attempts:
             with suppress(TypeError, AttributeError, KeyError, IndexError, StopIteration):
                 attempt()
@@ -256,9 +269,15 @@ async def story(*hooks: Any) -> tuple[Any, ...]:
     model = ScriptedModel([[call("nested", items=[[1]]), call("missing")], RuntimeError("down"), "an answer"])
     retry = hook(ON_ERROR, priority=-1)(lambda c, failure: HookResult.retry() if failure.where == "model" else None)
     agent = Agent(
-        "a", "", "instructions", llm=model, tools=[nested], hooks=[ask, edit, more, retry, *hooks],
-        params={"stop": ["x"], "deep": {"a": [1]}}, response_format={"type": "object", "required": ["a"]},
-    )  # fmt: skip
+        "a",
+        "",
+        "instructions",
+        llm=model,
+        tools=[nested],
+        hooks=[ask, edit, more, retry, *hooks],
+        params={"stop": ["x"], "deep": {"a": [1]}},
+        response_format={"type": "object", "required": ["a"]},
+    )
     session = Session("s", metadata={"list": [1, {"x": [2]}]})
     result = await agent.arun("a task", session=session)
     requests = [(list(r.messages), r.tools, r.params, r.response_format) for r in model.requests]
@@ -441,8 +460,11 @@ async def test_a_hook_is_not_called_for_its_own_model_call_but_all_others_are() 
 
     await Agent("a", llm=ScriptedModel(["yes"], loop=True), hooks=[thinker("one"), thinker("two")]).arun("a task")
     assert entered == {
-        ("one", "step"): 1, ("two", "step by one"): 1, ("two", "step"): 1, ("one", "step by two"): 1,
-    }  # fmt: skip
+        ("one", "step"): 1,
+        ("two", "step by one"): 1,
+        ("two", "step"): 1,
+        ("one", "step by two"): 1,
+    }
 
 
 async def test_hooks_judge_the_model_calls_of_hooks() -> None:

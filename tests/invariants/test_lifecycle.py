@@ -88,13 +88,32 @@ def full_run(**options: Any) -> tuple[Agent, Played]:
 STEP = ["before_step", "before_llm", "on_token", "after_llm"]
 TALK = ["before_step", "before_llm", "on_token", "on_token", "on_token", "after_llm", "after_step", "on_stop"]
 MOMENTS = [
-    "session_start", "on_run_start", "before_prompt_build",
-    *STEP, "before_tool", "before_tool", "approval_requested", "approval_decided",
-    "on_progress", "on_progress", "on_progress", "on_progress", "on_error",
-    "after_tool", "tool_end_with_path", "after_tool", "after_step",
-    *TALK, *[p for p in TALK if p != "on_token"][:2], "on_token", "on_token", "after_llm", "after_step", "on_stop",
+    "session_start",
+    "on_run_start",
+    "before_prompt_build",
+    *STEP,
+    "before_tool",
+    "before_tool",
+    "approval_requested",
+    "approval_decided",
+    "on_progress",
+    "on_progress",
+    "on_progress",
+    "on_progress",
+    "on_error",
+    "after_tool",
+    "tool_end_with_path",
+    "after_tool",
+    "after_step",
+    *TALK,
+    *[p for p in TALK if p != "on_token"][:2],
+    "on_token",
+    "on_token",
+    "after_llm",
+    "after_step",
+    "on_stop",
     "on_run_end",
-]  # fmt: skip
+]
 
 
 async def test_every_point_of_the_loop_fires_at_its_moment() -> None:

@@ -47,8 +47,16 @@ EXCEPTIONS = {
 """Attributes that change a run, by contract."""
 
 POINTS_TRIED = (
-    ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP, ON_STOP, ON_RUN_END,
-)  # fmt: skip
+    ON_RUN_START,
+    BEFORE_STEP,
+    BEFORE_LLM,
+    AFTER_LLM,
+    BEFORE_TOOL,
+    AFTER_TOOL,
+    AFTER_STEP,
+    ON_STOP,
+    ON_RUN_END,
+)
 
 
 class Mine(Event, frozen=True):

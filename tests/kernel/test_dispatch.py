@@ -82,8 +82,18 @@ class Fire:
     an exception to raise, or ``"rewrite"`` to append its name to the path.
     """
 
-    def __init__(self, point, *hooks, validate=None, start="rewrite", no_retry="", scope=None, is_async=False,
-                 payload=None, **options):  # fmt: skip
+    def __init__(
+        self,
+        point,
+        *hooks,
+        validate=None,
+        start="rewrite",
+        no_retry="",
+        scope=None,
+        is_async=False,
+        payload=None,
+        **options,
+    ):
         self.point, self.called, self.seen = point, [], {}
         self.validate, self.start, self.no_retry = validate, start, no_retry
         self.scope = scope or Listening()
@@ -160,43 +170,95 @@ def observer(result=None, **options):
 SETTLEMENT = {
     "nobody says anything": ([rewriter(PASS), guard(PASS), observer()], "abc", "cont", None, ""),
     "a rewriter's block skips all deciders": (
-        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()], "ad", "block", "no", "a"),
+        [rewriter(R.block("no")), rewriter(REWRITE), guard(PASS), observer()],
+        "ad",
+        "block",
+        "no",
+        "a",
+    ),
     "a rewriter's end skips all deciders": (
-        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()], "ad", "end", "bye", "a"),
+        [rewriter(R.end("bye")), rewriter(REWRITE), guard(R.block("no")), observer()],
+        "ad",
+        "end",
+        "bye",
+        "a",
+    ),
     "a guard's block skips the guards left": (
-        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()], "abd", "block", "no", "b"),
+        [rewriter(PASS), guard(R.block("no")), guard(R.end("bye")), observer()],
+        "abd",
+        "block",
+        "no",
+        "b",
+    ),
     "a guard's end skips the guards left": (
-        [guard(R.end("bye")), guard(R.block("no")), observer()], "ac", "end", "bye", "a"),
+        [guard(R.end("bye")), guard(R.block("no")), observer()],
+        "ac",
+        "end",
+        "bye",
+        "a",
+    ),
     "a rewriter's answer skips the rewriters left": (
-        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)], "ab", "answer", None, "b"),
+        [rewriter(PASS), rewriter(R.answer(1)), rewriter(REWRITE)],
+        "ab",
+        "answer",
+        None,
+        "b",
+    ),
     "a rewriter's answer skips rewriters, guards still judge": (
-        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()], "acd", "answer", None, "a"),
+        [rewriter(R.answer(1)), rewriter(REWRITE), guard(PASS), observer()],
+        "acd",
+        "answer",
+        None,
+        "a",
+    ),
     "a guard's block beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.block("no")), observer()], "abc", "block", "no", "b"),
-    "a guard's end beats a rewriter's answer": (
-        [rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
-    "a guard's answer skips nobody": (
-        [guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.block("no")), observer()],
+        "abc",
+        "block",
+        "no",
+        "b",
+    ),
+    "a guard's end beats a rewriter's answer": ([rewriter(R.answer(1)), guard(R.end("bye"))], "ab", "end", "bye", "b"),
+    "a guard's answer skips nobody": ([guard(R.answer(1)), guard(PASS), observer()], "abc", "answer", None, "a"),
     "a later guard's block beats a guard's answer": (
-        [guard(R.answer(1)), guard(R.block("no"))], "ab", "block", "no", "b"),
+        [guard(R.answer(1)), guard(R.block("no"))],
+        "ab",
+        "block",
+        "no",
+        "b",
+    ),
     "of several answers the first counts": (
-        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))], "abc", "answer", None, "a"),
+        [rewriter(R.answer(1)), guard(R.answer(2)), guard(R.answer(3))],
+        "abc",
+        "answer",
+        None,
+        "a",
+    ),
     "a rewriter's ask skips nobody": (
-        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()], "abcd", "ask", None, "a"),
+        [rewriter(R.ask("?")), rewriter(REWRITE), guard(PASS), observer()],
+        "abcd",
+        "ask",
+        None,
+        "a",
+    ),
     "a guard's ask skips nobody": ([guard(R.ask("?")), guard(PASS), observer()], "abc", "ask", None, "a"),
     "block beats ask": ([rewriter(R.ask("?")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "end beats ask": ([guard(R.ask("?")), guard(R.end("bye"))], "ab", "end", "bye", "b"),
     "asked and answered is asked first": ([rewriter(R.ask("?")), guard(R.answer(1))], "ab", "ask", None, "a"),
     "answered and then asked is asked first": ([rewriter(R.answer(1)), guard(R.ask("?"))], "ab", "ask", None, "b"),
-    "stop never settles": (
-        [rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
+    "stop never settles": ([rewriter(R.stop("s")), rewriter(PASS), guard(PASS), observer()], "abcd", "stop", None, "a"),
     "a guard's stop never settles": ([guard(R.stop("s")), guard(R.block("no"))], "ab", "block", "no", "b"),
     "answer beats stop": ([rewriter(R.stop("s")), rewriter(R.answer(1))], "ab", "answer", None, "b"),
     "replace is the weakest": ([rewriter(REWRITE), rewriter(R.stop("s"))], "ab", "stop", None, "b"),
     "replace alone": ([rewriter(REWRITE), rewriter(PASS), guard(PASS)], "abc", "replace", None, "a"),
     "the first block of two rewriters holds": (
-        [rewriter(R.block("one")), rewriter(R.block("two"))], "a", "block", "one", "a"),
-}  # fmt: skip
+        [rewriter(R.block("one")), rewriter(R.block("two"))],
+        "a",
+        "block",
+        "one",
+        "a",
+    ),
+}
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
@@ -449,8 +511,11 @@ async def test_a_consumer_can_ask_for_a_record_of_every_call():
         fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(tracing=True), is_async=is_async)
         await fire()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
-            ("a", "cont"), ("b", "replace"), ("c", "cont"), ("d", "cont"),
-        ]  # fmt: skip
+            ("a", "cont"),
+            ("b", "replace"),
+            ("c", "cont"),
+            ("d", "cont"),
+        ]
         assert {(e.reason, e.error) for e in fire.scope.of(HookExecuted)} == {("", None)}
 
 

@@ -650,11 +650,26 @@ class Swapped:
 @pytest.mark.parametrize(
     "made",
     [
-        named_wrongly, named_in_full, payload_first, request_first, point_and_ctx, point_and_payload, ctx_is_last,
-        point_is_last, one_too_many, annotated_ctx, annotated_in_text, annotated_in_quotes, annotated_generic,
-        annotated_payload, annotation_beats_the_name, async_too, functools.partial(one_too_many), Swapped(),
+        named_wrongly,
+        named_in_full,
+        payload_first,
+        request_first,
+        point_and_ctx,
+        point_and_payload,
+        ctx_is_last,
+        point_is_last,
+        one_too_many,
+        annotated_ctx,
+        annotated_in_text,
+        annotated_in_quotes,
+        annotated_generic,
+        annotated_payload,
+        annotation_beats_the_name,
+        async_too,
+        functools.partial(one_too_many),
+        Swapped(),
     ],
-)  # fmt: skip
+)
 def test_parameters_in_the_wrong_order_are_rejected_with_the_right_one(made):
     order = r"its parameters are in the wrong order: \(ctx, payload\) or \(point, ctx, payload\), not \("
     with pytest.raises(RegistrationError, match=rf"^hook .* at before_tool: {order}"):
@@ -681,11 +696,16 @@ def everything(*args): ...
 @pytest.mark.parametrize(
     ("made", "point"),
     [
-        (unusual_names, BEFORE_TOOL), (payload_called_context, BEFORE_TOOL), (ctx_annotated, BEFORE_TOOL),
-        (ctx_called_request, BEFORE_TOOL), (annotated_with_a_value, BEFORE_TOOL),
-        (payload_of_another_point, BEFORE_LLM), (default_ctx, BEFORE_TOOL), (everything, BEFORE_TOOL),
+        (unusual_names, BEFORE_TOOL),
+        (payload_called_context, BEFORE_TOOL),
+        (ctx_annotated, BEFORE_TOOL),
+        (ctx_called_request, BEFORE_TOOL),
+        (annotated_with_a_value, BEFORE_TOOL),
+        (payload_of_another_point, BEFORE_LLM),
+        (default_ctx, BEFORE_TOOL),
+        (everything, BEFORE_TOOL),
     ],
-)  # fmt: skip
+)
 def test_neutral_parameter_names_are_accepted(made, point):
     assert entry_of(made, points=point).name == made.__name__
 

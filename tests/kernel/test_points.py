@@ -326,9 +326,17 @@ def test_a_point_of_a_program_is_a_plain_pipeline_by_default():
     assert (point.when, point.closed, point.fired_by) == ("", "the run fails", "the loop")
     assert (point.tool, point.resilient) == (False, False)
     full = Point(
-        "test_order_sent", Order, model="claim", result=Order, when="w", closed="c", fired_by="f",
-        names={"Shop": "Out"}, tool=True, resilient=True,
-    )  # fmt: skip
+        "test_order_sent",
+        Order,
+        model="claim",
+        result=Order,
+        when="w",
+        closed="c",
+        fired_by="f",
+        names={"Shop": "Out"},
+        tool=True,
+        resilient=True,
+    )
     assert (full.model, full.result, full.when, full.closed, full.fired_by) == ("claim", Order, "w", "c", "f")
     assert (full.names, full.tool, full.resilient, full.payload) == ({"Shop": "Out"}, True, True, Order)
 

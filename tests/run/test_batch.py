@@ -520,8 +520,11 @@ def test_every_attempt_has_one_end_with_its_outcome_and_a_start_if_it_runs():
     scripted_agent([batch, reply("x")], tools=[add], hooks=[some], sinks=[log]).run("x")
     assert [(e.call_id, e.attempt) for e in log.of(ToolStarted)] == [("call_0_2", 1)]
     assert sorted((e.call_id, e.attempt, e.outcome) for e in log.of(ToolEnded)) == [
-        ("call_0_0", 1, "blocked"), ("call_0_1", 1, "answered"), ("call_0_2", 1, "ok"), ("call_0_3", 1, "error"),
-    ]  # fmt: skip
+        ("call_0_0", 1, "blocked"),
+        ("call_0_1", 1, "answered"),
+        ("call_0_2", 1, "ok"),
+        ("call_0_3", 1, "error"),
+    ]
     assert [e.outcome for e in log.of(ToolSettled)] == ["blocked", "answered", "ok", "error"]
 
 
@@ -589,10 +592,15 @@ def test_retry_takes_the_models_own_call_through_all_again_before_the_next_settl
     batch = [call("flaky", n=1), call("flaky", n=2)]
     result = scripted_agent([batch, reply("x")], tools=[flaky], hooks=[before, again]).run("x")
     assert seen == [
-        ("before", 1, 1), ("before", 2, 1),
-        ("after", 11, 1), ("before", 1, 2), ("after", 11, 2),
-        ("after", 12, 1), ("before", 2, 2), ("after", 12, 2),
-    ]  # fmt: skip
+        ("before", 1, 1),
+        ("before", 2, 1),
+        ("after", 11, 1),
+        ("before", 1, 2),
+        ("after", 11, 2),
+        ("after", 12, 1),
+        ("before", 2, 2),
+        ("after", 12, 2),
+    ]
     assert results(result) == [("ok 11", False), ("ok 12", False)]
 
 
@@ -747,8 +755,10 @@ def test_the_end_of_a_blocked_call_is_reported_before_the_others_start():
 
     _, progress, settled, _ = told([TWO, reply("x")], [judge])
     assert progress == [
-        ("tool_end", IDS[1], "blocked"), ("tool_start", IDS[0], None), ("tool_end", IDS[0], "ok"),
-    ]  # fmt: skip
+        ("tool_end", IDS[1], "blocked"),
+        ("tool_start", IDS[0], None),
+        ("tool_end", IDS[0], "ok"),
+    ]
     assert settled == [(IDS[0], "ok"), (IDS[1], "blocked")]
 
 
@@ -766,8 +776,9 @@ def test_invalid_calls_are_reported_at_on_error_with_their_id():
         texts = [m.content for m in result.messages if m.role == "tool"]
         assert [error for failure in failures for error in failure.errors] == list(result.errors)
         assert [(e.where, e.type, e.source, e.call_id, e.fatal) for e in result.errors] == [
-            ("tool", "InvalidCall", "nope", IDS[0], False), ("tool", "InvalidCall", "add", IDS[1], False),
-        ]  # fmt: skip
+            ("tool", "InvalidCall", "nope", IDS[0], False),
+            ("tool", "InvalidCall", "add", IDS[1], False),
+        ]
         assert [e.message for e in result.errors] == texts
         assert "nope" in texts[0]
 

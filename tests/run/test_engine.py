@@ -704,9 +704,13 @@ def cancel(clock, ctx):
 
 @pytest.mark.parametrize(
     ("first", "then", "status", "left"),
-    [(ring, leave, "cancelled", True), (leave, ring, "cancelled", True), (cancel, ring, None, False),
-     (ring, cancel, None, False)],
-)  # fmt: skip
+    [
+        (ring, leave, "cancelled", True),
+        (leave, ring, "cancelled", True),
+        (cancel, ring, None, False),
+        (ring, cancel, None, False),
+    ],
+)
 async def test_a_cancelled_caller_stays_cancelled_even_if_the_time_limit_is_reached_too(first, then, status, left):
     def both(clock, ctx):
         first(clock, ctx)

@@ -314,8 +314,10 @@ async def test_consumers_get_only_the_types_they_want_and_unwanted_events_are_no
     await scripted_agent([call("add", a=1, b=2), "done"], tools=[add], hooks=[ends, replies]).arun("hi")
     assert [(type(event), event.seq) for event in ends.seen] == [(RunFinished, 3)]
     assert [(type(event), event.seq) for event in replies.seen] == [
-        (ModelReplied, 1), (ModelReplied, 2), (RunFinished, 3),
-    ]  # fmt: skip
+        (ModelReplied, 1),
+        (ModelReplied, 2),
+        (RunFinished, 3),
+    ]
 
 
 ALL_KINDS = sorted((kind for kind in Event.__subclasses__() if kind.__module__.startswith("hookline.")), key=str)

@@ -210,10 +210,16 @@ class Holder(msgspec.Struct):
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        (Strange, "Strange"), ("City", "'City'"), (3, "3"), (len, "len"), (City(name="x"), "City"), (Holder, "Holder"),
-        (list[Strange], "Strange"), (Star | Strange, "Strange"),
+        (Strange, "Strange"),
+        ("City", "'City'"),
+        (3, "3"),
+        (len, "len"),
+        (City(name="x"), "City"),
+        (Holder, "Holder"),
+        (list[Strange], "Strange"),
+        (Star | Strange, "Strange"),
     ],
-)  # fmt: skip
+)
 def test_a_type_that_cannot_be_read_is_found_when_the_agent_is_made(wrong, named):
     with pytest.raises(RegistrationError, match=f"output_type: .*{named}.* cannot be read from JSON"):
         scripted_agent([], output_type=wrong)
@@ -642,8 +648,13 @@ def test_a_stream_discards_the_text_of_a_rejected_reply():
     kinds = (TextDelta, OutputChecked, Discarded, ModelReplied)
     told = [event for event in log if isinstance(event, kinds)]
     assert [type(event) for event in told] == [
-        TextDelta, OutputChecked, Discarded, TextDelta, OutputChecked, ModelReplied,
-    ]  # fmt: skip
+        TextDelta,
+        OutputChecked,
+        Discarded,
+        TextDelta,
+        OutputChecked,
+        ModelReplied,
+    ]
     rejected, accepted = log.of(OutputChecked)
     assert (rejected.output_type, rejected.content, rejected.problem) == ("int", "no", "the reply is not JSON")
     assert (rejected.retries_left, rejected.attempt, rejected.output) == (2, 1, None)

@@ -182,9 +182,18 @@ def test_an_agent_has_the_given_options():
         return None
 
     agent = Agent(
-        "a", "what for", "Be brief.", llm=ScriptedModel([reply("x")]), tools=[add], allowed_plugins=["p"], max_steps=7,
-        max_parallel_tools=2, params={"t": [1]}, response_format={"type": "object"}, sinks=[sink],
-    )  # fmt: skip
+        "a",
+        "what for",
+        "Be brief.",
+        llm=ScriptedModel([reply("x")]),
+        tools=[add],
+        allowed_plugins=["p"],
+        max_steps=7,
+        max_parallel_tools=2,
+        params={"t": [1]},
+        response_format={"type": "object"},
+        sinks=[sink],
+    )
     assert (agent.name, agent.description, agent.instructions) == ("a", "what for", "Be brief.")
     assert (agent.allowed_plugins, agent.limits, agent.max_parallel_tools) == (("p",), Limits(steps=7), 2)
     assert (agent.params, agent.response_format, agent.sinks) == ({"t": [1]}, {"type": "object"}, (sink,))
