@@ -132,7 +132,7 @@ def test_what_the_judge_sees_is_bounded_and_may_leave_out_the_evidence(board):
 )  # fmt: skip
 def test_an_unclear_verdict_lets_nothing_pass(board, answer):
     told, _ = run(board, START, complete(), answer)
-    assert "it could not be checked, so it is still running" in told
+    assert "the check failed, so the ticket is still running" in told
     assert "the judge gave no clear verdict" in told
     assert board.get("T-1").column == "running"
     assert board.success_ratio("bob") is None

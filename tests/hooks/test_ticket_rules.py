@@ -90,7 +90,7 @@ def test_the_tier_ask_is_no_yes_where_nobody_asks(board, tmp_path):
     for hooks in ([], [other]):
         outcomes, told = run(board, START, COMPLETE, hooks=hooks)
         assert outcomes == ["error", "error"]
-        assert "T-1 needs approval, and nobody asks for it: give the agent TicketRules(board)" in told[0]
+        assert "T-1 needs approval, but no hook asks for it: add TicketRules(board)" in told[0]
     assert board.get("T-1").column == "todo"
 
 
@@ -160,5 +160,5 @@ def test_a_ticket_that_comes_to_be_after_the_call_was_judged_is_not_started_unas
     )
     told = [message.content for message in agent.run("go").messages if message.role == "tool"]
     assert board.get("T-1").column == "todo"
-    assert "call once more" in told[1]
+    assert "call again" in told[1]
     assert asked == ["May bob start T-1: x?"]

@@ -1,19 +1,19 @@
-"""Rehearse a run without doing anything.
+"""Do a dry run.
 
-Before an agent gets to work on the real thing, you want to see what it would do. In a rehearsal every tool that is
-marked `dangerous` is answered in place of being run, so the model goes on as if it had worked. The hook is given to
-that one run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks before it acts.
+Before an agent works on a real system, you want to see what it would do. In a dry run every tool that is marked
+`dangerous` is answered instead of being run, so the model continues as if it had worked. The hook is given to that one
+run (`agent.run(..., hooks=[...])`). `PlanModeHook` asks for approval instead.
 """
 
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookResult, ScriptedModel, ToolCallRequest, call, guard, tool
 
 
 @guard(BEFORE_TOOL)
-def rehearse(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+def dry_run(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     tools = ctx.tool_registry
     called = tools.get(request.name) if tools is not None else None
     if called is not None and called.dangerous:
-        return HookResult.answer("done (rehearsed)", reason="a rehearsal")
+        return HookResult.answer("done (dry run)", reason="dry run")
     return None
 
 
@@ -32,13 +32,13 @@ def drop_table(name: str) -> str:
 if __name__ == "__main__":
     llm = ScriptedModel([call("list_tables"), call("drop_table", name="orders_old"), "Tidied."], loop=True)
     agent = Agent("dba", llm=llm, tools=[list_tables, drop_table])
-    for hooks in ([rehearse], []):
+    for hooks in ([dry_run], []):
         for message in agent.run("Tidy up.", hooks=hooks).messages:
             if message.role == "tool":
                 print(f"{message.name}: {message.content}")
 
 # prints:
 # list_tables: ["orders","orders_old"]
-# drop_table: done (rehearsed)
+# drop_table: done (dry run)
 # list_tables: ["orders","orders_old"]
 # drop_table: orders_old is gone

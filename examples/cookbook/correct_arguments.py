@@ -1,8 +1,8 @@
-"""Mend arguments before they are checked.
+"""Correct arguments before they are validated.
 
-Models write "tomorrow" where a tool wants a date. A hook in the rewrite phase sees the arguments first, as the model
-sent them; then they are validated, and the guards judge what the rewriters left. So mending can be generous: it lets
-nothing past a guard.
+Models write "tomorrow" where a tool needs a date. A hook in the rewrite phase gets the arguments first, as the model
+sent them; then they are validated, and the guards judge the result. So a correction can be generous: it cannot bypass
+a guard.
 """
 
 from datetime import date, datetime, timedelta
@@ -15,7 +15,7 @@ DAYS = {"today": 0, "tomorrow": 1, "the day after tomorrow": 2}
 
 
 @hook(BEFORE_TOOL, tools="book_*", priority=40)
-def mend_dates(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+def correct_dates(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     days = DAYS.get(str(request.arguments.get("day")).lower())
     if days is None:
         return None
@@ -39,7 +39,7 @@ if __name__ == "__main__":
     friday = FakeClock(datetime(2026, 11, 13, 12))
     days = ("Tomorrow", "the day after tomorrow", "2026-11-20")
     llm = ScriptedModel([[call("book_table", day=day) for day in days], "Two tables."])
-    agent = Agent("host", llm=llm, tools=[book_table], hooks=[mend_dates, closed_on_sundays])
+    agent = Agent("host", llm=llm, tools=[book_table], hooks=[correct_dates, closed_on_sundays])
     result = agent.run("Book a table.", ctx=AgentContext(clock=friday))
     print(*(message.content for message in result.messages[2:5]), sep="\n")
 
