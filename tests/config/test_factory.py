@@ -163,7 +163,7 @@ def test_hosts_bring_a_fetch_tool_that_reaches_no_others(script, tmp_path):
     turn = {"tool": "fetch", "arguments": {"url": "https://evil.com"}}
     settings = Settings(model=script(turn, "done"), folder=str(tmp_path), hosts=("good.com",))
     result = build_agent(settings).run("go")
-    assert "evil.com is not one of the hosts that may be reached (good.com)" in result.messages[2].content
+    assert "evil.com is not one of the allowed hosts (good.com)" in result.messages[2].content
     assert "fetch" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
     with pytest.raises(RegistrationError, match="hosts"):
         build_agent(Settings(model=script("hi"), folder=str(tmp_path), hosts=("not a host",)))

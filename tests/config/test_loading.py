@@ -9,6 +9,7 @@ from hookline.config.loading import load_hooks, load_tools, source_location
 from hookline.config.settings import DeclaredHook
 from hookline.plugins import Plugin
 from hookline.plugins.errors import LoadError
+from hookline.tape import TapeHook
 
 RULES = """
 from hookline import BEFORE_TOOL, HookResult, guard, observer
@@ -126,6 +127,13 @@ def test_a_name_alone_is_a_built_in_hook_made_with_its_args(folder):
     hooks[1].register(registry)
     (entry,) = registry.stack.entries("on_error")
     assert (entry.name, entry.priority) == ("mine", 7)
+
+
+def test_the_tape_hook_can_be_named_alone_and_needs_a_path(folder):
+    (loaded,), _ = load_hooks([DeclaredHook("TapeHook", {"path": "tapes"})], folder)
+    assert isinstance(loaded.hook, TapeHook)
+    with pytest.raises(LoadError, match=r"TapeHook needs path: { use = \"TapeHook\", args = { path = ... } }"):
+        load_hooks(["TapeHook"], folder)
 
 
 def test_bundles_of_built_in_hooks_are_made_when_they_are_used(folder):

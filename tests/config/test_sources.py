@@ -309,6 +309,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         '  { use = "rules.py:Mine", args = { path = "as/it/is" } },\n'
         '  { use = "RoleBasedAccessHook", args = { key = "role" } },\n'
         '  { use = "hookline.tape:TapeHook", args = { path = "tapes" } },\n'
+        '  { use = "TapeHook", args = { path = "tapes" } },\n'
         "]\n"
     )
     (tmp_path / "below").mkdir()
@@ -321,6 +322,7 @@ def test_paths_in_the_args_of_built_in_hooks_start_at_the_file(tmp_path):
         {"artifacts": True},
         {"path": "as/it/is"},
         {"key": "role"},
+        {"path": f"{tmp_path}/tapes"},
         {"path": f"{tmp_path}/tapes"},
     ]
 

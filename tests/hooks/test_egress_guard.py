@@ -17,7 +17,7 @@ from hookline._base.frozen import freeze
 from hookline.hooks import EgressGuard
 from hookline.testing import scripted_agent
 from hookline.tools import Egress, Tool, file_tools
-from hookline.tools.arguments import links_of
+from hookline.tools.arguments import urls_in_text
 
 GOOD = ["good.com", "*.wild.org", "http://localhost:8000"]
 
@@ -125,7 +125,7 @@ def test_the_message_names_the_allowed_hosts():
     agent = scripted_agent([call("do", url="https://evil.com"), "ok"], tools=[do], hooks=[EgressGuard(GOOD)])
     (message,) = [message for message in agent.run("go").messages if message.role == "tool"]
     assert message.content == (
-        "'https://evil.com' is not allowed: evil.com is not one of the hosts that may be reached "
+        "'https://evil.com' is not allowed: evil.com is not one of the allowed hosts "
         "(good.com, *.wild.org, http://localhost:8000). Use another source, or go on without it."
     )
 
@@ -229,7 +229,7 @@ def test_any_arguments_have_a_defined_outcome(value):
 def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
     """A URL of another host, followed by a space, is found whatever stands around it."""
     text = f"{before} https://evil.com/ {after}"
-    judged = [Egress(GOOD).check(link) for link in links_of(text)]
+    judged = [Egress(GOOD).check(link) for link in urls_in_text(text)]
     assert any(verdict is not None for verdict in judged)
 
 
@@ -240,7 +240,7 @@ def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
 def test_a_huge_text_takes_time_as_it_is_long(piece):
     text = piece * (2_000_000 // len(piece))
     count = 0
-    for link in links_of(text):
+    for link in urls_in_text(text):
         count += 1
         if Egress(GOOD).check(link) is not None:
             break

@@ -138,7 +138,7 @@ def test_the_evidence_is_bounded_and_can_be_disabled(board):
 )
 def test_an_unclear_verdict_rejects_the_completion(board, answer):
     message, _ = run(board, START, complete(), answer)
-    assert "it could not be checked, so it is still running" in message
+    assert "the check failed, so the ticket is still running" in message
     assert "the judge gave no clear verdict" in message
     assert board.get("T-1").column == "running"
     assert board.success_ratio("bob") is None

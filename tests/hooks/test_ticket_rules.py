@@ -92,7 +92,7 @@ def test_the_tier_ask_is_refused_without_rules(board, tmp_path):
     for hooks in ([], [other]):
         outcomes, results = run(board, START, COMPLETE, hooks=hooks)
         assert outcomes == ["error", "error"]
-        assert "T-1 needs approval, and nobody asks for it: give the agent TicketRules(board)" in results[0]
+        assert "T-1 needs approval, but no hook asks for it: add TicketRules(board)" in results[0]
     assert board.get("T-1").column == "todo"
 
 
@@ -162,5 +162,5 @@ def test_a_ticket_created_after_the_judgement_is_not_started_without_approval(bo
     )
     results = [message.content for message in agent.run("go").messages if message.role == "tool"]
     assert board.get("T-1").column == "todo"
-    assert "call once more" in results[1]
+    assert "call again" in results[1]
     assert asked == ["May bob start T-1: x?"]

@@ -200,14 +200,14 @@ def test_the_registry_given_to_an_agent_is_shared_with_its_plugins():
     [
         ({"plugins": [default_slm_hooks()]}, r"contains a list: if these are hooks, write hooks=\[\*...\]"),
         ({"plugins": [guards]}, r"guards is not a plugin: if it makes one, call it: plugins=\[guards\(\)\]"),
-        ({"plugins": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+        ({"plugins": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
         ({"plugins": [3]}, "3 is neither a plugin nor the name of an installed one"),
         ({"plugins": "guards"}, r"plugins must be a list of plugins, not 'guards': write plugins=\[...\]"),
         ({"plugins": guards()}, r"not Plugin: write plugins=\[...\]"),
         ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: give it as plugins=\[...\]"),
         ({"hooks": [default_slm_hooks()]}, r"it is a list: unpack it with \*"),
         ({"hooks": [TimingHook]}, r"it is a class: write TimingHook\(\)"),
-        ({"tools": [TimingHook()]}, r"TimingHook is a hook: give it as hooks=\[...\]"),
+        ({"tools": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
     ],
 )
 def test_an_object_in_the_wrong_argument_gives_an_error_that_names_the_right_one(scripted_agent, given, says):

@@ -90,7 +90,7 @@ def test_a_watcher_that_fails_is_logged_and_breaks_nobody(board, caplog):
     with caplog.at_level(logging.ERROR):
         board.set("a", 1)
     assert seen == [("a", 1)]
-    assert "a watcher of 'a' failed" in caplog.text
+    assert "a watcher of the key 'a' failed" in caplog.text
 
 
 @pytest.mark.parametrize("watcher", [None, 3])
@@ -171,7 +171,7 @@ async def test_a_change_can_be_waited_for(board):
     board.set("other", 0)
     threading.Thread(target=board.set, args=("task.1", {"done": True})).start()
     assert await asyncio.wait_for(waiting, 5) == ("task.1", {"done": True})
-    assert board._watching == {}
+    assert board._watchers == {}
 
 
 async def test_waiting_has_a_limit_and_leaves_nothing_behind(board):
@@ -182,7 +182,7 @@ async def test_waiting_has_a_limit_and_leaves_nothing_behind(board):
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert board._watching == {}
+    assert board._watchers == {}
 
 
 async def test_agents_share_it_through_their_context(board):
@@ -201,7 +201,7 @@ async def test_agents_share_it_through_their_context(board):
         return Agent(name, llm=model, tools=[find, wait]).arun("go", ctx=AgentContext(blackboard=board))
 
     waiting = asyncio.create_task(run("wait"))
-    while not board._watching:
+    while not board._watchers:
         await asyncio.sleep(0)
     await run("find")
     assert (await waiting).messages[2].content == "gold"

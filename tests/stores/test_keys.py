@@ -140,10 +140,10 @@ def test_what_cannot_be_is_refused_with_advice(store, now):
         with pytest.raises(StoreError, match=words):
             call()
     now[0] += 10
-    with pytest.raises(StoreError, match="that has expired: revoke it first"):
+    with pytest.raises(StoreError, match="an expired key 'ci': revoke it first"):
         store.add("ci", ["read"])
     store.revoke("ci")
-    with pytest.raises(StoreError, match="revoked already"):
+    with pytest.raises(StoreError, match="already revoked"):
         store.revoke("ci")
     (left,) = store.keys()
     assert left.name == "ci"

@@ -50,7 +50,7 @@ def test_a_note_is_one_line_whatever_is_in_it(notes):
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_an_empty_note_is_refused(notes, text):
-    with pytest.raises(ValueError, match="say what to note"):
+    with pytest.raises(ValueError, match="give a text"):
         notes.append(text)
 
 
@@ -197,7 +197,7 @@ def test_a_model_adds_and_reads_notes(notes):
 
 
 def test_what_is_no_text_or_no_path_is_refused(notes):
-    with pytest.raises(TypeError, match="a note is text, not int"):
+    with pytest.raises(TypeError, match="a note must be text, not int"):
         notes.append(3)
     with pytest.raises(TypeError, match="NotesFile takes the path of a file, as text or a Path, not NoneType"):
         NotesFile(None)

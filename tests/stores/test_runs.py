@@ -116,10 +116,10 @@ def test_a_store_that_keeps_days_deletes_by_itself_when_it_is_written(tmp_path):
 
 @pytest.mark.parametrize("days", [0, -1, True, "7", float("nan"), float("inf"), 10**9])
 def test_a_number_of_days_that_is_none_is_refused(store, days):
-    with pytest.raises(StoreError, match="number of days must be above 0"):
+    with pytest.raises(StoreError, match="number of days must be positive"):
         RunStore(":memory:", keep_days=days)
     for prune in (store.prune, store.prune_served):
-        with pytest.raises(StoreError, match="number of days must be above 0"):
+        with pytest.raises(StoreError, match="number of days must be positive"):
             prune(days)
 
 

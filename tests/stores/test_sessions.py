@@ -58,7 +58,7 @@ class Json:
     """What a test does with a store of JSON files behind its back."""
 
     name = "json"
-    mend = "mend it or move it away"
+    mend = "repair the file or move it away"
 
     def __init__(self, folder):
         self.place = folder / "kept"
@@ -156,7 +156,7 @@ class TestEverySessionStore:
     @pytest.mark.parametrize("id", ["", "\ud800"])
     def test_an_id_that_cannot_be_stored_is_refused(self, store, id):
         for use in (lambda: store.save(Session(id)), lambda: store.load(id), lambda: store.delete(id)):
-            with pytest.raises(StoreError, match="give it one|use another"):
+            with pytest.raises(StoreError, match="give it an id|use another"):
                 use()
 
     def test_what_is_not_there_is_not_found(self, store):
@@ -517,7 +517,7 @@ def test_a_folder_that_may_not_be_used_says_what_to_give(tmp_path, monkeypatch):
 def test_a_folder_that_another_program_holds_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sessions, "LOCK_SECONDS", 0.05)
     one, two = JsonSessionStore(tmp_path), JsonSessionStore(tmp_path)
-    with one._alone(), pytest.raises(StoreError, match="locked for 0.05 s by another program"):
+    with one._locked(), pytest.raises(StoreError, match="another program held the lock"):
         two.save(Session("x"))
 
 

@@ -222,7 +222,7 @@ def test_who_changes_the_folder_has_it_alone(store, monkeypatch):
     monkeypatch.setattr(skills, "LOCK_SECONDS", 0.01)
     with (store.folder / ".lock").open("r+") as file, locked(file.fileno(), 5):
         for act in (lambda: store.accept("tidy-notes"), lambda: store.propose(TIDY.replace(name="b"))):
-            with pytest.raises(StoreError, match="locked"):
+            with pytest.raises(StoreError, match="held the lock"):
                 act()
     assert store.accept("tidy-notes").state == "accepted"
 

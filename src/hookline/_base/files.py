@@ -107,7 +107,7 @@ def open_folder_inside(root: Path, folder: Path, make: bool = False) -> Iterator
     """Open a folder inside a resolved ``root``, name by name and without following links.
 
     A file opened with the result as ``dir_fd`` is guaranteed to be in this folder, even if a link replaces one of its
-    parents meanwhile. The result is ``None`` on systems that do not support this.
+    parents later. The result is ``None`` on systems that do not support this.
 
     Args:
         root: the folder to start from.

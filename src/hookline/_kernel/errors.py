@@ -29,7 +29,14 @@ class HookTimeoutError(HooklineError, TimeoutError):
 class HookError(HooklineError):
     """A hook with ``on_failure="closed"`` failed, so the guarded action did not happen (DESIGN 5.1).
 
-    ``hook`` and ``point`` name them, ``cause`` is the original exception.
+    ``hook`` and ``point`` are their names, ``cause`` is the original exception.
+
+    Example::
+
+        try:
+            await registry.fire(BEFORE_TOOL, request)
+        except HookError as error:
+            print(error.hook, error.point, error.cause)
     """
 
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:

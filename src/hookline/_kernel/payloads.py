@@ -13,7 +13,14 @@ from .values import Ids, Message, Outcome, Usage, Where
 
 
 class SessionStart(Frozen, frozen=True):
-    """Payload of ``session_start``: the session that a first run opens."""
+    """Payload of ``session_start``: the session that a first run opens.
+
+    Example::
+
+        @observer(SESSION_START)
+        def greet(ctx: AgentContext, session: SessionStart) -> None:
+            print(f"session {session.session_id} on {session.platform}")
+    """
 
     session_id: str
     session_key: str = ""
@@ -32,7 +39,14 @@ class RunStart(Frozen, frozen=True):
 
 
 class PromptBuild(Frozen, frozen=True):
-    """Payload of ``before_prompt_build``: the transcript for which the system prompt is built."""
+    """Payload of ``before_prompt_build``: the transcript for which the system prompt is built.
+
+    Example::
+
+        @hook(BEFORE_PROMPT_BUILD)
+        def add_date(ctx: AgentContext, build: PromptBuild) -> HookResult:
+            return HookResult.merge(append_system=f"Today is {date.today()}.")
+    """
 
     history: Sequence[Message] = ()
     personality_id: str = ""
@@ -58,7 +72,14 @@ class StepStart(Frozen, frozen=True):
 
 
 class ModelRequest(Frozen, frozen=True):
-    """Payload of ``before_llm``: the complete request to the model."""
+    """Payload of ``before_llm``: the complete request to the model.
+
+    Example::
+
+        @hook(BEFORE_LLM)
+        def be_brief(ctx: AgentContext, request: ModelRequest) -> ModelRequest:
+            return request.replace(params={**request.params, "max_tokens": 200})
+    """
 
     messages: Sequence[Message] = ()
     tools: tuple[v.ToolSpec, ...] = ()
@@ -88,6 +109,12 @@ class TokenDelta(Frozen, frozen=True):
     """Payload of ``on_token``: a piece of streamed text.
 
     ``delta`` is the new piece, ``text`` everything so far; ``generation`` numbers the replies of a run.
+
+    Example::
+
+        @observer(ON_TOKEN)
+        def show(ctx: AgentContext, token: TokenDelta) -> None:
+            print(token.delta, end="", flush=True)
     """
 
     delta: str
@@ -102,7 +129,14 @@ class TokenDelta(Frozen, frozen=True):
 
 
 class ModelReply(Frozen, frozen=True):
-    """Payload of ``after_llm``: the model's reply. ``source`` is ``"model"`` or the hook that answered instead."""
+    """Payload of ``after_llm``: the model's reply. ``source`` is ``"model"`` or the hook that answered instead.
+
+    Example::
+
+        @hook(AFTER_LLM)
+        def no_empty_reply(ctx: AgentContext, reply: ModelReply) -> HookResult | None:
+            return None if reply.content or reply.tool_calls else HookResult.retry("Please answer the question.")
+    """
 
     content: str = ""
     tool_calls: tuple[v.ToolCall, ...] = ()
@@ -128,7 +162,15 @@ class ModelReply(Frozen, frozen=True):
 
 
 class ToolCallRequest(Frozen, frozen=True):
-    """Payload of ``before_tool``: a tool call. ``raw`` is the model's text if its arguments were no JSON object."""
+    """Payload of ``before_tool``: a tool call. ``raw`` is the model's text if its arguments were no JSON object.
+
+    Example::
+
+        @guard(BEFORE_TOOL, tools="delete_*")
+        def only_in_tmp(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
+            path = str(request.arguments["path"])
+            return None if path.startswith("/tmp/") else HookResult.block("Only files in /tmp may be deleted.")
+    """
 
     id: str
     name: str
@@ -151,7 +193,14 @@ class ToolCallRequest(Frozen, frozen=True):
 
 
 class Progress(Frozen, frozen=True):
-    """Payload of ``on_progress``: the start, progress or end of a tool call. ``outcome`` is set at ``tool_end``."""
+    """Payload of ``on_progress``: the start, progress or end of a tool call. ``outcome`` is set at ``tool_end``.
+
+    Example::
+
+        @observer(ON_PROGRESS)
+        def show(ctx: AgentContext, progress: Progress) -> None:
+            print(progress.message)
+    """
 
     phase: Literal["tool_start", "progress", "tool_end"]
     call_id: str
@@ -164,7 +213,14 @@ class Progress(Frozen, frozen=True):
 
 
 class ToolCallResult(Frozen, frozen=True):
-    """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text``."""
+    """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text``.
+
+    Example::
+
+        @hook(AFTER_TOOL)
+        def shorten(ctx: AgentContext, result: ToolCallResult) -> ToolCallResult:
+            return result.replace(result=result.text[:1000])
+    """
 
     id: str
     name: str
@@ -204,14 +260,28 @@ class ToolPath(Frozen, frozen=True):
 
 
 class Stopping(Frozen, frozen=True):
-    """Payload of ``on_stop``: the recorded stop signals, strongest first."""
+    """Payload of ``on_stop``: the recorded stop signals, strongest first.
+
+    Example::
+
+        @hook(ON_STOP)
+        def run_tests(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
+            return None if tests_pass() else HookResult.keep_going("The tests fail. Fix them.")
+    """
 
     signals: tuple[v.StopSignal, ...]
     ids: Ids = Ids()
 
 
 class Failure(Frozen, frozen=True):
-    """Payload of ``on_error``: a failure. Hooks may return a verb only for a failed model (``where == "model"``)."""
+    """Payload of ``on_error``: a failure. Hooks may return a verb only for a failed model (``where == "model"``).
+
+    Example::
+
+        @hook(ON_ERROR)
+        def retry_model(ctx: AgentContext, failure: Failure) -> HookResult | None:
+            return HookResult.retry() if failure.where == "model" and failure.attempt < 3 else None
+    """
 
     errors: tuple[v.ErrorInfo, ...]
     where: Where
@@ -249,7 +319,15 @@ class Question(Frozen, frozen=True):
 
 
 class ApprovalRequest(Frozen, frozen=True):
-    """Payload of ``approval_requested``: a call that needs approval. ``digest`` binds the decision to its arguments."""
+    """Payload of ``approval_requested``: a call that needs approval. ``digest`` binds the decision to its arguments.
+
+    Example::
+
+        @hook(APPROVAL_REQUESTED)
+        def ask_on_terminal(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
+            answer = input(f"Run {request.call.name}({dict(request.call.arguments)})? [y/N] ")
+            return HookResult.approve(by="user") if answer == "y" else HookResult.deny("The user said no.")
+    """
 
     call: ToolCallRequest
     questions: tuple[Question, ...]

@@ -177,7 +177,12 @@ def _text_part(part: Any, path: str) -> str:
 
 
 class ModelResponse(Frozen, frozen=True):
-    """The reply of a model. ``cost`` is in USD; ``None`` means unknown."""
+    """The reply of a model. ``cost`` is in USD; ``None`` means unknown.
+
+    Example::
+
+        ModelResponse(content="It is sunny.", usage=Usage(120, 8), cost=0.0004)
+    """
 
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()

@@ -160,7 +160,7 @@ class RunView(Protocol):
         ...
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would get such an event."""
+        """Whether a consumer wants events of this type."""
         ...
 
 

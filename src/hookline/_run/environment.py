@@ -10,7 +10,7 @@ from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from ..models.protocol import Model
-from ..tools._tool import Checked, Tool
+from ..tools._tool import CheckedArguments, Tool
 
 if TYPE_CHECKING:
     from random import Random
@@ -29,7 +29,7 @@ class Boundary(Protocol):
         """Return the model to call instead of this one."""
         ...
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the result of ``tool.validate(arguments)``."""
         ...
 
@@ -89,7 +89,7 @@ class Environment:
         """Return a copy for a nested run."""
         return Environment(self.clock, self.new_id, self._random, self.boundary)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Checked | str:
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments. Return the values for the tool, or the problem as text."""
         return tool.validate(arguments) if self.boundary is None else self.boundary.validate(tool, arguments)
 

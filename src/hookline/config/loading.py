@@ -21,7 +21,7 @@ from ..plugins.plugin import Plugin
 from ..tools._tool import Tool
 from .secrets import mask, mask_values
 from .settings import DeclaredHook
-from .sources import Reference, parse_reference
+from .sources import SHORT_NAMES, Reference, parse_reference
 
 _HOOK_HELP = (
     "A hook is a function decorated with @hook, @guard or @observer, an object with points, or an item of a list named "
@@ -121,7 +121,8 @@ def source_location(hook: Any) -> str:
 
 
 def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
-    reference = parse_reference(declared.use)
+    use = SHORT_NAMES.get(declared.use, declared.use)
+    reference = parse_reference(use)
     if reference.file is not None and not reference.name:
         if declared.args:
             raise LoadError(f"{declared.use}: args need a single hook: name it, as in FILE.py:NAME")
@@ -132,8 +133,8 @@ def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
             hint = f" Name its class: {reference.file.name}:{classes[0]}" if classes else ""
             raise LoadError(f"{reference.file} has no hooks. {_HOOK_HELP}.{hint}")
         return found
-    built_in = reference.file is None and ":" not in declared.use
-    value = _built_in(declared.use) if built_in else _lookup(reference, home, "hook")
+    built_in = reference.file is None and ":" not in use
+    value = _built_in(use) if built_in else _lookup(reference, home, "hook")
     if isinstance(value, type) or ((built_in or declared.args) and callable(value) and not _is_hook(value)):
         value = _construct(value, declared)
     elif declared.args:
@@ -203,7 +204,7 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
 def _built_in(name: str) -> Any:
     """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
     if name not in BUILTINS:
-        known = did_you_mean(name, BUILTINS)
+        known = did_you_mean(name, [*BUILTINS, *SHORT_NAMES])
         own = "For your own hook, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
     return getattr(importlib.import_module("..hooks", __package__), name)

@@ -126,11 +126,11 @@ class TerminalGuard:
         """
         group: list[Pipeline] = []
         certain = True
-        for pipeline, joint in zip(line.pipelines, line.joints, strict=True):
+        for pipeline, operator in zip(line.pipelines, line.operators, strict=True):
             group.append(pipeline)
-            certain = certain and joint != "||" and not pipeline.negated
-            if joint not in ("&&", "||"):
-                self._judge_group(group, scope, undecided, certain, joint == "&")
+            certain = certain and operator != "||" and not pipeline.negated
+            if operator not in ("&&", "||"):
+                self._judge_group(group, scope, undecided, certain, operator == "&")
                 group, certain = [], True
 
     def _judge_group(

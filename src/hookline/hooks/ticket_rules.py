@@ -14,7 +14,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
-from .._toolbox.tickets import PREFIX, Asking, who_acts
+from .._toolbox.tickets import PREFIX, ApprovalChecks, actor_of
 from ..stores.tickets import TicketBoard, TicketError, TicketRow
 from ._support.validation import check_name_or_names, check_path
 from .roles import roles_of_user
@@ -78,7 +78,7 @@ class TicketRules:
 
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the action, or ask for approval, unless the agent may do it."""
-        who, action = who_acts(ctx), request.name.removeprefix(PREFIX)
+        who, action = actor_of(ctx), request.name.removeprefix(PREFIX)
         actions = [action]
         if action == "create" and request.arguments.get("assignee") not in ("", None, who):
             actions.append("assign")
@@ -90,7 +90,7 @@ class TicketRules:
         return await self._judge(ctx, who, action, request) if action in ("start", "complete") else None
 
     async def _judge(self, ctx: Any, who: str, action: str, request: ToolCallRequest) -> HookResult | None:
-        seen = ctx.hook_state.setdefault(id(Asking), set())
+        seen = ctx.hook_state.setdefault(id(ApprovalChecks), set())
         try:
             ticket: TicketRow = await in_thread(self.board.get, request.arguments.get("id"))
         except TicketError:

@@ -9,7 +9,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse
 
 FINISH_REASONS = ("stop", "tool_calls", "length", "content_filter", "other")
-"""Why a model stopped: finished, called tools, reached a length limit, was filtered, or another reason."""
+"""The reasons why a model stopped: finished, called tools, reached a length limit, was filtered, or another reason."""
 
 
 @runtime_checkable

@@ -84,8 +84,8 @@ _SERVED = (
     _PUSHES,
 )
 
-_MARK = 0x486B4C52
-_FORMAT_1 = (  # what the hook recorded, before servers stored their runs in the same file
+_APPLICATION_ID = 0x486B4C52
+_FORMAT_1 = (  # the hook's records, before servers stored their runs in the same file
     "ALTER TABLE runs RENAME TO runs_1",
     _RUNS,
     """INSERT INTO runs SELECT run_id, coalesce(agent, ''), '', '', coalesce(session_id, ''), coalesce(task_id, ''),
@@ -97,8 +97,8 @@ _FORMAT_1 = (  # what the hook recorded, before servers stored their runs in the
     *_INDEXES,
     *_SERVED,
 )
-_SERVED_MARK = 0x486B4C4F
-_SERVED_FORMAT = (  # the file that servers had to themselves
+_SERVED_APPLICATION_ID = 0x486B4C4F
+_SERVED_FORMAT = (  # a separate file of a server
     "ALTER TABLE runs RENAME TO runs_1",
     *(f"DROP INDEX {name}" for name in ("runs_by_time", "runs_by_owner", "runs_by_session", "runs_open")),
     _RUNS,
@@ -114,11 +114,11 @@ _SERVED_FORMAT = (  # the file that servers had to themselves
 )
 
 _CHUNKS = (256, 32, 4, 1)
-"""Rows in one statement: SQLite lets other threads in between two, and they may take their time."""
+"""Rows per statement: other threads may run between two statements, so many small ones take longer."""
 _PRUNED_AT_ONCE = 200
 """Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
-_UNFIT = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+_UNSTORABLE = (UnicodeEncodeError, OverflowError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -282,15 +282,19 @@ class RunStore:
             print(run.id, run.status, run.cost)
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False
-    ) -> None:  # fmt: skip
+    def __init__(self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False) -> None:
         if keep_days is not None:
             _check_days(keep_days)
         self.db = Database(
-            path, contents="runs", application_id=_MARK, version=2, schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
-            upgrades={1: _FORMAT_1}, conversions={_SERVED_MARK: _SERVED_FORMAT}, pinned=pinned,
-        )  # fmt: skip
+            path,
+            contents="runs",
+            application_id=_APPLICATION_ID,
+            version=2,
+            schema=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
+            upgrades={1: _FORMAT_1},
+            conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
+            pinned=pinned,
+        )
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
@@ -660,13 +664,13 @@ def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]])
             statement, values = _insertion(table, len(chunk[0]), size), tuple(chain.from_iterable(chunk))
             try:
                 db.execute(statement, values)
-            except _UNFIT:  # one odd value may not keep the rest from here
+            except _UNSTORABLE:  # one value that SQLite cannot store must not lose the other rows
                 db.execute(statement, tuple(map(_storable, values)))
             left -= size
 
 
 def _storable(value: Any) -> Any:
-    """A value that SQLite can hold: no lone surrogates, no integers beyond 64 bits, no types that it does not know."""
+    """Convert a value that SQLite cannot store: lone surrogates, integers beyond 64 bits, other types."""
     if value is None or isinstance(value, float):
         return value
     if isinstance(value, int):
@@ -676,4 +680,4 @@ def _storable(value: Any) -> Any:
 
 def _check_days(days: object) -> None:
     if not is_number(days) or not 0 < days < 1e6:  # type: ignore[operator]
-        raise StoreError(f"the number of days must be above 0 and below a million, not {days!r:.80}")
+        raise StoreError(f"the number of days must be positive and below a million, not {days!r:.80}")
