@@ -527,7 +527,7 @@ async def test_a_hook_can_change_fields_for_one_session(folder):
     assert roster.agent_for(member) is roster["coder"]
     put(folder, "coder.toml", 'max_steps = 3\ninstructions = "new"')
     assert (await roster.arun("x", session=guest)).reply == "guest"
-    assert roster.agent_for(guest).limits.steps == 3  # what was not changed there follows the file
+    assert roster.agent_for(guest).limits.steps == 3  # unchanged fields follow the file
     await roster.switch(guest, "critic")
     assert roster.active(guest).instructions == "guest"
 

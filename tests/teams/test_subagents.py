@@ -59,7 +59,7 @@ def writer(*turns, **options):
 
 
 def results(agent):
-    """What the model was given for its calls."""
+    """The tool results in the last request to the model."""
     return [m.content for m in agent.model.requests[-1].messages if m.role == "tool"]
 
 
