@@ -12,7 +12,7 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
-from .rig import until
+from ..waiting import wait_until
 
 CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 
@@ -20,7 +20,7 @@ CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 class Desk:
     """A gateway with an agent that writes what it is told to, after somebody said yes."""
 
-    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, hosts=(), **options):
+    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, servers=(), **options):
         self.wrote = wrote = []
 
         @tool
@@ -46,7 +46,7 @@ class Desk:
             agent, [self.channel],
             mailbox=Mailbox(folder / "gateway.db"), sessions=SqliteSessionStore(folder / "sessions.db"),
             options=GatewayOptions(**{"grace": 5.0, **options}),
-            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, hosts=hosts,
+            access={self.channel.name: Access(mention=False, approve=approve)}, approvals=self.store, servers=servers,
         )  # fmt: skip
 
     async def __aenter__(self):
@@ -61,7 +61,7 @@ class Desk:
 
     async def asked(self, count=1, chat="chat"):
         """The codes, once so many questions were sent."""
-        await until(lambda: len(self.codes(chat)) >= count)
+        await wait_until(lambda: len(self.codes(chat)) >= count)
         return self.codes(chat)
 
     def codes(self, chat="chat"):
@@ -70,5 +70,5 @@ class Desk:
 
     async def told(self, words, chat="chat"):
         """A message with these words, once it is there."""
-        await until(lambda: any(words in text for text in self.channel.texts(chat)))
+        await wait_until(lambda: any(words in text for text in self.channel.texts(chat)))
         return next(text for text in self.channel.texts(chat) if words in text)

@@ -49,13 +49,6 @@ async def served(*channels, deliver=None, **options):
             await channel.stop()
 
 
-async def until(condition, seconds=30.0):
-    """Wait for a condition."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def signed(body, secret=SECRET, at=None):
     """A body as bytes, and headers that fit it."""
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)

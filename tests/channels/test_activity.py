@@ -6,7 +6,7 @@ import pytest
 
 from hookline._run.events import ToolEnded, ToolProgressed, ToolStarted
 from hookline.channels import activity as module
-from hookline.channels.activity import Presence
+from hookline.channels.activity import ActivityIndicator
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Address, Capabilities
 
@@ -26,14 +26,16 @@ def ended(call, outcome):
 @pytest.fixture
 def shown(monkeypatch):
     """What is shown after these events."""
-    monkeypatch.setattr(module, "PROGRESS_EVERY", 0.0)
+    monkeypatch.setattr(module, "PROGRESS_INTERVAL", 0.0)
 
     async def pass_on(message):
         return message
 
     async def show(*events):
         channel = MemoryChannel(capabilities=Capabilities(edit=True))
-        async with Presence(channel, Address("memory", "chat"), pass_on, typing=False, progress=True) as presence:
+        async with ActivityIndicator(
+            channel, Address("memory", "chat"), pass_on, typing=False, progress=True
+        ) as presence:
             for event in events:
                 presence(event)
             for _ in range(10):

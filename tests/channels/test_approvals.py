@@ -11,8 +11,8 @@ from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, UndeliverableError
 from hookline.hooks import AuditLogHook
 
+from ..waiting import wait_until
 from .desk import Desk
-from .rig import until
 
 
 async def test_a_yes_with_the_code_lets_exactly_that_call_run(tmp_path):
@@ -79,7 +79,7 @@ async def test_of_two_calls_a_plain_yes_decides_none_and_each_has_its_own_code(t
         told = await desk.told("2 calls wait")
         assert all(f"/approve {code}" in told for code in codes)
         await desk.say("/approve")
-        await until(lambda: sum("2 calls wait" in text for text in desk.channel.texts()) == 2)
+        await wait_until(lambda: sum("2 calls wait" in text for text in desk.channel.texts()) == 2)
         assert desk.wrote == []
         await desk.say("/approvals")
         listed = await desk.told(f"{codes[0]}: write {{")
@@ -99,12 +99,12 @@ async def test_who_may_not_approve_cannot_and_their_yes_is_a_message_as_any_othe
         (code,) = await desk.asked()
         for command in (f"/approve {code}", f"/deny {code}", f"/edit {code} {{}}", "/approve nonsense"):
             await desk.say(command, sender="bob", direct=False)
-        await until(lambda: desk.channel.texts().count("You may not decide about calls here.") == 4)
+        await wait_until(lambda: desk.channel.texts().count("You may not decide about calls here.") == 4)
         await desk.say("yes", sender="bob", direct=False)
         await desk.say("yes", sender="", direct=False)
         assert desk.store.counts() == 1
         await desk.say(f"/approve {code}", direct=False)
-        await until(lambda: desk.channel.texts().count("echo yes") == 2)
+        await wait_until(lambda: desk.channel.texts().count("echo yes") == 2)
         assert desk.wrote == [("a", "")]
 
 
@@ -134,7 +134,7 @@ async def test_where_nobody_may_approve_people_are_told_that_an_operator_must(tm
             assert "An operator must approve it" in desk.channel.texts(chat)[0]
             assert "/approve" not in desk.channel.texts(chat)[0]
         await desk.say("/approvals", chat="group", direct=False)
-        await until(lambda: len(desk.channel.texts("group")) == 2)
+        await wait_until(lambda: len(desk.channel.texts("group")) == 2)
         assert not any("secret" in text for text in desk.channel.texts("group"))
         for row in desk.store.rows(status="pending"):
             desk.store.decide(row.id, decision="approve", digest=row.digest, by="root@terminal")
@@ -162,7 +162,7 @@ async def test_what_is_allowed_for_the_session_or_for_good_is_not_asked_again(tm
         await desk.say(f"/approve {code} session path=notes/* *=*")
         await desk.told("The tool said")
         await desk.say("write notes/b")
-        await until(lambda: len(desk.wrote) == 2)
+        await wait_until(lambda: len(desk.wrote) == 2)
         await desk.say("write notes/c", chat="other", sender="bob")
         (code,) = await desk.asked(chat="other")
         await desk.say(f"/approve {code} always path=notes/* text=*", chat="other", sender="bob")
@@ -243,9 +243,9 @@ async def test_a_run_that_waits_leaves_its_place_to_others(tmp_path):
         for chat in ("one", "two"):
             await desk.say("yes", chat=chat)
             await desk.told("The tool said", chat)
-        await desk.gateway.settled()
-        await until(lambda: not desk.gateway._answering._returning)
-        assert desk.gateway._answering.lanes._slots._value == 1
+        await desk.gateway.wait_until_idle()
+        await wait_until(lambda: not desk.gateway._runner._returning)
+        assert desk.gateway._runner.queues._slots._value == 1
 
 
 async def test_after_a_restart_it_is_asked_anew_and_the_old_code_is_out_of_date(tmp_path):
@@ -285,14 +285,14 @@ async def test_a_gateway_that_ended_without_a_word_says_which_code_is_out_of_dat
         assert f"I ask again. {old} is out of date." in second.channel.texts()[0]
         await second.say(f"/approve {code}")
         await second.told("The tool said: wrote a")
-    await gateway._approving.close()
+    await gateway._approvals.close()
 
 
 async def test_a_yes_from_before_a_restart_decides_nothing(tmp_path):
     async with Desk(tmp_path) as first:
         await first.say("write a", message_id="m1")
         await first.asked()
-        first.gateway._reception.lanes.pause()
+        first.gateway._inbox.queues.pause()
         await first.say("yes", message_id="m2")
     later = asyncio.Event()
 
@@ -335,8 +335,8 @@ async def test_what_could_not_be_shown_cannot_be_approved_here(tmp_path):
 
     async with Desk(tmp_path, hooks=[hold]) as desk:
         await desk.say("write a", message_id="m1")
-        await until(lambda: desk.gateway._approving.waits('["memory", "", "chat", ""]'))
-        (question,) = desk.gateway._approving._open['["memory", "", "chat", ""]'].values()
+        await wait_until(lambda: desk.gateway._approvals.waits('["memory", "", "chat", ""]'))
+        (question,) = desk.gateway._approvals._open['["memory", "", "chat", ""]'].values()
         await desk.say("yes")
         await desk.say(f"/approve {question.code}")
         await desk.told("not all of it was shown here")
@@ -348,8 +348,8 @@ async def test_a_question_that_never_arrived_cannot_be_approved_here(tmp_path):
     channel.failures.append(UndeliverableError("no"))
     async with Desk(tmp_path, channel=channel) as desk:
         await desk.say("write a")
-        await until(lambda: desk.gateway.status().failed == 1)
-        ((question,),) = [list(here.values()) for here in desk.gateway._approving._open.values()]
+        await wait_until(lambda: desk.gateway.status().failed == 1)
+        ((question,),) = [list(here.values()) for here in desk.gateway._approvals._open.values()]
         await desk.say(f"/approve {question.code}")
         await desk.told("not all of it was shown here")
         assert desk.wrote == []
@@ -372,14 +372,14 @@ async def test_without_a_store_nothing_waits_and_there_are_no_such_commands(tmp_
     gateway, channel = await gateways()
     for text in ("/approve ABCD", "/help", "yes"):
         await channel.say(text)
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert any("There is no command /approve" in text for text in channel.texts())
     assert not any("/deny" in text for text in channel.texts())
     assert "echo yes" in channel.texts()
 
 
 async def test_typing_is_not_shown_while_nobody_is_at_work(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.activity.TYPING_EVERY", 0.01)
+    monkeypatch.setattr("hookline.channels.activity.TYPING_INTERVAL", 0.01)
     channel = MemoryChannel(capabilities=Capabilities(typing=True))
     async with Desk(tmp_path, channel=channel) as desk:
         await desk.say("write a")

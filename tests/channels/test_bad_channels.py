@@ -12,7 +12,7 @@ from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.outbox import Postman
 from hookline.channels.protocol import ChannelError, Health
-from hookline.channels.queues import Lanes
+from hookline.channels.queues import ConversationQueues
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -28,12 +28,12 @@ def on(folder, *channels):
 
 @pytest.mark.parametrize("wanted", [math.nan, -math.inf, "soon", None, -1, 0, True])
 async def test_a_platform_that_says_nonsense_about_the_next_try_gets_the_message(gateways, monkeypatch, wanted):
-    monkeypatch.setattr("hookline.channels.outbox.MAX_PAUSE", 0.01)
+    monkeypatch.setattr("hookline.channels.outbox.MAX_DELAY", 0.01)
     gateway, channel = await gateways()
     channel.failures.append(ChannelError("not now", retry_after=wanted))
     await channel.say("hi")
     assert await channel.replies(1) == ["echo hi"]
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert gateway.status().retried == 1
 
 
@@ -85,7 +85,7 @@ async def test_a_channel_that_cannot_tell_its_health_is_not_well(gateways, healt
 
 
 async def test_a_channel_whose_end_cannot_be_told_does_not_end_the_look_at_others(gateways, monkeypatch, caplog):
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "POLL_INTERVAL", 0.01)
 
     class Odd(MemoryChannel):
         asked = 0
@@ -138,7 +138,7 @@ async def test_a_send_that_takes_no_notice_of_the_end_does_not_hold_it_up(monkey
         began.set()
         await deaf.hang()
 
-    lanes = Lanes(work)
+    lanes = ConversationQueues(work)
     lanes.put("a", 1)
     await began.wait()
     await lanes.stop()
@@ -154,13 +154,13 @@ async def test_work_that_takes_no_notice_does_not_hold_up_who_lets_go_of_it(monk
         began.set()
         await deaf.hang()
 
-    lanes = Lanes(work)
+    lanes = ConversationQueues(work)
     lanes.put("a", 1)
     await began.wait()
     await asyncio.wait_for(lanes.let_go(["a"], 0), 5)
     assert deaf.cancelled
     deaf.over = True
-    await lanes.settled()
+    await lanes.wait_until_idle()
 
 
 async def test_a_gateway_that_was_stopped_does_not_start(tmp_path):
@@ -240,5 +240,5 @@ async def test_a_message_is_answered_also_if_its_plugins_cannot_be_told(gateways
     await channel.say("hi")
     assert await channel.replies(1) == ["hello"]
     assert "that personality is gone" in caplog.text
-    await gateway.settled()
+    await gateway.wait_until_idle()
     assert (await gateway._mailbox.transact(lambda db: db.execute("SELECT state FROM inbox").fetchall())) == [("done",)]

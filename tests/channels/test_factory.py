@@ -131,7 +131,7 @@ def test_a_gateway_without_channels_says_so(home):
 
 
 async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     out = io.StringIO()
     channel = ConsoleChannel(reads=io.StringIO("one\n\ntwo"), writes=out)
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
@@ -150,7 +150,7 @@ async def test_the_console_answers_its_lines_and_then_the_gateway_ends(tmp_path,
 
 
 async def test_at_a_terminal_the_console_shows_a_prompt_and_that_it_works(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hookline.channels.conversations import address_of, key_of, session_id
 from hookline.channels.protocol import Address
-from hookline.channels.queues import Lanes
+from hookline.channels.queues import ConversationQueues
 
 texts = st.text(st.characters() | st.sampled_from('",[]:|/\\\ud800'), max_size=6)
 addresses = st.builds(Address, texts, texts, texts, texts)
@@ -37,12 +37,12 @@ async def test_each_lane_is_in_order_and_the_limit_holds_over_all():
         done.append((key, item))
         now -= 1
 
-    lanes = Lanes(work, limit=3)
+    lanes = ConversationQueues(work, limit=3)
     for item in range(5):
         for key in "abcdefgh":
             lanes.put(key, item)
     assert lanes.waiting == 40
-    await lanes.settled()
+    await lanes.wait_until_idle()
     assert most == 3
     for key in "abcdefgh":
         assert [item for lane, item in done if lane == key] == list(range(5))
@@ -57,14 +57,14 @@ async def test_what_waits_behind_its_own_lane_holds_no_place():
             await go.wait()
         done.append(key)
 
-    lanes = Lanes(work, limit=2)
+    lanes = ConversationQueues(work, limit=2)
     for _ in range(5):
         lanes.put("slow", 1)
     lanes.put("quick", 1)
     while "quick" not in done:
         await asyncio.sleep(0)
     go.set()
-    await lanes.settled()
+    await lanes.wait_until_idle()
     assert done.count("slow") == 5
 
 
@@ -76,10 +76,10 @@ async def test_a_failure_does_not_end_a_lane():
             raise ValueError("broken")
         done.append(item)
 
-    lanes = Lanes(work)
+    lanes = ConversationQueues(work)
     for item in (1, 2):
         lanes.put("a", item)
-    await lanes.settled()
+    await lanes.wait_until_idle()
     assert done == [2]
 
 
@@ -90,7 +90,7 @@ async def test_a_paused_lane_finishes_what_it_is_at_and_begins_nothing():
         await go.wait()
         done.append(item)
 
-    lanes = Lanes(work, limit=1)
+    lanes = ConversationQueues(work, limit=1)
     for key in "ab":
         for item in (1, 2):
             lanes.put(key, item)
@@ -99,7 +99,7 @@ async def test_a_paused_lane_finishes_what_it_is_at_and_begins_nothing():
     lanes.pause()
     lanes.put("c", 3)
     go.set()
-    await lanes.settled()
+    await lanes.wait_until_idle()
     assert done == [1]
     await lanes.stop()
     assert lanes.count == 0
@@ -111,7 +111,7 @@ async def test_dropping_takes_what_waits_and_not_what_runs():
     async def work(key, item):
         await go.wait()
 
-    lanes = Lanes(work)
+    lanes = ConversationQueues(work)
     for item in range(3):
         lanes.put("a", item)
     while not lanes.running:
@@ -120,4 +120,4 @@ async def test_dropping_takes_what_waits_and_not_what_runs():
     assert lanes.drop("nobody") == []
     assert (lanes.waiting, lanes.waiting_in("a"), lanes.running) == (0, 0, 1)
     go.set()
-    await lanes.settled()
+    await lanes.wait_until_idle()

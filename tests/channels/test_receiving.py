@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.channels import receiving
-from hookline.channels.receiving import Busy, Handover, Waits, unless_stopped
+from hookline.channels.receiving import Backoff, InFlight, RetryingDelivery, await_unless_stopped
 from hookline.stores.messages import InboundMessage
 
 said = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_size=12)
@@ -18,7 +18,7 @@ def test_every_message_is_handed_on_and_each_conversation_stays_in_order(said):
         return False
 
     async def scenario(monkeypatch):
-        monkeypatch.setattr(receiving, "pause", at_once)
+        monkeypatch.setattr(receiving, "sleep_unless_stopped", at_once)
         messages = [InboundMessage(f"{n}", chat_id=chat) for n, (chat, _) in enumerate(said)]
         left = {f"{n}": failures for n, (_, failures) in enumerate(said)}
         stored, troubles = [], []
@@ -31,7 +31,7 @@ def test_every_message_is_handed_on_and_each_conversation_stays_in_order(said):
             stored.append(message)
             return True
 
-        assert await Handover(deliver, asyncio.Event(), troubles.append).take(messages)
+        assert await RetryingDelivery(deliver, asyncio.Event(), troubles.append).take(messages)
         for chat in "abc":
             assert [m for m in stored if m.chat_id == chat] == [m for m in messages if m.chat_id == chat]
         assert len(stored) == len(messages)
@@ -49,13 +49,13 @@ async def test_a_stop_leaves_what_could_not_be_stored():
         stopping.set()
         raise OSError("full")
 
-    handover = Handover(full, stopping, lambda detail: None)
+    handover = RetryingDelivery(full, stopping, lambda detail: None)
     assert not await handover.take([InboundMessage("one"), InboundMessage("two")])
     assert [message.text for message in tried] == ["one"]
 
 
 def test_waits_grow_up_to_a_limit_and_begin_anew():
-    waits = Waits(1, 8)
+    waits = Backoff(1, 8)
     found = [waits.next() for _ in range(6)]
     for wait, about in zip(found, (1, 2, 4, 8, 8, 8), strict=True):
         assert 0.75 * about <= wait <= 1.25 * about
@@ -65,11 +65,11 @@ def test_waits_grow_up_to_a_limit_and_begin_anew():
 
 async def test_what_is_awaited_is_cancelled_by_a_stop_and_leaves_no_task():
     before, stopping = asyncio.all_tasks(), asyncio.Event()
-    assert await unless_stopped(asyncio.sleep(0, "there"), stopping) == "there"
+    assert await await_unless_stopped(asyncio.sleep(0, "there"), stopping) == "there"
     asyncio.get_running_loop().call_soon(stopping.set)
-    assert await unless_stopped(asyncio.sleep(1000), stopping) is None
+    assert await await_unless_stopped(asyncio.sleep(1000), stopping) is None
     with pytest.raises(ZeroDivisionError):
-        await unless_stopped(_fails(), asyncio.Event())
+        await await_unless_stopped(_fails(), asyncio.Event())
     assert asyncio.all_tasks() == before
 
 
@@ -78,7 +78,7 @@ async def _fails():
 
 
 async def test_busy_is_over_when_nothing_is_under_way():
-    busy = Busy()
+    busy = InFlight()
     await busy.over()
     with busy, pytest.raises(TimeoutError):
         with busy:

@@ -14,15 +14,16 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
 from hookline.channels.web import channel as web
-from hookline.channels.web.channel import WebChannel, chat_of
+from hookline.channels.web.channel import WebChannel, hashed_chat_id
 from hookline.channels.web.login import Door
 from hookline.payloads import OutboundMessage
 
-from .rig import Remembering, reply, served, until
+from ..waiting import wait_until
+from .rig import Remembering, reply, served
 
 ME = "m" * 32
 TOKEN = "a token that nobody can guess"
-HERE = Address("web", chat_of(ME))
+HERE = Address("web", hashed_chat_id(ME))
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ async def test_what_is_said_is_delivered_and_stands_before_its_reply(channel, tm
         assert await page.messages(2) == ["hello", "you said hello"]
     (message,) = deliver.messages
     assert (message.text, message.platform, message.message_id) == ("hello", "web", id_of(1))
-    assert message.chat_id == message.sender == chat_of(ME)
+    assert message.chat_id == message.sender == hashed_chat_id(ME)
     assert ME not in message.chat_id
 
 
@@ -123,7 +124,7 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
     await channel.send(HERE, OutboundMessage("two"), key="k2")
     await channel.send(HERE, OutboundMessage("two"), key="k2")
     await channel.send(HERE, OutboundMessage("three"), key="k3")
-    await channel.send(Address("web", chat_of("x" * 32)), OutboundMessage("not yours"), key="k4")
+    await channel.send(Address("web", hashed_chat_id("x" * 32)), OutboundMessage("not yours"), key="k4")
     async with opened(url, after=page.rev) as page:
         assert not page.ready["reset"]
         assert await page.messages(2) == ["two", "three"]
@@ -132,11 +133,11 @@ async def test_who_was_away_gets_what_was_missed_and_nothing_else(url, channel):
 
 
 async def test_a_page_is_told_what_goes_on_when_it_is_opened_and_when_that_changes(url, channel):
-    channel.at_work(HERE, id_of(1), 2)
+    channel.activity_changed(HERE, id_of(1), 2)
     async with opened(url) as page, opened(url, chat="x" * 32) as other:
         told = await page.hear("work")
         assert (told["answering"], told["waiting"]) == (id_of(1), 2)
-        channel.at_work(HERE, "", 0)
+        channel.activity_changed(HERE, "", 0)
         await channel.send(HERE, OutboundMessage("done", id_of(1)), key="k1")
         assert (await page.hear("work", "message"))["answering"] == ""
         assert (await page.hear("message"))["to"] == id_of(1)
@@ -160,7 +161,7 @@ async def test_a_store_that_begins_anew_is_noticed(url, channel):
 
 async def test_typing_and_changed_messages_are_shown(url, channel):
     async with opened(url) as page:
-        await until(lambda: channel.health().detail.startswith("1 page "))
+        await wait_until(lambda: channel.health().detail.startswith("1 page "))
         await channel.typing(HERE)
         await page.hear("typing")
         seq = await channel.send(HERE, OutboundMessage("wor"), key="sign-1")
@@ -175,7 +176,7 @@ async def test_typing_and_changed_messages_are_shown(url, channel):
 
 
 async def test_what_another_process_stored_is_shown(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(web, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(web, "POLL_INTERVAL", 0.02)
     another = WebChannel(store=tmp_path / "chats.db")
     async with opened(url) as page:
         await another.send(HERE, OutboundMessage("from elsewhere"), key="k")

@@ -23,7 +23,7 @@ def gateway_of(folder, *hooks, port=0):
         channels,
         mailbox=Mailbox(str(folder / "mailbox.db")),
         sessions=SqliteSessionStore(folder / "sessions.db"),
-        hosts=[host],
+        servers=[host],
     )
     return gateway, host
 
@@ -76,7 +76,7 @@ async def test_a_gateway_serves_its_web_channels_where_its_options_say(tmp_path)
         assert await replies(client, 1) == ["1: hello"]
     await gateway.stop()
     assert Gateway(agent, [MemoryChannel()], **kept).urls == []
-    assert Gateway(agent, channels, **kept, hosts=()).urls == []
+    assert Gateway(agent, channels, **kept, servers=()).urls == []
 
 
 async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(tmp_path):
@@ -107,7 +107,7 @@ async def test_what_was_accepted_before_the_end_is_answered_by_the_next_gateway(
 async def test_programs_and_people_decide_about_calls_over_http(tmp_path):
     channel = WebhookChannel(secret=SECRET, store=tmp_path / "chats.db")
     host = HttpServer([channel], port=0, grace=1)
-    async with Desk(tmp_path, channel=channel, hosts=[host]) as desk:
+    async with Desk(tmp_path, channel=channel, servers=[host]) as desk:
         async with httpx.AsyncClient(base_url=host.url, trust_env=False, timeout=60) as client:
 
             async def say(id, text, sender):

@@ -17,8 +17,9 @@ from hookline.stores import SqliteSessionStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import Mailbox
 
+from ..waiting import wait_until
 from .desk import Desk
-from .rig import Remembering, served, until
+from .rig import Remembering, served
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
@@ -171,7 +172,7 @@ async def test_what_is_written_while_the_server_is_away_arrives_once_and_in_orde
     await host.start()
     await page.goto(host.url)
     await write(page, "one")
-    await until(lambda: deliver.texts == ["one"])
+    await wait_until(lambda: deliver.texts == ["one"])
     await host.stop()
     await channels[0].stop()
     await page.wait_for_selector("#status[data-state=offline]")
@@ -223,7 +224,7 @@ async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
     async with served(channel, deliver=deliver) as url:
         await page.goto(url)
         await write(page, "count to a million")
-        await until(lambda: deliver.messages)
+        await wait_until(lambda: deliver.messages)
         here = Address("web", deliver.messages[0].chat_id)
         await channel.typing(here)
         progress = await channel.send(here, OutboundMessage("· counting"), key="sign")
@@ -232,7 +233,7 @@ async def test_work_is_shown_and_can_be_stopped(page, tmp_path):
         await channel.edit(here, progress, OutboundMessage("· counting\n· still counting"))
         await shows(page, "out", "· counting\n· still counting")
         await page.click("#stop")
-        await until(lambda: deliver.texts == ["count to a million", "/stop"])
+        await wait_until(lambda: deliver.texts == ["count to a million", "/stop"])
         await channel.send(here, OutboundMessage("Stopped."), key="r")
         await shows(page, "out", "Steps", "Stopped.")
         await page.wait_for_selector("#working", state="hidden")
@@ -271,10 +272,10 @@ async def office(folder, model, port=0):
         [channel],
         mailbox=Mailbox(folder / "m.db"),
         sessions=SqliteSessionStore(folder / "s.db"),
-        hosts=[host],
+        servers=[host],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hookline.channels.activity.TYPING_EVERY", 600.0)  # what is shown does not depend on it
+        patch.setattr("hookline.channels.activity.TYPING_INTERVAL", 600.0)  # what is shown does not depend on it
         await gateway.start()
         try:
             yield host
@@ -359,9 +360,9 @@ async def test_the_one_who_works_is_named_also_after_a_reply_to_a_command(page, 
         await page.goto(url)
         await write(page, "a poem")
         await write(page, "/help")
-        await until(lambda: len(deliver.messages) == 2)
+        await wait_until(lambda: len(deliver.messages) == 2)
         here, (poem, help) = Address("web", deliver.messages[0].chat_id), [m.message_id for m in deliver.messages]
-        channel.at_work(here, poem, 0)
+        channel.activity_changed(here, poem, 0)
         await channel.send(here, OutboundMessage("· rhyming", poem, speaker="poet"), key="p")
         await says(page, "poet is working")
         await channel.send(here, OutboundMessage("these commands", help), key="h")
@@ -384,7 +385,7 @@ async def test_the_token_is_asked_for_once_on_the_page(page, tmp_path):
         await page.press("#token", "Enter")
         await page.wait_for_selector("#status[data-state=online]")
         await write(page, "hello")
-        await until(lambda: deliver.texts == ["hello"])
+        await wait_until(lambda: deliver.texts == ["hello"])
         await page.reload()
         await shows(page, "in", "hello")
         assert await page.locator("#door").is_hidden()
@@ -412,7 +413,7 @@ async def test_two_tabs_are_in_one_conversation(page, tmp_path):
 async def test_a_call_that_waits_has_buttons_also_after_a_reload_and_they_decide(page, tmp_path):
     channel = WebChannel(title="Helper", store=tmp_path / "c.db")
     host = HttpServer([channel], port=0, grace=1)
-    async with Desk(tmp_path, ("*",), channel=channel, hosts=[host]) as desk:
+    async with Desk(tmp_path, ("*",), channel=channel, servers=[host]) as desk:
         await page.goto(host.url)
         await write(page, f"write notes/a.txt notes/b.txt/{'x' * 200}")
         await page.locator(".choice .yes").nth(1).wait_for()

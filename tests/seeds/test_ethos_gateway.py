@@ -83,7 +83,7 @@ async def said(gateway, channel, *texts, **fields):
     for text in texts:
         before = len(channel.sent)
         await channel.say(text, **fields)
-        await gateway.settled()
+        await gateway.wait_until_idle()
         replies.append([each.message.text for each in channel.sent[before:]])
     return replies
 

@@ -43,12 +43,12 @@ _MANY = 256
 class SlashCommand(Frozen, frozen=True):
     """A slash command of a conversation: ``call(session, argument)`` gives the answer.
 
-    ``looks``: without an argument it changes nothing, so that it need not wait for what is running.
+    ``read_only``: without an argument it changes nothing, so it does not have to wait for the current run.
     """
 
     help: str
     call: Callable[[Session, str], Awaitable[str]]
-    looks: bool = False
+    read_only: bool = False
 
 
 class Roster(Turns, Mapping[str, Agent]):
@@ -97,7 +97,7 @@ class Roster(Turns, Mapping[str, Agent]):
             why = "; ".join(self._crew.problems.values())
             raise ConfigError(f"personality: {self._unknown(first)}{f' ({why})' if why else ''}")
         about = "show who can speak; /personality NAME has another one speak"
-        self.commands = {"personality": SlashCommand(about, self._command, looks=True)}
+        self.commands = {"personality": SlashCommand(about, self._command, read_only=True)}
         self._lock = threading.Lock()
         self._switching: set[str] = set()
         self._changed: OrderedDict[tuple[Any, ...], tuple[Any, Personality, Agent[Any, Any]]] = OrderedDict()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline._kernel.payloads import Question
-from hookline.channels.approvals import Open, code_of, listed, plain, short_code, shown
+from hookline.channels.approvals import short_code
 from hookline.stores.approvals import ApprovalRow
 
 TEXTS = st.text(max_size=400) | st.text(" `\\\n\u202eab", max_size=900)
@@ -94,5 +94,5 @@ def test_codes_of_calls_that_wait_together_differ(others):
 
 
 def test_a_code_grows_until_it_is_the_only_one(monkeypatch):
-    monkeypatch.setattr("hookline.channels.approvals.code_of", lambda key, id: "AAAAAA" + id)
+    monkeypatch.setattr("hookline.channels.approvals.full_code", lambda key, id: "AAAAAA" + id)
     assert short_code("key", "B", [Open("key", row_of(id="C"), "", True)]) == "AAAAAAB"
